@@ -18,6 +18,7 @@ from benchmarks import (
     puts,
     retention,
     sustained,
+    workers,
 )
 from benchmarks.rounds import Group, Plan
 
@@ -151,6 +152,12 @@ PARTS = {
         "Several writers commit events one by one, each with a handle of its own, as on hosts of their own. The "
         "channels of a set are read by one source without Spark, which takes and commits what it reads.",
         objects.groups,
+    ),
+    "workers": Part(
+        "A worker beside plain takes",
+        "Each empties a channel of the same events, as Python events, with a commit for each batch. The worker's "
+        "function does nothing: what is measured is what the worker itself costs.",
+        workers.groups,
     ),
     "latency": Part(
         "Latency",

@@ -11,7 +11,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.event_table import EventTable
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats
+from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats, WorkerStats
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from prometheus_client import CollectorRegistry
 
+    from spillable_stream import dead_letters
+    from spillable_stream.channel.workers.async_worker import AsyncWorker
+    from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
+    from spillable_stream.channel.workers.worker import Worker
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
@@ -45,10 +49,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncProducer",
+    "AsyncWorker",
     "Attempt",
     "Channel",
     "ChannelStats",
     "Consumer",
+    "DeadLetter",
+    "Drop",
     "Event",
     "EventTable",
     "Finding",
@@ -65,11 +72,15 @@ __all__ = [
     "PutTransaction",
     "Report",
     "Result",
+    "Retry",
     "SpoolStats",
     "StoreUsage",
     "TakeTransaction",
     "Target",
     "TierStats",
+    "Worker",
+    "WorkerStats",
+    "dead_letters",
     "exit_on_sigterm",
     "listener",
     "otel_metrics",
@@ -85,7 +96,10 @@ __all__ = [
 # Imported when they are first used: a program that only opens a channel does not pay for them.
 _MODULES = {
     "AsyncProducer": "producer.async_producer",
+    "AsyncWorker": "channel.workers.async_worker",
     "Attempt": "producer.result",
+    "DeadLetter": "channel.workers.verdicts",
+    "Drop": "channel.workers.verdicts",
     "Finding": "integrity.findings",
     "Loss": "integrity.findings",
     "MetricsServer": "observe.metrics_server",
@@ -99,9 +113,11 @@ _MODULES = {
     "Result": "producer.result",
     "Target": "producer.target",
     "exit_on_sigterm": "termination",
+    "Retry": "channel.workers.verdicts",
     "StoreUsage": "objects.metered_store",
     "register_credentials": "objects.credentials",
     "otel_metrics": "observe.otel_export",
+    "Worker": "channel.workers.worker",
     "repair": "integrity.repair",
     "serve_metrics": "observe.metrics_server",
     "verify": "integrity.verify",
@@ -109,6 +125,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "dead_letters":
+        return import_module(f"spillable_stream.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"spillable_stream.{_MODULES[name]}"), name)

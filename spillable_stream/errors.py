@@ -32,6 +32,9 @@
     │   ├── ProducerClosedError           used after close()
     │   ├── ProducerTimeoutError          no room for a send, or a flush or close not done, in time
     │   └── SendFailedError               events that were not stored; it carries them
+    ├── WorkerError                       a worker, or what it was given
+    │   ├── WorkerFailedError             an event kept failing, and there is no dead-letter channel
+    │   └── WorkerTimeoutError            a function did not return in time
     ├── IncompleteWriteError              a write that some shards have, and others failed
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
@@ -91,6 +94,9 @@ __all__ = [
     "TransactionStateError",
     "UnsafeStoreError",
     "UnsupportedFormatError",
+    "WorkerError",
+    "WorkerFailedError",
+    "WorkerTimeoutError",
 ]
 
 
@@ -261,6 +267,18 @@ class SendFailedError(ProducerError):
         return type(self), (self.args[0], self.result)
 
 
+class WorkerError(SpillableError):
+    """A worker can't do what was asked."""
+
+
+class WorkerFailedError(WorkerError):
+    """The function kept failing for some events, and there is no dead-letter channel. They are back in the queue."""
+
+
+class WorkerTimeoutError(WorkerError):
+    """The function of a worker did not return in time. Python can't end its thread: it runs on, and nobody waits."""
+
+
 class IncompleteWriteError(SpillableError):
     """A write to several channels failed in some and not in others; the message names both, and the first failure."""
 
@@ -310,3 +328,7 @@ class MemoryLossWarning(UserWarning):
 
     def __reduce__(self) -> tuple[type[MemoryLossWarning], tuple[object, ...]]:
         return type(self), (self.args[0], self.lost, self.doubtful)
+
+
+REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
+"""Errors that say for sure that nothing was stored, and that may pass: the same call may be repeated later."""

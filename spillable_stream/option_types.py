@@ -105,6 +105,14 @@ class ChannelKeywords(TypedDict, total=False):
     """In an object store: how much time there is between two appends of a handle, at least. Transactions that are
     committed meanwhile share the next one; fewer appends cost less. Default: 100."""
 
+    commit_timeout: float | str | None
+    """In an object store: how long a commit that gets no answer is tried again, before the handle makes sure that it
+    will never count, or says that it does not know. Default: 30.0."""
+
+    poll_interval: int | None
+    """In an object store: how long a reader that waits for events, or an idle Spark query, lets pass between two looks,
+    at most. Each look is two GETs. Default: 1_000."""
+
     gc_delay: float | str | None
     """In an object store: how long objects stay that nobody needs any more, for readers that are slow. Default:
     3600.0."""
@@ -129,6 +137,13 @@ class ChannelKeywords(TypedDict, total=False):
     spool: str | os.PathLike[str] | None
     """In an object store, with the durability local or memory: where puts go first. A thread ships the events to the
     store, in order and each once."""
+
+    cache_dir: str | os.PathLike[str] | None
+    """Of an object store: where this host keeps what was read, so that it is asked for once. Any number of processes
+    and channels may share it. With Spark it is a directory of each executor's host."""
+
+    cache_bytes: int | None
+    """About how much `cacheDir` may take; what was read least recently goes first. Default: 1_073_741_824."""
 
 
 class ProducerKeywords(TypedDict, total=False):
@@ -206,6 +221,8 @@ class StoredOptions(TypedDict):
     retention_untaken: Literal["keep", "drop"]
     auto_group_ttl: float
     commit_interval: int
+    commit_timeout: float
+    poll_interval: int
     gc_delay: float
 
 
@@ -248,6 +265,8 @@ class ChannelOptions:
     retention_untaken: Literal["keep", "drop"] = "keep"
     auto_group_ttl: float = 604800.0
     commit_interval: int = 100
+    commit_timeout: float = 30.0
+    poll_interval: int = 1_000
     gc_delay: float = 3600.0
     others: Mapping[str, Any] = field(default_factory=dict)
     """Options of a later version, which are kept as they are."""
@@ -286,5 +305,7 @@ _LATER: dict[str, Any] = {
     "retention_untaken": "keep",
     "auto_group_ttl": 604800.0,
     "commit_interval": 100,
+    "commit_timeout": 30.0,
+    "poll_interval": 1_000,
     "gc_delay": 3600.0,
 }

@@ -341,6 +341,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("commitInterval", (CHANNEL,), 100, _integer(0, 60_000), "a number of milliseconds, 0 to 60,000",
            "In an object store: how much time there is between two appends of a handle, at least. Transactions "
            "that are committed meanwhile share the next one; fewer appends cost less.", stored_at_default=False),
+    Option("commitTimeout", (CHANNEL,), 30.0, _duration_of_a_second,
+           "seconds, 1 or more, or a number with s, m, h or d",
+           "In an object store: how long a commit that gets no answer is tried again, before the handle makes sure "
+           "that it will never count, or says that it does not know.", stored_at_default=False),
+    Option("pollInterval", (CHANNEL,), 1_000, _integer(20, 60_000), "a number of milliseconds, 20 to 60,000",
+           "In an object store: how long a reader that waits for events, or an idle Spark query, lets pass between two "
+           "looks, at most. Each look is two GETs.", stored_at_default=False),
     Option("gcDelay", (CHANNEL,), 3_600.0, _duration, "seconds, or a number with ms, s, m, h or d",
            "In an object store: how long objects stay that nobody needs any more, for readers that are slow.",
            stored_at_default=False),
@@ -359,6 +366,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("spool", (HANDLE,), None, _directory_of_this_host, "a directory of this host",
            "In an object store, with the durability local or memory: where puts go first. A thread ships the events to "
            "the store, in order and each once."),
+    Option("cacheDir", (HANDLE, SOURCE, BATCH), None, _directory_of_this_host, "a directory of this host",
+           "Of an object store: where this host keeps what was read, so that it is asked for once. Any number of "
+           "processes and channels may share it. With Spark it is a directory of each executor's host."),
+    Option("cacheBytes", (HANDLE, SOURCE, BATCH), 1 << 30, _integer(_MIB), "a number of bytes, 2^20 or more",
+           "About how much `cacheDir` may take; what was read least recently goes first."),
     Option("group", (SOURCE, BATCH), None, parse_name, NAME,
            "The named consumer whose position a stream moves; it outlives checkpoints. By default a stream has a "
            "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["exit_on_sigterm"]
+__all__ = ["calling_on_sigterm", "exit_on_sigterm"]
 
 
 @contextmanager
@@ -41,3 +42,22 @@ def _exit(number: int, _: FrameType | None) -> None:
         error = error.__context__
     if error is None:
         raise SystemExit(128 + number)
+
+
+@contextmanager
+def calling_on_sigterm(call: Callable[[], object]) -> Iterator[None]:
+    """Let SIGTERM make a call, and nothing else, while the block runs; the old handler is back after it.
+
+    Outside of the main thread, which alone may do that, SIGTERM does what it did.
+
+    Args:
+        call: it interrupts the main thread anywhere, so it must take no lock.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: call() and None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)

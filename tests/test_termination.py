@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.termination import exit_on_sigterm
+from spillable_stream.termination import calling_on_sigterm, exit_on_sigterm
 
 PUTS = """
 import sys, time
@@ -97,3 +97,24 @@ def test_another_thread_is_refused() -> None:
     thread.start()
     thread.join()
     assert len(errors) == 1
+
+
+def test_sigterm_makes_a_call_while_the_block_runs_and_the_old_handler_is_back() -> None:
+    before, calls = signal.getsignal(signal.SIGTERM), []
+    with calling_on_sigterm(lambda: calls.append(1)):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert calls == [1, 1] and signal.getsignal(signal.SIGTERM) == before
+
+
+def test_outside_of_the_main_thread_sigterm_stays_as_it_is() -> None:
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def within() -> None:
+        with calling_on_sigterm(lambda: None):
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=within)
+    thread.start()
+    thread.join()
+    assert seen == [before]

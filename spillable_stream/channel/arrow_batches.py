@@ -26,7 +26,7 @@ from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, shown
 
-__all__ = ["BATCH_BYTES", "ReadEnd", "read_batches"]
+__all__ = ["BATCH_BYTES", "ReadEnd", "range_to_read", "read_batches"]
 
 BATCH_BYTES = 1 << 20
 """About how large a batch gets that is joined from small ones."""
@@ -60,15 +60,36 @@ def read_batches(
     """
     if max_bytes < 1:
         raise OptionError(f"max_bytes must be at least 1, not {max_bytes}")
-    choose_start = chosen_position(engine, "earliest" if start is None else start)
-    choose_end = _chosen_end(engine, end)
+    choose = _chosen_range(engine, start, end)
     with engine.snapshot() as state:
-        first, last = choose_start(state) + 1, choose_end(state)
-        if event_id(start) is not None and event_id(end) is not None and first > last + 1:
-            raise OptionError(f"a read of {engine.path} can't end with the event {last} and start with {first}")
+        first, last = choose(state)
         ranges = [r for wanted in _wanted(engine, state, first, last, group) for r in _there(state, *wanted)]
         schema = engine.schemas()[-1]
     return _Reading(engine, schema, max_bytes).batches(ranges)
+
+
+def range_to_read(engine: Engine, start: SeekTarget | None = None, end: ReadEnd | None = None) -> Range:
+    """Return the IDs of the first and the last event that a read would have now; the last is less if it has none.
+
+    The arguments are those of `read_batches`, and so is what it raises.
+    """
+    choose = _chosen_range(engine, start, end)
+    with engine.snapshot() as state:
+        return choose(state)
+
+
+def _chosen_range(engine: Engine, start: SeekTarget | None, end: ReadEnd | None) -> Callable[[ChannelState], Range]:
+    """Return what chooses the first and the last event to read."""
+    choose_start = chosen_position(engine, "earliest" if start is None else start)
+    choose_end = _chosen_end(engine, end)
+
+    def choose(state: ChannelState) -> Range:
+        first, last = choose_start(state) + 1, choose_end(state)
+        if event_id(start) is not None and event_id(end) is not None and first > last + 1:
+            raise OptionError(f"a read of {engine.path} can't end with the event {last} and start with {first}")
+        return first, last
+
+    return choose
 
 
 def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState], int]:

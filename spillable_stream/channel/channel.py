@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import pyarrow as pa
 
-from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, read_batches
+from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, range_to_read, read_batches
 from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
+from spillable_stream.channel.environment import environment_options
 from spillable_stream.channel.event_table import EventTable, events_from, last_events
 from spillable_stream.channel.live_picture import live_picture
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.stored_options import check_capacities, store_options
@@ -29,11 +32,11 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, channel_path, ensure_channel, open_engine, port_of
-from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options
+from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
-from spillable_stream.errors import ChannelClosedError, SchemaError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
     check_new_schema,
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from spillable_stream.channel.spool import Spool
+    from spillable_stream.channel.workers.async_worker import AsyncWorker
+    from spillable_stream.channel.workers.worker import Worker
 
 __all__ = ["Channel"]
 
@@ -76,8 +81,9 @@ class Channel:
         fs: the file system, for tests.
         progress: is told how far an open is that replays much of the log; if it raises, nothing is opened.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
-            in the channel, and a value that differs from the stored one changes it for all. ``durability`` and
-            ``spool`` are this handle's.
+            in the channel, and a value that differs from the stored one changes it for all. A new channel takes those
+            that are not given from the environment, as ``SPILLABLE_MEMORY_CAPACITY``; one that is there does not.
+            ``durability``, ``spool``, ``cache_dir`` and ``cache_bytes`` are this handle's.
 
     Attributes:
         path: the channel's directory, absolute, or its address; `str` says it.
@@ -112,21 +118,28 @@ class Channel:
         self.readonly = readonly
         self._fs = fs or FileSystem()
         parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
-        given, front = divide_spool_options(parsed, in_store=isinstance(self.path, Location), readonly=readonly)
-        wanted = ChannelOptions.of({name: value for name, value in given.items() if name not in defaults(CREATION)})
+        in_store = isinstance(self.path, Location)
+        without_cache, self._cache = divide_cache_options(parsed, in_store=in_store)
+        given, front = divide_spool_options(without_cache, in_store=in_store, readonly=readonly)
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
 
         def new() -> NewChannel:
-            check_capacities(wanted)
+            of_place = fitting_options(environment_options(), in_store=isinstance(self.path, Location))
+            all_given = {**of_place, **given}
+            options = ChannelOptions.of({k: value for k, value in all_given.items() if k not in defaults(CREATION)})
+            check_capacities(options)
             first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
-            fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
-            return NewChannel(wanted, fixed, [encode_schema(first)])
+            fixed = CreationOptions(**{name: all_given[name] for name in defaults(CREATION) if name in all_given})
+            return NewChannel(options, fixed, [encode_schema(first)])
 
         ensure_channel(self._fs, self.path, new if create and not readonly else None)
-        self._open_timeout_seconds = wanted.lock_timeout  # the channel's own is known when it is open
+        # The channel's own is known when it is open.
+        self._open_timeout_seconds = given.get("lock_timeout", ChannelOptions().lock_timeout)
         self._closed = self._left = False
         self._consumers: dict[str, Consumer] = {}
         self._writable_schemas = 0
+        self._workers: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
+        self._worker_numbers = count()
         self._mutex = threading.RLock()
         self._owning = ActiveCalls(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
         self._front = front
@@ -143,22 +156,28 @@ class Channel:
         _handles.add(self)
 
     @classmethod
-    def from_config(cls, path: str | os.PathLike[str]) -> Channel:
+    def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
         """Open the channel that a configuration file describes (``conf/channel.ini`` is an example).
 
         Args:
             path: an INI file with a section ``[channel]``: ``path``, any channel options, and, as in Flume's
                 configurations, a ``type``: FILE, or SPILLABLEMEMORY, with which ``memoryCapacity`` is 10,000
-                unless it is given.
+                unless it is given. Or the properties of a Flume agent, whose channel has a ``path``, too.
+            name: which channel, of an agent that has several.
 
         Raises:
+            ImportError: the file is an agent's properties, and the extra ``flow`` is not installed.
             OptionError: the file has no such section or no path, and what the constructor raises.
         """
-        values = read_config(path)
+        values = read_config(path, name)
+        if "path" not in values:
+            raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
-        self._engine = open_engine(self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly)
+        self._engine = open_engine(
+            self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly, cache=self._cache
+        )
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
 
@@ -183,9 +202,11 @@ class Channel:
             raise
 
     def another(self) -> Channel:
-        """Return another handle of the channel, with the spool of this one, if it has one."""
+        """Return another handle of the channel, with the spool and the cache of this one, if it has them."""
         front = self._front
         options: dict[str, Any] = {} if front is None else {"durability": front.durability, "spool": front.path}
+        if self._cache is not None:
+            options |= {"cache_dir": self._cache.directory, "cache_bytes": self._cache.most_bytes}
         return Channel(str(self.path), create=False, **options)
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
@@ -209,6 +230,11 @@ class Channel:
     def options(self) -> StoredOptions:
         """The stored options, by keyword name."""
         return cast(StoredOptions, self.engine().follow().options.values())
+
+    @property
+    def fixed_options(self) -> dict[str, object]:
+        """The options that were fixed when the channel was created, by keyword name."""
+        return self.engine().fixed_options()
 
     def port(self) -> ChannelPort:
         """Return what the Spark connector and the producers ask the channel's engine through.
@@ -298,12 +324,12 @@ class Channel:
             GroupOwnedError: another live consumer owns the group.
             OptionError: the group's name is not allowed.
         """
-        check_group(group)
         engine = self.engine()
+        if isinstance(group, str) and (found := self._consumers.get(group)) is not None:
+            return found
+        check_group(group)
         if self.readonly:
             engine.refuse_to_write("a consumer")
-        if (found := self._consumers.get(group)) is not None:
-            return found
         engine.active_calls.refuse_within("a first take")
 
         def own() -> Consumer:
@@ -316,6 +342,89 @@ class Channel:
                 return found
 
         return self._owning.run("a first take", own)
+
+    def worker(
+        self,
+        group: str,
+        function: Callable[[Any], object],
+        *,
+        batch_size: int | None = None,
+        max_attempts: int = 5,
+        backoff: float = 1.0,
+        dead_letter: Channel | str | os.PathLike[str] | None = None,
+        threads: int = 1,
+        timeout: float | None = None,
+    ) -> Worker:
+        """Return a worker, whose `run` calls a function with the group's events until it is stopped.
+
+        Events count as taken when the function returns. When it raises an error, it is called again: of a batch, each
+        half is tried by itself, until the event at fault is alone. That one waits aside for its next attempts, while
+        the group moves on, and becomes a dead letter after the last one. The function may raise `Retry`, `Drop` or
+        `DeadLetter` to say what becomes of its events. A process that is killed has its events called again, so what
+        the function does should be idempotent.
+
+        Args:
+            group: the group, which the worker owns while it runs.
+            function: gets one `Event`; with ``batch_size`` a list of events, in a typed channel a ``pyarrow.Table``
+                with the column ``write_order_id``.
+            batch_size: how many events a batch has at most; None for one event at a time.
+            max_attempts: how many calls with one event alone may fail.
+            backoff: the longest wait after the first of them, in seconds. It doubles, up to five minutes, less up to a
+                half by chance.
+            dead_letter: an event channel for events that keep failing, or its path; it is made if it is missing. Each
+                gets there once, with the error, the attempts and its origin as headers. Without one, an event that
+                keeps failing stops the worker.
+            threads: how many calls there may be at once.
+            timeout: how long a call may take, in seconds. A call that takes longer counts as failed. Its thread can't
+                be ended, so it is left behind, and its result is ignored; ten such calls at once stop the worker.
+
+        Returns:
+            The worker, which has yet to run.
+
+        Raises:
+            OptionError: a value is out of range, the function is a coroutine function, ``dead_letter`` is this channel,
+                or this is a typed channel and there is no ``batch_size``.
+            SchemaError: ``dead_letter`` is a typed channel.
+            ReadonlyChannelError: the handle only looks.
+        """
+        from spillable_stream.channel.workers.config import WorkerConfig
+        from spillable_stream.channel.workers.making import make_worker
+
+        config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
+        config.check_function(function, is_async=False)
+        return self._known(make_worker(self, group, function, config, dead_letter))
+
+    def async_worker(
+        self,
+        group: str,
+        function: Callable[[Any], Awaitable[object]],
+        *,
+        batch_size: int | None = None,
+        max_attempts: int = 5,
+        backoff: float = 1.0,
+        dead_letter: Channel | str | os.PathLike[str] | None = None,
+        threads: int = 1,
+        timeout: float | None = None,
+    ) -> AsyncWorker:
+        """Return a worker for asyncio, whose ``await run()`` calls a coroutine function.
+
+        The arguments are those of `worker`, and so is what it raises. The calls run in the event loop, ``threads`` of
+        them at once; one that takes longer than ``timeout`` is cancelled.
+        """
+        from spillable_stream.channel.workers.async_worker import AsyncWorker, CoroutineCall
+        from spillable_stream.channel.workers.config import WorkerConfig
+        from spillable_stream.channel.workers.making import make_worker
+
+        config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
+        config.check_function(function, is_async=True)
+        call = CoroutineCall(function, timeout)
+        worker = make_worker(self, group, call, replace(config, timeout=None), dead_letter)
+        return AsyncWorker(self._known(worker), call)
+
+    def _known(self, worker: Worker) -> Worker:
+        """Return a worker, which `stats` shows from now on."""
+        self._workers[next(self._worker_numbers)] = worker
+        return worker
 
     def drop_group(self, group: str) -> None:
         """Forget a group, so that it holds back no event.
@@ -431,6 +540,13 @@ class Channel:
         """
         return last_events(self.engine(), str(self.path), n)
 
+    def range_of(self, start: SeekTarget | None = None, end: ReadEnd | None = None) -> tuple[int, int]:
+        """Return the write-order IDs of the first and the last event that `read` would have now.
+
+        The last is less than the first if there are none. The arguments, and what it raises, are those of `read`.
+        """
+        return range_to_read(self.engine(), start, end)
+
     def evolve(self, schema: pa.Schema) -> int:
         """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
 
@@ -460,13 +576,15 @@ class Channel:
         With a spool, also while the store does not answer: then it is what this handle knows of the store.
         """
         engine, spool = self.engine(), self._spool
+        workers = tuple(worker.stats() for worker in list(self._workers.values()))
         if spool is None:
-            return channel_stats(engine)
+            found = channel_stats(engine)
+            return replace(found, workers=workers) if workers else found
         try:
             found = channel_stats(engine)
         except StorageError:
             found = channel_stats(engine, as_known=True)
-        return replace(found, spool=spool.stats())
+        return replace(found, spool=spool.stats(), workers=workers)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw what the tiers held over time, as far as this handle saw it; needs matplotlib.
@@ -612,6 +730,9 @@ class Channel:
         for consumer in self._consumers.values():
             consumer.leave()
         self._consumers = {}
+        for worker in self._workers.values():
+            worker.leave()
+        self._workers = weakref.WeakValueDictionary()
         if self._spool is not None:
             self._spool.after_fork()
         self._engine.close(forked=True)

@@ -1,9 +1,11 @@
-"""Configuration files of channels (``conf/channel.ini`` is an example)."""
+"""Configuration files of channels: INI (``conf/channel.ini`` is an example), and the properties of Flume's agents."""
 
 from __future__ import annotations
 
 import configparser
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from spillable_stream.errors import OptionError
@@ -12,26 +14,27 @@ __all__ = ["read_config"]
 
 _SECTION = "channel"
 _MEMORY_CAPACITIES = {"file": 0, "spillablememory": 10_000}  # of Flume's types of channels
+_PROPERTIES = ".properties"
+_CHANNELS = "channels"
+# Flume's names whose meaning has another name here, by type.
+_RENAMED = {
+    "file": {"capacity": "overflowCapacity", "keep-alive": "keepAlive"},
+    "spillablememory": {"keep-alive": "keepAlive"},
+}
 
 
-def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a configuration file says: ``path`` and the options, as they are written there.
+def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[str, Any]:
+    """Return what a configuration file says: ``path`` if it has one, and the options, as they are written there.
 
     Args:
         path: the file, as `Channel.from_config` takes it.
+        name: which channel, of an agent's properties that have several.
 
     Raises:
-        OptionError: it has no such section or no path, or names no type that there is.
+        ImportError: it is an agent's properties, and javaproperties is not installed.
+        OptionError: it has no such channel, or names a type that there is not.
     """
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    try:
-        found = parser.read(path)
-    except configparser.Error as e:
-        raise OptionError(f"{os.fspath(path)} can't be read: {e}") from e
-    if not found or _SECTION not in parser or "path" not in parser[_SECTION]:
-        raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}] with a path")
-    values: dict[str, Any] = dict(parser[_SECTION])
+    values: dict[str, Any] = dict(_of_agent(path, name) if Path(path).suffix == _PROPERTIES else _of_ini(path))
     kind = values.pop("type", "")
     if kind:
         if kind.lower() not in _MEMORY_CAPACITIES:
@@ -39,5 +42,46 @@ def read_config(path: str | os.PathLike[str]) -> dict[str, Any]:
                 f"{os.fspath(path)}: the type of a channel must be FILE or SPILLABLEMEMORY (for Flume's MEMORY: "
                 f"with an overflowCapacity of 0), not {kind!r}"
             )
+        renamed = _RENAMED[kind.lower()]
+        values = {renamed.get(key, key): value for key, value in values.items()}
         values = {"memoryCapacity": _MEMORY_CAPACITIES[kind.lower()], **values}
     return values
+
+
+def _of_ini(path: str | os.PathLike[str]) -> Mapping[str, str]:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    try:
+        found = parser.read(path)
+    except configparser.Error as e:
+        raise OptionError(f"{os.fspath(path)} can't be read: {e}") from e
+    if not found or _SECTION not in parser:
+        raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}]")
+    return parser[_SECTION]
+
+
+def _of_agent(path: str | os.PathLike[str], name: str | None) -> Mapping[str, str]:
+    """Return the properties of one channel: those after ``AGENT.channels.NAME.``."""
+    try:
+        import javaproperties
+    except ImportError as e:
+        raise ImportError(
+            f"reading {os.fspath(path)} needs javaproperties: pip install 'spillable-stream[flow]'"
+        ) from e
+    try:
+        with open(path, "rb") as file:
+            properties = javaproperties.load(file)
+    except (OSError, ValueError) as e:
+        raise OptionError(f"{os.fspath(path)} can't be read: {e}") from e
+    found: dict[str, dict[str, str]] = {}
+    for key, value in properties.items():
+        agent, _, rest = key.partition(f".{_CHANNELS}.")
+        channel, _, option = rest.partition(".")
+        if agent and channel and option:
+            found.setdefault(channel, {})[option] = value.strip()
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name not in found:
+        which = f"has no channel {name!r}" if name is not None else "has more than one channel, or none: name one"
+        raise OptionError(f"{os.fspath(path)} {which}; it has {', '.join(sorted(found)) or 'none'}")
+    return found[name]

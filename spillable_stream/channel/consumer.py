@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
+from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.errors import (
     ChannelClosedError,
@@ -76,6 +76,7 @@ class Consumer:
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
+        self._looked = engine.follower.snapshot
         self._ownership = engine.owners.own(group, owner_timeout_seconds, note)
         self.owner: str = self._ownership.note
         try:
@@ -177,7 +178,7 @@ class Consumer:
 
     def _claim(self, limit: int, moved_at: int | None) -> list[Range]:
         claimed: list[Range] = []
-        with self._mutex, self._engine.snapshot() as state:
+        with self._mutex, self._looked as state:
             if moved_at is not None and moved_at != self.moved_at:
                 raise self._moved()
             for first, last in self._free(state):
@@ -209,13 +210,14 @@ class Consumer:
         with self._mutex:
             for first, last in ranges:
                 while first <= last:
-                    for read in self._read(first, last):
-                        found.append(read)
-                        first = read.last_id + 1
+                    first = self._read(first, last, found)
         return found
 
-    def _read(self, first: int, last: int) -> Iterator[ReadBatch]:
-        """Yield events from ``first`` on; fewer than all, or none, where they are moved meanwhile: read again."""
+    def _read(self, first: int, last: int, found: list[ReadBatch]) -> int:
+        """Read events from ``first`` on into a list, and return the ID after the last one.
+
+        Fewer than all, or none, where they are moved meanwhile: read again.
+        """
         began = first
         with self._known as state:  # they were claimed in it; where it is behind, the reader misses a file
             extents = state.blocks.extents(first, last)
@@ -227,17 +229,18 @@ class Consumer:
                 break
             try:
                 for read in reader.read(extent):
-                    yield read
+                    found.append(read)
                     first = read.last_id + 1
             except DataLossError:
                 if first == began and not self._has_moved(extent):
                     raise
-                return
+                return first
         if first <= last:
             raise DataLossError(
                 f"the events {first} to {last} have left the channel",
                 str(self._engine.path),
             )
+        return first
 
     def _has_moved(self, extent: Extent) -> bool:
         """Tell whether events are elsewhere by now: a flush, for one, moves them from memory to disk."""
@@ -245,10 +248,20 @@ class Consumer:
             now = state.blocks.extents(extent.first_id, extent.first_id)
         return bool(now) and now[0].file != extent.file
 
-    def prepare(self, ranges: list[Range]) -> int:
-        """Write that the ranges are being taken and return the transaction's ID."""
-        prepare = Prepare(self.group, ranges, self._ownership.require)
-        return self._call("a commit", self._engine.commit, prepare).transaction_id
+    def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:
+        """Write that the ranges are being taken and return the transaction's ID.
+
+        Args:
+            ranges: the events.
+            commit: takes to commit in the same append, as `commit_all` takes them: all of it is durable, or nothing.
+            after: the transaction's ID is greater than this one.
+
+        Raises what `commit` does.
+        """
+        prepare = Prepare(self.group, ranges, self._ownership.require, after)
+        takes = self._takes(commit)
+        request = TakesAndPrepare(takes, prepare) if takes else prepare
+        return self._call("a commit", self._engine.commit, request).transaction_id
 
     def commit(self, ranges: list[Range], prepared: int = 0, moved_at: int | None = None) -> int:
         """Commit claimed ranges: they never come back. Returns the transaction's ID.
@@ -278,12 +291,15 @@ class Consumer:
 
         Raises what `commit` does.
         """
+        if request := self._takes(takes):
+            self._call("a commit", self._engine.commit, request)
+
+    def _takes(self, takes: Iterable[tuple[list[Range], int]]) -> Takes | None:
         requests = [
             Take(self.group, r, tx, self._ownership.position, partial(self._require_unmoved, self.moved_at, tx))
             for r, tx in takes
         ]
-        if requests:
-            self._call("a commit", self._engine.commit, Takes(requests))
+        return Takes(requests) if requests else None
 
     def _require_unmoved(self, moved_at: int, prepared: int) -> None:
         """Prove that this is the owner, and what it commits was claimed or prepared where the group is now."""

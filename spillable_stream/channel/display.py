@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
-from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats
+from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
 from spillable_stream.state.ranges import count_of
@@ -52,6 +52,7 @@ def stats_html(path: ChannelPath, typed: bool, stats: ChannelStats) -> str:
         _strip(stats.drain_order),
         _groups(stats.groups),
         _without_owner(stats.without_owner),
+        *map(_worker, stats.workers),
     )
 
 
@@ -104,6 +105,20 @@ def _spool(stats: ChannelStats) -> str:
     if spool.oldest_seconds is not None:
         text += f", the oldest {age_text(spool.oldest_seconds)} old"
     return _line(text + (f" · {escape(spool.trouble)}" if spool.trouble else ""))
+
+
+def _worker(worker: WorkerStats) -> str:
+    """Return a line for a worker of this handle: what it did, and what is wrong with it."""
+    text = f"worker of {escape(worker.group)} {worker.state}: {count_text(worker.done_events, 'event')} done"
+    for count, what in (
+        (worker.dead_letter_events, "dead-lettered"),
+        (worker.dropped_events, "dropped"),
+        (worker.waiting_events, "waiting to be tried again"),
+    ):
+        text += f", {count:,} {what}" if count else ""
+    if worker.left_calls:
+        text += f' · <b style="color:{_WARNING}">{count_text(worker.left_calls, "call")} did not return</b>'
+    return _line(text + (f" · {escape(worker.trouble)}" if worker.trouble else ""))
 
 
 def _bar(name: str, colour: str, held: int, capacity: int, text: str) -> str:

@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.errors import SchemaError
-from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.batch import EVENT_SCHEMA, fit_batch
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.format.value_leaf import shown
 from spillable_stream.log.event_reader import ReadBatch
 
 __all__ = [
     "ID_COLUMN",
+    "ID_FIELD",
     "Event",
     "EventColumns",
     "batch_from_columns",
@@ -31,6 +32,7 @@ __all__ = [
     "read_event",
     "read_headers",
     "rows_from_batch",
+    "table_from_batches",
 ]
 
 ID_COLUMN = "write_order_id"
@@ -125,6 +127,10 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as e:
         raise SchemaError(f"an event's headers must be valid Unicode: {e}") from e
+
+
+ID_FIELD = pa.field(ID_COLUMN, pa.int64())
+"""The column's field, as `id_column` has it."""
 
 
 def id_column(read: ReadBatch) -> pa.Array:
@@ -377,3 +383,15 @@ def rows_from_batch(read: ReadBatch) -> list[dict[str, Any]]:
     except _NO_OBJECT as e:
         raise _not_given(read, e) from e
     return rows
+
+
+def table_from_batches(found: Sequence[ReadBatch], schema: pa.Schema) -> pa.Table:
+    """Return what was read as one table with the events' IDs in a column ``write_order_id`` at the end.
+
+    Args:
+        found: the events; at least one.
+        schema: the channel's newest schema.
+    """
+    ids = pa.chunked_array([id_column(read) for read in found])
+    table = pa.Table.from_batches([fit_batch(read.batch, schema) for read in found], schema)
+    return table.append_column(ID_FIELD, ids)

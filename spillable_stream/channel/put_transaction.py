@@ -110,13 +110,14 @@ class PutTransaction(Transaction):
         """
         self._require(State.OPEN, "put_batch")
         self._require_sound("put_batch")
-        batches = [batch]
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
-            batches = batch.to_batches()
-        fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batches]
+            fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]
+        else:
+            fitted = [accept_batch(batch, self._schema, ID_COLUMN)]
         self._admit(batch.num_rows)
-        self._flush_events()
+        if self._rows or self._events.bodies:
+            self._flush_events()
         for b in fitted:
             self._undivided(self._add, b)
         self.count += batch.num_rows
@@ -133,7 +134,7 @@ class PutTransaction(Transaction):
     take_batch = take
 
     def _admit(self, count: int) -> None:
-        capacity, held = self._engine.state.options.transaction_capacity, self.count + count
+        capacity, held = self._engine.follower.state.options.transaction_capacity, self.count + count
         if held > MAX_COUNT:
             raise TransactionCapacityError(
                 f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
@@ -168,11 +169,11 @@ class PutTransaction(Transaction):
             self._undivided(lambda: self._add(events.batch()))
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        frames = encode_batch(batch, self._schema_id, self._engine.state.options.compression)
+        options = self._engine.follower.state.options
+        frames = encode_batch(batch, self._schema_id, options.compression)
         self._frames += frames
         self._frames_bytes += total_size(frames)
-        most = self._engine.state.options.max_inline_bytes
-        if self._frames_bytes > most and self._frames_bytes > self._inline_bytes():
+        if self._frames_bytes > options.max_inline_bytes and self._frames_bytes > self._inline_bytes():
             self._stage()
 
     def _inline_bytes(self) -> int:
@@ -194,7 +195,8 @@ class PutTransaction(Transaction):
         self._frames, self._frames_bytes = [], 0
 
     def _commit(self) -> None:
-        self._require_sound("commit")
+        if self._failure is not None:
+            self._require_sound("commit")
         counters = self._engine.counters
         counters.event_put_attempt_count += self.count
         try:
@@ -208,7 +210,8 @@ class PutTransaction(Transaction):
         counters.event_put_success_count += self.count
 
     def _put_all(self) -> None:
-        self._flush_events()
+        if self._rows or self._events.bodies:
+            self._flush_events()
         if self.count == 0:
             return
         segments: list[SegmentRef] = []
@@ -220,7 +223,7 @@ class PutTransaction(Transaction):
         request = Put(self._frames, segments, producer=self.producer, follows=self.follows)
         try:
             self.committed: CommitResult = self._engine.commit(
-                request, self._engine.state.options.keep_alive, self.waited_seconds
+                request, self._engine.follower.state.options.keep_alive, self.waited_seconds
             )
         except NoRoomYetError:
             self._attempted = False  # nobody has adopted what was staged

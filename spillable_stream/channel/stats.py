@@ -17,7 +17,7 @@ from spillable_stream.state.spill_rules import TierUsage
 if TYPE_CHECKING:
     from spillable_stream.objects.metered_store import StoreUsage
 
-__all__ = ["ChannelStats", "GroupStats", "KeptStats", "SpoolStats", "TierStats", "channel_stats"]
+__all__ = ["ChannelStats", "GroupStats", "KeptStats", "SpoolStats", "TierStats", "WorkerStats", "channel_stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,37 @@ class SpoolStats:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStats:
+    """A worker: what it does, and did.
+
+    Args:
+        group: the group that it works for.
+        state: "new", "running", "stopping", "ended" or "failed".
+        is_healthy: whether it is not ended, nothing is wrong, and every call returned in time.
+        done_events: events for which the function returned, committed.
+        dropped_events: events that it dropped.
+        dead_letter_events: events in the dead-letter channel.
+        failed_calls: calls that took too long, or raised an error other than `Retry`, `Drop` and `DeadLetter`.
+        waiting_events: events that wait to be tried again.
+        busy_threads: threads that work on something now.
+        left_calls: calls that took too long, that nobody waits for, and that are still under way.
+        trouble: why it failed, or what keeps it from committing now; "" if nothing does.
+    """
+
+    group: str
+    state: str
+    is_healthy: bool
+    done_events: int
+    dropped_events: int
+    dead_letter_events: int
+    failed_calls: int
+    waiting_events: int
+    busy_threads: int
+    left_calls: int
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelStats:
     """A channel at one moment.
 
@@ -133,6 +164,7 @@ class ChannelStats:
         counters: what this handle counted since it was opened.
         store: for a channel in an object store, the requests of this handle, and what they cost a day; else None.
         spool: with a spool in front of the store, what is yet to be shipped; else None. Nothing else here counts it.
+        workers: the workers of this handle that have not been forgotten, in the order in which they were made.
     """
 
     channel: str
@@ -166,6 +198,7 @@ class ChannelStats:
     spool: SpoolStats | None = None
     transactions: int = 0
     disk_appends: int = 0
+    workers: tuple[WorkerStats, ...] = ()
 
     def flume_counters(self) -> dict[str, float]:
         """Return the numbers under the names of Flume's counters, such as ``ChannelFillPercentage``."""

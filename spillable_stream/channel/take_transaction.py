@@ -9,13 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import (
-    ID_COLUMN,
-    Event,
-    events_from_batch,
-    id_column,
-    rows_from_batch,
-)
+from spillable_stream.channel.event import Event, events_from_batch, rows_from_batch, table_from_batches
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
@@ -140,10 +134,7 @@ class TakeTransaction(Transaction):
     def _table(self, found: list[ReadBatch]) -> pa.Table | None:
         if not found:
             return None
-        schema = self._engine.schemas()[-1]
-        ids = pa.chunked_array([id_column(b) for b in found])
-        table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
-        return table.append_column(ID_COLUMN, ids)
+        return table_from_batches(found, self._engine.schemas()[-1])
 
     def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:
         if not self._typed:

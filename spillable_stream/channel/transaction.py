@@ -16,7 +16,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Self
 
-from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import TransactionStateError
 
@@ -37,7 +37,7 @@ class Transaction:
 
     def __init__(self, engine: Engine) -> None:
         self.state: State = State.NEW
-        self.committed: CommitResult = CommitResult()
+        self.committed: CommitResult = NOTHING_COMMITTED
         self._engine = engine
         self._pid, self._thread = getpid(), get_ident()
 

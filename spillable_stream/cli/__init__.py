@@ -1,18 +1,36 @@
 """The command line: ``spillable VERB …``. Each module has the verbs that its name says.
 
-The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told.
+The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
+from contextlib import suppress
+from typing import TextIO
 
-from spillable_stream.cli import examine, metrics, top, ui
-from spillable_stream.cli.app import app
+from spillable_stream.cli import consume, create, describe, examine, export, groups, metrics, put, top, ui
+from spillable_stream.cli.app import app, say
+from spillable_stream.termination import exit_on_sigterm
 
-__all__ = ["app", "examine", "main", "metrics", "top", "ui"]
+__all__ = ["app", "consume", "create", "describe", "examine", "export", "groups", "main", "metrics", "put", "top", "ui"]
 
 
 def main() -> None:
     """Run the command line."""
-    sys.exit(app())
+    warnings.showwarning = _show_warning
+    with suppress(BrokenPipeError), exit_on_sigterm():
+        sys.exit(app())
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning as a line for people, not for programmers."""
+    say(f"{category.__name__}: {message}")

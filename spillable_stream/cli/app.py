@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
 
-__all__ = ["HEALTHY", "UNHEALTHY", "UNKNOWN", "AsJson", "ChannelPath", "ChannelPaths", "app", "fail"]
+from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
+
+__all__ = [
+    "HEALTHY",
+    "INTERRUPTED",
+    "UNHEALTHY",
+    "UNKNOWN",
+    "AsJson",
+    "ChannelPath",
+    "ChannelPaths",
+    "Yes",
+    "app",
+    "confirm",
+    "ending",
+    "fail",
+    "say",
+]
 
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it."""
 
 ChannelPath = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
 ChannelPaths = Annotated[
     list[str], typer.Argument(metavar="PATH…", help="The channels: their directories, or their addresses in a store.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
 
 app: typer.Typer = typer.Typer(
     name="spillable",
-    help="Use, watch, check and repair the channels of spillable_stream.",
+    help="Use, watch, check, repair and back up the channels of spillable_stream.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 @app.callback()
 def _verbs() -> None:
-    """Use, watch, check and repair the channels of spillable_stream."""
+    """Use, watch, check, repair and back up the channels of spillable_stream."""
 
 
 def fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
@@ -46,3 +71,50 @@ def fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
     else:
         typer.echo(f"{type(error).__name__}: {error}", err=True)
     raise typer.Exit(status)
+
+
+def say(text: str) -> None:
+    """Say something to people: on standard error, so that standard output is the verb's result."""
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def ending(path: str, as_json: bool = False, interrupted: Callable[[], str] | None = None) -> Iterator[None]:
+    """Let an error or an interrupt end a verb with a line and a status: 2 where nothing was tried, else 1 or 130.
+
+    Args:
+        path: the channel, as it was given.
+        as_json: whether errors are JSON objects on standard output.
+        interrupted: says where the work stands, for Ctrl-C.
+    """
+    try:
+        yield
+    except (NotAChannelError, OptionError, ImportError) as e:
+        fail(path, e, as_json, UNKNOWN)
+    except SpillableError as e:
+        fail(path, e, as_json, UNHEALTHY)
+    except KeyboardInterrupt:
+        say("interrupted" + (f": {interrupted()}" if interrupted is not None else ""))
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def is_terminal() -> bool:
+    """Tell whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that can't be undone; where nobody can be asked, require ``--yes``.
+
+    Args:
+        question: what will happen, as a question.
+        yes: whether ``--yes`` was given.
+    """
+    if yes:
+        return
+    if not is_terminal():
+        say(f"{question} Nothing was changed: give --yes where nobody can be asked")
+        raise typer.Exit(UNKNOWN)
+    if not typer.confirm(question, err=True):
+        say("nothing was changed")
+        raise typer.Exit(UNHEALTHY)

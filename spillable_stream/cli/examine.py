@@ -115,6 +115,9 @@ def _print(report: Report, who: str) -> None:
             typer.echo(f"{who} pass over the IDs {shown(loss.doubtful)}: nobody can tell whether they were in use")
         for group, ranges in loss.repeated.items():
             typer.echo(f"{who} give the group {group!r} events that it may have taken: among {shown(ranges)}")
+        for group, ranges in loss.skipped.items():
+            text = f"{who} not give the group {group!r} again what a seek may have moved it back to"
+            typer.echo(f"{text}: among {shown(ranges)}")
     if report.unrepairable:
         typer.echo(f"repair can do nothing: {report.unrepairable}")
     state = "healthy" if report.healthy else "damaged"

@@ -42,7 +42,7 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
     With --json it prints an object a line for each look; with --once as well, only one. Exit status of --once: 0 if
     every channel can be looked at, 1 if one can't.
 
-    Example: spillable top /data/orders /data/clicks
+    Example: [bold]spillable top /data/orders /data/clicks[/bold]
     """
     try:
         observer = Observer(paths)

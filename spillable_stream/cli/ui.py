@@ -43,7 +43,7 @@ def ui(
     It only looks, unless --allow-changes is given. On this host it needs no token; at any other address it makes one,
     and prints the link with it.
 
-    Example: spillable ui /data/orders /data/clicks
+    Example: [bold]spillable ui /data/orders /data/clicks[/bold]
     """
     if not token and not is_loopback(host):
         token = secrets.token_urlsafe(32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
@@ -15,13 +15,12 @@ from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.ranges import Range
 from spillable_stream.state.spill_rules import TierUsage
 
-__all__ = ["AppendPlan", "CommitResult"]
+__all__ = ["NOTHING_COMMITTED", "AppendPlan", "CommitResult"]
 
 _NOTHING = TierUsage(0, 0)
 
 
-@dataclass(slots=True)
-class CommitResult:
+class CommitResult(NamedTuple):
     """The result of a commit.
 
     Args:
@@ -33,6 +32,9 @@ class CommitResult:
     transaction_id: int = 0
     first_id: int = 0
     last_id: int = -1
+
+
+NOTHING_COMMITTED = CommitResult()
 
 
 class AppendPlan:
@@ -98,8 +100,7 @@ class AppendPlan:
 
     def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Record = None) -> None:
         """Append a frame; ``record`` is its payload, parsed."""
-        header = frame.header(transaction_id, write_order_id, self.time_us)
-        self.entries.append(Entry(header, frame.payload, record))
+        self.entries.append(Entry(frame.header(transaction_id, write_order_id, self.time_us), frame.payload, record))
 
     def commit(
         self,
@@ -125,12 +126,14 @@ class AppendPlan:
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
         """Tell whether tiers stay within ``limits`` together, with the plan so far and what is wanted now."""
-        wanted = wanted.plus(self.put) if self.tier in tiers else wanted
-        bound = held = wanted
+        blocks, held = self.state.blocks, wanted.plus(self.put) if self.tier in tiers else wanted
+        events, payload_bytes = held
         for tier in tiers:
-            index = self.state.blocks.memory if tier is Tier.MEMORY else self.state.blocks.disk
-            bound = TierUsage(bound.events + index.events, bound.payload_bytes + index.payload_bytes)
-        if bound.is_within(limits):  # an upper bound: it counts blocks whole, even where a part was taken
+            index = blocks.memory if tier is Tier.MEMORY else blocks.disk
+            events += index.events
+            payload_bytes += index.payload_bytes
+        # An upper bound: it counts blocks whole, even where a part was taken.
+        if events <= limits.events and payload_bytes <= limits.payload_bytes:
             return True
         for tier in tiers:
             held = held.plus(self.state.use(tier is Tier.MEMORY))

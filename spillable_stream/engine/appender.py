@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.follower import Follower
@@ -30,8 +29,7 @@ class Appender:
         self._follower = follower
         self._counters = counters
 
-    @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
+    def committing(self) -> AbstractContextManager[None]:
         """Hold the commit lock, with the logs healed and the state up to date.
 
         Raises:
@@ -40,10 +38,7 @@ class Appender:
             ReadonlyChannelError: the channel is only looked at.
             TransactionStateError: this thread holds the lock.
         """
-        log = self._log
-        with log.hold(log.lock_timeout_seconds):
-            self._prepare()
-            yield
+        return self._log.hold(self._log.lock_timeout_seconds, self._prepare)
 
     def _prepare(self) -> None:
         """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just acquired."""
@@ -59,7 +54,7 @@ class Appender:
         log, follower = self._log, self._follower
         before = log.held_position()
         start = log.reserve(tier, size_bytes, follower)
-        if log.held_position() is not before:
+        if log.held_position() is not before:  # a file began
             if tier is Tier.MEMORY:
                 follower.began_file(before)
             follower.catch_up()

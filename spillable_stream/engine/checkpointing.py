@@ -71,7 +71,9 @@ class Checkpointing:
 
     def make_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is making one."""
-        self._make_if(self._is_due, spares=True)
+        interval_seconds: float = self._follower.state.options.checkpoint_interval / 1000
+        if not 0 <= time.time() - self._made_at < interval_seconds:  # other processes can only have made later ones
+            self._make_if(self._is_due, spares=True)
 
     def _make_if(self, is_wanted: Callable[[], bool], *, spares: bool) -> bool:
         """Make a checkpoint if one is wanted and nobody else is making one. A failure is logged.
@@ -101,11 +103,8 @@ class Checkpointing:
         interval_seconds: float = self._follower.state.options.checkpoint_interval / 1000
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
-        now = time.time()
-        if 0 <= now - self._made_at < interval_seconds:  # other processes can only have made later ones
-            return False
         self._made_at = self._log.checkpoint_ms / 1000
-        return not 0 <= now - self._made_at < interval_seconds  # negative if a clock was set back
+        return not 0 <= time.time() - self._made_at < interval_seconds  # negative if a clock was set back
 
     def make(self, *, spares: bool = False) -> None:
         """Make a checkpoint, and remove the files that are no longer needed.
@@ -159,6 +158,9 @@ class Checkpointing:
         Not while another process makes a checkpoint, which frees them. A failure is logged, and a checkpoint tries
         again: not every take.
         """
+        emptied = self._follower.state.blocks.disk.emptied
+        if len(emptied) == 1 and self._follower.positions.disk.file_id in emptied:
+            return  # the file that is written: so it is after most takes of a consumer that keeps up
         if time.monotonic() >= self._free_again_at and not self._quietly(self._free_if_worth_it):
             self._free_again_at = time.monotonic() + self._follower.state.options.checkpoint_interval / 1000
 

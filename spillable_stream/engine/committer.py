@@ -210,7 +210,7 @@ class Committer:
     def commit_group(self, group: list[Ticket]) -> None:
         """Commit a group of tickets, in as few appends as its tiers allow, and mark each done or failed."""
         with self._appender.committing():
-            waiting, with_memory = deque(group), True
+            waiting, with_memory = deque(group), self._follower.state.options.memory_capacity > 0
             while waiting:
                 with_memory = self._append_run(waiting, with_memory)
 
@@ -272,8 +272,10 @@ class Committer:
 
     def _tier_of_next(self, waiting: deque[Ticket], plan: AppendPlan, with_memory: bool) -> Tier:
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
+        if not with_memory:
+            return waiting[0].request.tier(plan)
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
-        if with_memory and (self._memory.open() if puts else self._memory.is_ready()):
+        if self._memory.open() if puts else self._memory.is_ready():
             if puts and self._follower.state.options.keeps:
                 self._moving.make_room(sum([put.use().payload_bytes for put in puts]))
             plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state

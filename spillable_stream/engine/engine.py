@@ -182,6 +182,10 @@ class Engine(ABC):
         """
 
     @abstractmethod
+    def fixed_options(self) -> dict[str, object]:
+        """Return the options that were fixed when the channel was created, by keyword name."""
+
+    @abstractmethod
     def file_counts(self, state: ChannelState) -> FileCounts:
         """Return what the channel's files are like, by a state that is held still."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from spillable_stream.engine.telemetry import Samples
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.file_names import Tier
-from spillable_stream.format.frame import frame_size
+from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Entry, Position
@@ -184,8 +183,10 @@ class Follower:
             if self.snapshot.thread != get_ident():
                 self._advance(log.latest_position)
             return self.state
-        if (log.position() is not self.applied or self.half_applied) and self.snapshot.thread != get_ident():
-            self._advance(log.latest_position)
+        applied = self.applied
+        head = log.position()
+        if (head is not applied or self.half_applied) and self.snapshot.thread != get_ident():
+            self._advance(log.latest_position, head, applied)
         return self.state
 
     def catch_up(self) -> None:
@@ -194,26 +195,37 @@ class Follower:
             self._advance(self._log.held_position)
             self._log.leave_written(self.positions.disk.file_id)
 
-    def _advance(self, position: Callable[[], CommitPoint]) -> None:
-        """Apply everything up to a published position."""
+    def _advance(
+        self, position: Callable[[], CommitPoint], seen: CommitPoint | None = None, applied: CommitPoint | None = None
+    ) -> None:
+        """Apply everything up to a published position.
+
+        Args:
+            position: returns it.
+            seen: what it returned just now, if the caller asked.
+            applied: the position that was applied before that; None if it was not known.
+        """
         with self._mutex:
             if self.applying:
                 self._active_calls.refuse("a look")
-            head = position()
+            # Where another thread applied something meanwhile, what was seen may be older than that.
+            head = position() if seen is None or applied is None or self.applied is not applied else seen
             if head is self.applied and not self.half_applied:
                 return
             end = Positions.of(head)
             if end == self.positions and not self.half_applied:
                 self.applied = head
                 return
-            if not self.half_applied:
-                if end.is_before(self.positions):  # read while it was written twice
-                    return
-                # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
-                with contextlib.suppress(FileNotFoundError, CorruptionError):
-                    self._apply_until(end)
             if self.half_applied:
                 self._load()
+            elif end.is_before(self.positions):  # read while it was written twice
+                return
+            else:
+                try:
+                    self._apply_until(end)
+                except (FileNotFoundError, CorruptionError):
+                    # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
+                    self._load()
             self.applied = head if self.positions == end else None
             self._log.obey(self.state)
             if self.positions.disk.file_id != self._current:
@@ -327,7 +339,7 @@ class Follower:
                 try:
                     for header, _, record in entries:
                         self.state.apply_record(start.file_id, offset, header, record)
-                        offset += frame_size(header.length)
+                        offset += HEADER_SIZE_BYTES + (header.length + 7 & ~7)  # `frame_size`, inlined
                     disk, memory = self.positions
                     self.disk_appends += tier is Tier.DISK
                     self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 
-from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CommitOutcomeUnknownError
 
@@ -47,7 +47,7 @@ class Ticket:
         self.begun: bool = False
         self.withdrawn: bool = False
         self.done: bool = False
-        self.result: CommitResult = CommitResult()
+        self.result: CommitResult = NOTHING_COMMITTED
         self.error: BaseException | None = None
         self._woken = threading.Lock()
         self._woken.acquire()

@@ -116,6 +116,13 @@ class GroupOwners(Protocol):
             StorageError: that can't be read.
         """
 
+    def inquire(self, group: str) -> OwnerSeen:
+        """Look who owns a group, and find out whether an owner that can't be seen lives: a later call may know it.
+
+        Raises:
+            StorageError: that can't be read, or asked.
+        """
+
     def owner_of(self, group: str) -> str:
         """Return what a group's last owner wrote about itself; "" if nobody has owned it, or it can't be read."""
 

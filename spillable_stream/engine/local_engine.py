@@ -135,12 +135,7 @@ class LocalEngine(Engine):
         """Return the options that can be changed; the directories and the mode are fixed. Raises `OptionError`."""
         layout = self.layout
         refuse_options_of_stores(given)
-        fixed: dict[str, object] = {
-            "mode": f"{layout.mode:04o}",
-            "data_dirs": list(layout.data_dirs),
-            "checkpoint_dir": layout.checkpoint_dir,
-            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
-        }
+        fixed = self.fixed_options()
         for name, value in fixed.items():
             wanted = given.get(name)
             if wanted is not None and name != "mode":
@@ -148,6 +143,16 @@ class LocalEngine(Engine):
             if wanted not in (None, value):
                 raise OptionError(f"{name} is fixed when a channel is created; {layout.path} has {value}, not {wanted}")
         return {name: value for name, value in given.items() if name not in fixed}
+
+    def fixed_options(self) -> dict[str, object]:
+        """Return the mode and the directories, by keyword name."""
+        layout = self.layout
+        return {
+            "mode": f"{layout.mode:04o}",
+            "data_dirs": list(layout.data_dirs),
+            "checkpoint_dir": layout.checkpoint_dir,
+            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
+        }
 
     def file_counts(self, state: ChannelState) -> FileCounts:
         """Return how many files there are now, and how much memory the tier has or would get."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -18,13 +19,14 @@ from spillable_stream.errors import ChannelClosedError, CorruptionError, Storage
 from spillable_stream.format.file_names import GENERATION_BITS, Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.commit_lock import CommitLock, do_nothing
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
 from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import MemoryImage, StateImage
 from spillable_stream.storage.filesystem import FileSystem
@@ -33,6 +35,12 @@ __all__ = ["FILES_OF_A_LIMIT", "LocalLog"]
 
 FILES_OF_A_LIMIT = 8
 """The log begins a new file at this part of a limit of retention."""
+
+
+class _Hold(Protocol):
+    """`CommitLock.locked`."""
+
+    def __call__(self, timeout_seconds: float, prepare: Callable[[], None] = ...) -> AbstractContextManager[None]: ...
 
 
 class LocalLog:
@@ -48,7 +56,7 @@ class LocalLog:
         position: returns what the head publishes: where the log ends for everybody.
         latest_position: the same: a look at the head costs little.
         held_position: returns the same while the commit lock is held, without a look at the head.
-        hold: holds the commit lock, for at most so many seconds of waiting; a context manager.
+        hold: holds the commit lock (`CommitLock.locked`).
         view: how a channel that is only looked at is found; None for a handle that holds it.
         closed: whether `close` was called.
         is_far: False: a look costs a system call.
@@ -60,7 +68,7 @@ class LocalLog:
     position: Callable[[], CommitPoint]
     latest_position: Callable[[], CommitPoint]
     held_position: Callable[[], CommitPoint]
-    hold: Callable[[float], AbstractContextManager[None]]
+    hold: _Hold
     fs: FileSystem
     layout: Layout
     lock: CommitLock
@@ -78,6 +86,7 @@ class LocalLog:
         self.closed: bool = False
         self.is_far: bool = False
         self.poll_seconds: tuple[float, float] = (0.001, 0.05)
+        self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None
         self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
         if self.view is not None:
             found = self.view.find(lock_timeout_seconds)
@@ -97,7 +106,7 @@ class LocalLog:
         self.held_position = held.lock.current
         self.hold = held.lock.locked if self.view is None else self._refuse
 
-    def _refuse(self, _: float) -> AbstractContextManager[None]:
+    def _refuse(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> NoReturn:
         refuse_to_write(self.layout.path, "a commit")
 
     @property
@@ -169,12 +178,20 @@ class LocalLog:
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
-        options, disk, memory = state.options, self.tiers.disk, self.tiers.memory
+        options, byte_capacity = state.options, state.memory_byte_capacity()
+        if (
+            options,
+            byte_capacity,
+            self.tiers,
+        ) == self._obeyed:  # mostly: others have only put and taken
+            return
+        disk, memory = self.tiers.disk, self.tiers.memory
         disk.max_file_size_bytes = options.max_file_size
         if options.retention_bytes:  # so that there is always a file that can go
             disk.max_file_size_bytes = min(options.max_file_size, options.retention_bytes // FILES_OF_A_LIMIT)
         disk.preallocation.minimum_required_space = options.minimum_required_space
-        memory.max_file_size_bytes = file_size_bytes(state.memory_byte_capacity(), options)
+        memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
+        self._obeyed = options, byte_capacity, self.tiers
 
     def heal(self, at: Followed) -> None:
         """Cut what a holder of the lock that died or failed left behind the published ends.

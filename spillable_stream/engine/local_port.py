@@ -11,6 +11,7 @@ from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, q
 from spillable_stream.engine.port import ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.errors import ProducerBusyError
 from spillable_stream.log.quarantine import not_quarantined
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.lock import FileLock, process_note
 
@@ -33,9 +34,12 @@ class LocalPort(EnginePort[LocalEngine]):
     def least_pause_seconds(self) -> float:
         return 0.0
 
+    def commit_delay_seconds(self) -> float:
+        return 0.0
+
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_read(self, parts: Iterable[Iterable[Range]]) -> list[ReadPlan]:
+    def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
         layout, host = self._engine.layout, os.uname().nodename
         with self.snapshot() as state:
             schemas, ends = tuple(state.schemas), self._engine.ends()  # which all plans share

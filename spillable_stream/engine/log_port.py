@@ -159,8 +159,12 @@ class Log(Protocol):
 
     # ── append ──────────────────────────────────────────────────────────────────────────────
 
-    def hold(self, timeout_seconds: float) -> AbstractContextManager[None]:
-        """Keep others from appending, if the log can, for at most so many seconds of waiting.
+    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = ...) -> AbstractContextManager[None]:
+        """Keep others from appending, if the log can, within the block.
+
+        Args:
+            timeout_seconds: how long to wait for others.
+            prepare: called first, inside.
 
         Raises:
             LockTimeoutError: others kept it for too long.

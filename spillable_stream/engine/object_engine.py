@@ -87,6 +87,10 @@ class ObjectEngine(Engine):
         refuse_options_of_disks(given)
         return {name: value for name, value in given.items() if name not in defaults(CREATION)}
 
+    def fixed_options(self) -> dict[str, object]:
+        """Return none: all objects of a channel are under one root."""
+        return {}
+
     def file_counts(self, state: ChannelState) -> FileCounts:
         """Return how many slots and segments hold what is in the channel, or may yet be collected."""
         slots = self.positions.disk.file_id - max(state.trimmed.through, 0)

@@ -24,11 +24,13 @@ from spillable_stream.errors import (
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.format.slot import Slot, SlotFrame
+from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.loading import (
     BehindError,
     apply_frames,
@@ -50,7 +52,8 @@ from spillable_stream.state.channel_state import ChannelState
 __all__ = ["ObjectLog"]
 
 _CACHE_BYTES = 64 << 20
-_COMMIT_TIMEOUT_SECONDS = 30.0
+_COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
+_FIRST_POLL_SECONDS = 0.02
 
 
 class ObjectLog:
@@ -70,6 +73,7 @@ class ObjectLog:
         patience: how long to try requests again.
         provider: the provider of the store's credentials; "" for the environment's.
         readonly: whether the channel is only looked at: the handle refuses to append.
+        disk_cache: where what is read is kept on this host; None: nowhere.
 
     Attributes:
         slots: the channel's slots.
@@ -93,6 +97,7 @@ class ObjectLog:
         *,
         provider: str = "",
         readonly: bool = False,
+        disk_cache: DiskCache | None = None,
     ) -> None:
         self.location = location
         self.provider = provider
@@ -102,10 +107,11 @@ class ObjectLog:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
         self.is_far: bool = True
-        self.poll_seconds: tuple[float, float] = (0.02, 1.0)
+        self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
+        self._disk_cache = disk_cache
         self.pace: Pace = Pace()
         self.checkpoint_number: int = 0
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
@@ -281,7 +287,9 @@ class ObjectLog:
             schemas: returns the channel's schemas.
             ends: unused: an object never grows.
         """
-        return ObjectReader(self.store, self.channel, lambda schema_id: schemas()[schema_id], self.cache)
+        return ObjectReader(
+            self.store, self.channel, lambda schema_id: schemas()[schema_id], self.cache, self._disk_cache
+        )
 
     def leave_read(self, file_id: int) -> None:
         """Do nothing: nothing is open."""
@@ -294,7 +302,7 @@ class ObjectLog:
     # ── append ──────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def hold(self, timeout_seconds: float) -> Iterator[None]:
+    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> Iterator[None]:
         """Keep the other threads of this handle from appending. Nothing keeps other handles away.
 
         Raises:
@@ -305,6 +313,7 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
+            prepare()
             yield
 
     @contextlib.contextmanager
@@ -400,7 +409,10 @@ class ObjectLog:
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
-        self.pace.interval_seconds = state.options.commit_interval / 1000
+        options = state.options
+        self.pace.interval_seconds = options.commit_interval / 1000
+        self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
+        self._appending.patience.timeout_seconds = options.commit_timeout
 
     # ── stage ───────────────────────────────────────────────────────────────────────────────
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.metered_store import MeteredStore
@@ -45,7 +46,12 @@ def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | No
 
 
 def open_object_engine(
-    location: Location, lock_timeout_seconds: float, *, readonly: bool, store: Store | None = None
+    location: Location,
+    lock_timeout_seconds: float,
+    *,
+    readonly: bool,
+    cache: DiskCache | None = None,
+    store: Store | None = None,
 ) -> ObjectEngine:
     """Open a channel.
 
@@ -53,6 +59,7 @@ def open_object_engine(
         location: where it is.
         lock_timeout_seconds: how long to wait for other threads.
         readonly: whether the channel is only looked at.
+        cache: where what is read is kept on this host; None: nowhere.
         store: the store, for tests.
 
     Raises:
@@ -65,7 +72,9 @@ def open_object_engine(
     if channel is None:
         raise _no_channel(location)
     store = MeteredStore(found, location.scheme)
-    return ObjectEngine(ObjectLog(store, location, channel, lock_timeout_seconds, readonly=readonly), store.usage)
+    return ObjectEngine(
+        ObjectLog(store, location, channel, lock_timeout_seconds, readonly=readonly, disk_cache=cache), store.usage
+    )
 
 
 def object_identity(location: Location) -> str:

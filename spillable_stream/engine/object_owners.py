@@ -28,6 +28,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.errors import (
@@ -210,6 +211,7 @@ class ObjectOwners:
         self._appender = appender
         self._mine: dict[str, ObjectOwnership] = {}
         self._mutex = threading.Lock()
+        self._inquiries = OwnerInquiries(answer_seconds, self._ask)
         self._thread = PeriodicThread(self, "spillable owner")  # answers claims
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
@@ -219,11 +221,30 @@ class ObjectOwners:
         return self._follower.state.owners.get(group)
 
     def look(self, group: str) -> OwnerSeen:
-        """Look who owns a group; one that died silently, on another host, counts as alive until somebody claims it."""
+        """Look who owns a group; one that died silently, on another host, counts as alive."""
         self._follower.follow()
         known = self.known(group)
         lives = known is not None and not is_gone(known.process)
         return OwnerSeen(lives, "" if known is None else known.note)
+
+    def inquire(self, group: str) -> OwnerSeen:
+        """Look who owns a group, and claim it where its owner has shown nothing for long: a later look finds an answer.
+
+        One thread at a time may do that.
+
+        Raises:
+            StorageError: the store refused or failed.
+        """
+        seen, known = self.look(group), self.known(group)
+        if not seen.is_alive or known is None:
+            self._inquiries.forget(group)
+            return seen
+        if (mine := self._mine.get(group)) is not None and mine.epoch == known.epoch:
+            return seen
+        return seen._replace(is_alive=self._inquiries.is_alive(group, known, self._follower.state))
+
+    def _ask(self, group: str, known: Owner) -> None:
+        self._append(Claim(group, known, f"{uuid.uuid4().hex} {process_note()}, to learn whether it lives"))
 
     def owner_of(self, group: str) -> str:
         """Return what a group's owner wrote about itself; "" if nobody owns it."""

@@ -15,6 +15,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import QUERIES, read_identity
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
@@ -37,6 +38,7 @@ class ObjectReadPlan:
         channel: the channel's UUID.
         schemas: the channel's schemas, oldest first, as Arrow IPC messages.
         extents: where the events are, in order.
+        cache: where a host keeps what its tasks read; None: nowhere.
     """
 
     location: Location
@@ -44,6 +46,7 @@ class ObjectReadPlan:
     channel: str
     schemas: tuple[bytes, ...]
     extents: tuple[Extent, ...]
+    cache: DiskCache | None = None
 
     @property
     def ends(self) -> Mapping[int | str, int]:
@@ -67,7 +70,7 @@ class ObjectPlanReader:
         self._store = store
         self._plan = plan
         self._schema_of = [decode_schema(s) for s in plan.schemas].__getitem__
-        self._reader = ObjectReader(store, plan.channel, self._schema_of)
+        self._reader = ObjectReader(store, plan.channel, self._schema_of, disk_cache=plan.cache)
         self._reader.expect(plan.extents)
 
     @property

@@ -11,12 +11,14 @@ from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan
 from spillable_stream.engine.port import ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.errors import GroupOwnedError, ProducerBusyError
 from spillable_stream.names import check_producer
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.salvage import not_quarantined
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ObjectPort", "OwnedProducer"]
 
 _TASKS_AT_ONCE = 64  # Spark tells a source nothing of its cluster; with fewer cores tasks queue, which costs little
+_COMMIT_DELAY_SECONDS = 1.0
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
 
 
@@ -35,14 +37,19 @@ class ObjectPort(EnginePort[ObjectEngine]):
     def least_pause_seconds(self) -> float:
         return self._engine.log.poll_seconds[1]
 
+    def commit_delay_seconds(self) -> float:
+        return _COMMIT_DELAY_SECONDS
+
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_read(self, parts: Iterable[Iterable[Range]]) -> list[ReadPlan]:
+    def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
         log = self._engine.log
         with self._engine.follower.as_known as state:
             schemas = tuple(state.schemas)  # which all plans share
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
-            return [ObjectReadPlan(log.location, log.provider, log.channel, schemas, of_part) for of_part in extents]
+            return [
+                ObjectReadPlan(log.location, log.provider, log.channel, schemas, of_part, cache) for of_part in extents
+            ]
 
     def tasks_at_once(self) -> int:
         return _TASKS_AT_ONCE

@@ -19,6 +19,7 @@ from spillable_stream.engine.options_by_place import refuse_options_of_disks, re
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.log.identity_file import has_identity, read_identity
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.options import CREATION, defaults
@@ -88,7 +89,14 @@ def _for_a_store(made: NewChannel) -> SmallImage:
     return ChannelState(made.options, made.schemas).small()
 
 
-def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, *, readonly: bool) -> Engine:
+def open_engine(
+    fs: FileSystem,
+    path: ChannelPath,
+    lock_timeout_seconds: float,
+    *,
+    readonly: bool,
+    cache: DiskCache | None = None,
+) -> Engine:
     """Open a channel.
 
     Args:
@@ -96,6 +104,7 @@ def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, 
         path: where it is.
         lock_timeout_seconds: how long to wait for other processes.
         readonly: whether the channel is only looked at.
+        cache: where what is read of a channel in a store is kept; None: nowhere.
 
     Raises:
         NotAChannelError: there is none.
@@ -106,7 +115,7 @@ def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, 
     if isinstance(path, Location):
         from spillable_stream.engine.object_opening import open_object_engine
 
-        return open_object_engine(path, lock_timeout_seconds, readonly=readonly)
+        return open_object_engine(path, lock_timeout_seconds, readonly=readonly, cache=cache)
     layout = read_identity(fs, path)
     layout.grant(fs)
     return LocalEngine(fs, layout, lock_timeout_seconds, readonly=readonly)

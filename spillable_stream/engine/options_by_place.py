@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 from spillable_stream.errors import OptionError
 from spillable_stream.options import CHANNEL, CREATION, defaults
 
-__all__ = ["SpoolOptions", "divide_spool_options", "refuse_options_of_disks", "refuse_options_of_stores"]
+__all__ = [
+    "SpoolOptions",
+    "divide_spool_options",
+    "fitting_options",
+    "refuse_options_of_disks",
+    "refuse_options_of_stores",
+]
 
 _NO_MEMORY = "there is no memory tier in front of a store"
 _ONE_ROOT = "all objects of a channel are under one root"
@@ -23,7 +29,7 @@ _OF_DISKS = {
     "backupCheckpointDir": _ONE_ROOT,
     "mode": "the store's own policies say who may read and write",
 }
-_OF_STORES = ("commitInterval", "gcDelay")
+_OF_STORES = ("commitInterval", "commitTimeout", "pollInterval", "gcDelay")
 
 
 class SpoolOptions(NamedTuple):
@@ -85,6 +91,17 @@ def divide_spool_options(
     if durability == "memory" and of_spool.get("memory_capacity") == 0:
         raise OptionError("durability=memory needs a memoryCapacity above 0; raise it, or use durability=local")
     return rest, SpoolOptions(path, durability, of_spool)
+
+
+def fitting_options(given: Mapping[str, Any], *, in_store: bool) -> dict[str, Any]:
+    """Return those of some options that a channel at such a place can have.
+
+    Args:
+        given: options by keyword name.
+        in_store: whether the channel is in an object store.
+    """
+    unfit = set(map(_keyword, _OF_DISKS if in_store else _OF_STORES))
+    return {name: value for name, value in given.items() if name not in unfit}
 
 
 def refuse_options_of_disks(given: Mapping[str, object]) -> None:

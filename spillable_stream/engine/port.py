@@ -15,12 +15,14 @@ from typing import NamedTuple, Protocol
 
 from spillable_stream.engine.requests import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 
 __all__ = [
     "ChannelPort",
+    "DiskCache",
     "GroupOwner",
     "NoRoomYetError",
     "PlanReader",
@@ -94,6 +96,9 @@ class ChannelPort(Protocol):
     def least_pause_seconds(self) -> float:
         """Return how much time there must be between two looks at a channel that nothing comes to."""
 
+    def commit_delay_seconds(self) -> float:
+        """Return how long a commit of takes may wait for another append to be in; 0 where an append costs little."""
+
     def require_open(self) -> None:
         """Refuse a channel that was closed.
 
@@ -113,11 +118,12 @@ class ChannelPort(Protocol):
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_read(self, parts: Iterable[Iterable[Range]]) -> list[ReadPlan]:
+    def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
         """Return for each part of a read what a task needs to read it; inside of a snapshot, where it is in that.
 
         Args:
             parts: the events of each part, in order.
+            cache: where each host keeps what it reads of a channel in a store; None: nowhere.
         """
 
     def tasks_at_once(self) -> int:

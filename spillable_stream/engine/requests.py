@@ -163,7 +163,7 @@ class Put(Request):
             TransactionCapacityError: the transaction has more events than a COMMIT can count.
         """
         self._spilled = ""
-        if self.done(plan):
+        if (self.sink or self.producer) and self.done(plan):
             return plan.tier
         wanted = self.use()
         if wanted.events > MAX_COUNT:
@@ -192,7 +192,7 @@ class Put(Request):
         return plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        if done := self.done(plan):
+        if (self.sink or self.producer) and (done := self.done(plan)):
             return done
         wanted = self.use()
         tx = plan.new_transaction()
@@ -202,7 +202,7 @@ class Put(Request):
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
-        plan.put = plan.put.plus(wanted)
+        plan.put = wanted.plus(plan.put)
         plan.overflow = plan.overflow or self._spilled == "full"
         plan.commit(
             "put",
@@ -230,11 +230,13 @@ class Prepare(Request):
         group: the group.
         ranges: the events, as inclusive ranges of write-order IDs.
         require_owner: as in `Take`.
+        after: the transaction's ID is greater than this one. Those that only a lost memory tier had are used again.
     """
 
     group: str
     ranges: list[Range]
     require_owner: Callable[[], None] | None = None
+    after: int = 0
 
     def size_bytes(self) -> int:
         return _COMMIT_BYTES + 20 * len(self.ranges)
@@ -245,6 +247,7 @@ class Prepare(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
+        plan.next_transaction = max(plan.next_transaction, self.after + 1)
         tx = plan.new_transaction()
         record = TakeRecord(self.group, list(self.ranges))
         plan.add(record.frame(count_of(self.ranges)), tx, record=record)
@@ -320,6 +323,33 @@ class Takes(Request):
 
     def appended(self, state: ChannelState) -> None:
         self.takes[-1].appended(state)
+
+
+@dataclass(slots=True)
+class TakesAndPrepare(Request):
+    """Commit take transactions and record another one, in one append: a micro-batch ends and the next begins.
+
+    Args:
+        takes: what ends.
+        prepare: what begins.
+    """
+
+    takes: Takes
+    prepare: Prepare
+
+    def size_bytes(self) -> int:
+        return self.takes.size_bytes() + self.prepare.size_bytes()
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        in_memory = all(request.tier(plan) is Tier.MEMORY for request in (self.takes, self.prepare))
+        return Tier.MEMORY if in_memory else Tier.DISK
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        self.takes.plan(plan)
+        return self.prepare.plan(plan)
+
+    def appended(self, state: ChannelState) -> None:
+        self.takes.appended(state)
 
 
 @dataclass(slots=True)

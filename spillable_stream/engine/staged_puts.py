@@ -42,9 +42,11 @@ class StagedPuts:
         if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is Tier.DISK:
-            self._require_space(request, plan, file_id, end)
             if request.segments:
+                self._require_space(request, plan, file_id, end)
                 self._move_to_disk(request)
+            else:
+                self._disk_space.require(plan.state.options.minimum_required_space, file_id, end)
         for segment in request.segments:  # every event that is acknowledged can be read
             path = self._layout.segment_file(segment.name)
             if self._fs.size_bytes(path) < segment.end:

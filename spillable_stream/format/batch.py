@@ -34,6 +34,7 @@ EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string()))
 # A read takes whole frames, so large batches are split into pieces that are cheap to write and to read.
 _TARGET_FRAME_BYTES = 16 << 20
 _LARGE_BYTES = 256 << 10  # below, validating the whole buffers is cheaper than copying the slice
+_last_required: tuple[pa.Schema | None, list[int]] = None, []  # a schema, and its columns that are not nullable
 _COMPRESSIONS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 
 
@@ -224,10 +225,20 @@ def accept_batch(batch: pa.RecordBatch, schema: pa.Schema, but: str = "") -> pa.
     except NOT_ARROW as e:
         raise SchemaError(_unsound(whole, e)) from e
     fitted = batch if equal else fit_batch(whole, schema)
-    for i, field in enumerate(schema):
-        if not field.nullable and fitted.column(i).null_count:
-            raise _mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
+    for i in _required_columns(schema):
+        if fitted.column(i).null_count:
+            raise _mismatch(f"the column {schema.names[i]!r} has nulls and is not nullable", schema, batch.schema)
     return fitted
+
+
+def _required_columns(schema: pa.Schema) -> list[int]:
+    """Return the numbers of the columns that are not nullable: of the last schema again, for Arrow makes its fields."""
+    global _last_required
+    known, columns = _last_required
+    if known is not schema:
+        columns = [i for i, field in enumerate(schema) if not field.nullable]
+        _last_required = schema, columns
+    return columns
 
 
 def _copy_of_slice(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -165,7 +165,7 @@ def generation_of(file_id: int) -> int:
 
 def in_memory(file: int | str) -> bool:
     """Tell whether a log file's number or a segment's name is one of the memory tier."""
-    return file.startswith(_MEMORY_SEGMENT) if isinstance(file, str) else generation_of(file) > 0
+    return file.startswith(_MEMORY_SEGMENT) if isinstance(file, str) else file >> GENERATION_BITS > 0
 
 
 def memory_segment(name: str) -> str:

@@ -224,5 +224,5 @@ def pack_host(name: str) -> bytes:
 
 def parse_mark(data: bytes) -> tuple[int, int]:
     """Return the mark: the sequence of the last append, and the pid of its writer; zeros if the file is too short."""
-    sequence, pid = _MARK.unpack(data[MARK_OFFSET:SLOTS_AND_MARK_BYTES].ljust(_MARK.size, b"\0"))
+    sequence, pid = _MARK.unpack_from(data.ljust(SLOTS_AND_MARK_BYTES, b"\0"), MARK_OFFSET)
     return sequence, pid

@@ -97,12 +97,15 @@ class Loss:
         kept: events that can't be read any more though they were kept; no group needs them.
         doubtful: IDs that may have been in use: nobody can tell.
         repeated: for each group, events that it may have taken and would get again, since a record of it is damaged.
+        skipped: for each group, events that it has taken and would not get again, though a seek may have moved it back
+            to them, since a record of it is damaged.
     """
 
     lost: tuple[Range, ...] = ()
     doubtful: tuple[Range, ...] = ()
     repeated: dict[str, tuple[Range, ...]] = field(default_factory=dict)
     kept: tuple[Range, ...] = ()
+    skipped: dict[str, tuple[Range, ...]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:

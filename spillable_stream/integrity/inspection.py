@@ -153,7 +153,7 @@ class _Inspector:
             state,
             identity_damaged,
             owners_damaged,
-            Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept)),
+            Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept), replay.skipped()),
             max(last_id, through),
             bad_positions,
             self._unrepairable,

@@ -186,7 +186,7 @@ class _Inspector:
         last_id = state.last_id
         through = last_id + UNKNOWN_IDS if steps.hides_ids else last_id
         doubtful = ((last_id + 1, through),) if through > last_id else ()
-        return Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept)), through
+        return Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept), replay.skipped()), through
 
     def _note_segments(self, state: ChannelState) -> None:
         """Note the segments without events of the channel."""

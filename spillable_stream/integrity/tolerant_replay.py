@@ -7,13 +7,14 @@ until the next image. Up to there,
   is cut before the log continues;
 * a COMMIT with a whole header commits, though its payload is unknown;
 * a take without a COMMIT is not committed: its events are delivered again rather than never;
-* a group that ever had an owner exists, unless a later frame says otherwise.
+* a group that ever had an owner exists, unless a later frame says otherwise;
+* a group that takes again what it had taken was moved back by a hidden seek.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import Range
+from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["TolerantReplay", "fits"]
 
@@ -40,6 +41,7 @@ __all__ = ["TolerantReplay", "fits"]
 _PLACEHOLDER = ""
 _MISSING_FILE_BYTES = 1 << 32
 _UNKNOWN_ID = 1 << 62
+_MAY_BE_SEEK = (None, FrameType.GROUP, FrameType.COMMIT)
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class _Doubt:
         is_raised: whether the state may be wrong.
         hides_records: whether takes or control records may be hidden that no later frame repeats.
         hides_takes: whether only takes may be hidden.
+        taken: what each group had taken, before anything was hidden that may be a seek.
         takes_through: the last ID that a hidden take may include; 0 while unknown.
         transactions: how many transactions may be hidden.
     """
@@ -57,6 +60,7 @@ class _Doubt:
     is_raised: bool = False
     hides_records: bool = False
     hides_takes: bool = False
+    taken: dict[str, RangeSet] = field(default_factory=dict)
     takes_through: int = 0
     transactions: int = 0
 
@@ -65,6 +69,11 @@ class _Doubt:
         self.hides_records = True
         self.takes_through = 0
         self.transactions += count // HEADER_SIZE_BYTES + 1
+
+    def add_seeks(self, groups: Mapping[str, GroupState]) -> None:
+        """Add seeks that may be hidden: back to what the groups have taken by now."""
+        for name, group in groups.items():
+            self.taken[name] = self.taken.get(name, RangeSet()).union([(1, group.position), *group.ahead])
 
     def bound_takes(self, header: FrameHeader) -> None:
         """Bound hidden takes by the COMMIT of a put: they can only include events before it."""
@@ -106,6 +115,7 @@ class TolerantReplay:
         self._on_image = on_image
         self._damage = DamageFindings(findings)
         self._doubt = _Doubt()
+        self._skipped: dict[str, tuple[Range, ...]] = {}
         self._knows_first_id = exact or state.next_id > 1
         self._with_memory = False
         self._schemas: list[pa.Schema] = []
@@ -181,12 +191,19 @@ class TolerantReplay:
             state.next_id = state.floor = state.first_kept = header.write_order_id
             self._hold_everything()
         if header.type == FrameType.TAKE:
-            self._add_group(TakeRecord.parse(found.payload or b"").group)
+            self._reveal_seek(TakeRecord.parse(found.payload or b""))
         elif header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
             for name in record.seen.get("groups", ()) if record.seen else ():
                 self._add_group(name)
             if record.kind != "move":
                 self._commit_orphans(in_memory(file.file_id), header.transaction_id)
+
+    def _reveal_seek(self, take: TakeRecord) -> None:
+        """Move a group back that takes what it had taken: a hidden seek had done so."""
+        self._add_group(take.group)
+        group, first = self.state.groups[take.group], take.ranges[0][0]
+        if first in self._doubt.taken.get(take.group, ()) and (first <= group.position or first in group.ahead):
+            group.seek(first - 1, "")
 
     def _is_unknown_take(self, found: LocatedFrame) -> bool:
         """Tell whether a frame is the COMMIT of a take whose TAKE frame is hidden; it can't be applied."""
@@ -200,7 +217,8 @@ class TolerantReplay:
         self.state.groups.setdefault(name, GroupState(self.state.first_kept - 1))
 
     def _hold_everything(self) -> None:
-        self.state.groups[_PLACEHOLDER] = GroupState(self.state.floor - 1)
+        """Keep what is kept, too: a hidden seek may have moved a group back to it."""
+        self.state.groups[_PLACEHOLDER] = GroupState(self.state.first_kept - 1)
 
     def _decoded_schemas(self) -> list[pa.Schema]:
         if len(self._schemas) != len(self.state.schemas):
@@ -227,7 +245,7 @@ class TolerantReplay:
                 self._doubt.hides_takes, self._doubt.takes_through = True, 0
             self._commit_without_payload(file, damage.offset, header)
         else:
-            self._raise_doubt(unknown_bytes=damage.size)
+            self._raise_doubt(unknown_bytes=damage.size, type_=header.type)
 
     def _commit_without_payload(self, file: LogFile, offset: int, header: FrameHeader) -> None:
         """Apply a COMMIT whose payload is damaged. Its segments and its batch are unknown."""
@@ -281,16 +299,19 @@ class TolerantReplay:
     def _doubt_frame(self, file: LogFile, found: LocatedFrame, text: str) -> None:
         """Report a frame that is whole, but can't be what was written there."""
         self._add_damage(file, _as_damage(found), text)
-        self._raise_doubt(unknown_bytes=found.end - found.offset)
+        self._raise_doubt(unknown_bytes=found.end - found.offset, type_=found.header.type)
 
-    def _raise_doubt(self, unknown_bytes: int = 0) -> None:
+    def _raise_doubt(self, unknown_bytes: int = 0, type_: FrameType | None = None) -> None:
         """Record that the state may be wrong from here on.
 
         Args:
-            unknown_bytes: how many bytes may have held any frames.
+            unknown_bytes: how many bytes may have held frames.
+            type_: the type of these; None: any.
         """
         if unknown_bytes:
             self._doubt.add_bytes(unknown_bytes)
+            if type_ in _MAY_BE_SEEK:
+                self._doubt.add_seeks(self.state.groups)
         if not self._doubt.is_raised:
             self._doubt.is_raised = True
             self._hold_everything()
@@ -340,6 +361,7 @@ class TolerantReplay:
         self.state.groups.pop(_PLACEHOLDER, None)
         self.state = restored(self.state.image())
         self.state.next_transaction += doubt.transactions
+        self._skipped = self._taken_and_kept()
         if self.state.groups:
             self.state.raise_floor()
         return self.state
@@ -354,6 +376,23 @@ class TolerantReplay:
             name: tuple(group.ahead.gaps(group.position + 1, through)) for name, group in self.state.groups.items()
         }
         return {name: ranges for name, ranges in found.items() if ranges}
+
+    def skipped(self) -> dict[str, tuple[Range, ...]]:
+        """Return, by group, the events that it has taken, and that a hidden seek may have moved it back to."""
+        return self._skipped
+
+    def _taken_and_kept(self) -> dict[str, tuple[Range, ...]]:
+        """Return what the groups had taken before seeks may be hidden, as far as it is there and they have it yet."""
+        state, found = self.state, dict[str, tuple[Range, ...]]()
+        kept = [(max(block.first_id, state.first_kept), block.last_id) for block in state.blocks]
+        for name in self._doubt.taken.keys() & state.groups.keys():
+            group = state.groups[name]
+            there = RangeSet(r for block in kept for r in self._doubt.taken[name].within(*block))
+            for first, last in list(group.ahead.gaps(group.position + 1, state.last_id)):
+                there.remove(first, last)
+            if there:
+                found[name] = tuple(there)
+        return found
 
 
 def _as_damage(found: LocatedFrame) -> Damage:

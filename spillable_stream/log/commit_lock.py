@@ -24,11 +24,11 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.lock_queue import open_lock_queue
 
-__all__ = ["CommitLock"]
+__all__ = ["CommitLock", "do_nothing"]
 
 
-def _nothing() -> None:
-    pass
+def do_nothing() -> None:
+    """Do nothing."""
 
 
 class CommitLock:
@@ -50,7 +50,7 @@ class CommitLock:
         self.fs = fs
         self.layout = layout
         self.failed: str | None = None
-        self.require_directories: Callable[[], None] = _nothing
+        self.require_directories: Callable[[], None] = do_nothing
         self._lock = FileLock.open(fs, layout.lock, create=create)
         self._turns = open_lock_queue(self._lock.file)
         try:
@@ -64,8 +64,13 @@ class CommitLock:
         self._closed = False
 
     @contextlib.contextmanager
-    def locked(self, timeout_seconds: float) -> Iterator[None]:
+    def locked(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> Iterator[None]:
         """Hold the lock within the block, and release it wherever an interrupt (Ctrl-C) strikes.
+
+        Args:
+            timeout_seconds: how long to wait for it.
+            prepare: called first, with the lock held. A commit brings its state up to date there: a context manager
+                around this one would cost it as much as the lock.
 
         Raises:
             LockTimeoutError: the lock was not acquired within ``timeout_seconds``; names the holder.
@@ -75,6 +80,7 @@ class CommitLock:
         had: list[bool] = []
         try:
             self._acquire(timeout_seconds, had)
+            prepare()
             yield
         finally:  # runs even if an interrupt lands between two lines, because the generator is closed then
             if had and had[0]:

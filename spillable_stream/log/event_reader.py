@@ -136,18 +136,23 @@ class EventReader:
             CorruptionError: a frame is damaged or missing; names the events.
         """
         expected = extent.first_id
-        offset = extent.offset
+        begin = offset = extent.offset
         if self._last is not None and self._last[0][:2] == extent[:2]:  # the same block, so its IDs are contiguous
             whole = self._last[2]
             if whole.first_id <= expected <= whole.last_id:
                 yield (part := whole.clip(expected, extent.last_id))
                 expected = part.last_id + 1
             if expected > whole.last_id:
-                offset = max(offset, self._last[1])
+                begin = offset = max(offset, self._last[1])
         if expected > extent.last_id:
             return
         try:
-            for whole in self._batches(extent, offset, expected):
+            for header, payload, end in self._frames(extent, offset, expected):
+                try:
+                    whole = events_of(header, payload, extent, self._schema_of)
+                except CorruptionError as e:
+                    raise self._damaged(extent, end - frame_size(header.length)) from e
+                self._last = (extent, end, whole)
                 if whole.first_id > expected:
                     break
                 yield (part := whole.clip(expected, extent.last_id))
@@ -157,6 +162,10 @@ class EventReader:
         finally:
             if self._held is not None:
                 self._release()
+            if self._last is not None and 0 < self._last[1] - begin <= _LARGEST_WINDOW_BYTES:
+                self._window_bytes = (
+                    self._last[1] - begin + _BETWEEN_BYTES
+                )  # the next read is mostly as long as this one
         raise CorruptionError(
             f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
         )
@@ -173,16 +182,6 @@ class EventReader:
                     return
         finally:
             self._release()
-
-    def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
-        """Yield the events of each frame, all of them, from the frame that holds ``first_id`` on."""
-        for header, payload, end in self._frames(extent, offset, first_id):
-            try:
-                whole = events_of(header, payload, extent, self._schema_of)
-            except CorruptionError as e:
-                raise self._damaged(extent, end - frame_size(header.length)) from e
-            self._last = (extent, end, whole)
-            yield whole
 
     def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield the header, verified payload and end of each PUT frame from the one that holds ``first_id`` on."""
@@ -207,8 +206,6 @@ class EventReader:
                     if end > file_end:
                         raise self._damaged(extent, offset)
                     large = frame_size(header.length) > size
-                    if frame_size(header.length) <= _LARGEST_WINDOW_BYTES:  # start the next `read` with this size
-                        self._window_bytes = max(self._window_bytes, frame_size(header.length) + _BETWEEN_BYTES)
                     window = _read(file, offset, max(frame_size(header.length), size), file_end)
                     base, start = offset, HEADER_SIZE_BYTES
                     if start + header.length > len(window):  # cut meanwhile, as a segment that is staged in again

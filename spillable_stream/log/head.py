@@ -137,14 +137,13 @@ class Head:
             StorageError: the file system refused.
         """
         sequence = self._sequence + 1
-        published = CommitPoint(*published[:-1], self._pid)
-        slot, offset = pack_slot(HeadSlot(sequence, self.boot, published)), slot_offset(sequence)
+        if published.pid != self._pid:
+            published = CommitPoint(*published[:-1], self._pid)
+        written = HeadSlot(sequence, self.boot, published)
+        slot, offset = pack_slot(written), slot_offset(sequence)
         self.file.store(offset, slot)
         slots = self._parsed_before[0] or self._load(MARK_OFFSET)  # nobody else writes while the lock is held
-        self._parsed_before = (
-            slots[:offset] + slot + slots[offset + len(slot) :],
-            HeadSlot(sequence, self.boot, published),
-        )
+        self._parsed_before = slots[:offset] + slot + slots[offset + len(slot) :], written
         self._sequence = self._greatest = sequence
         return published
 

@@ -63,6 +63,8 @@ class Tiers:
     def records(self, start: Positions, end: Positions) -> Iterator[tuple[int, LocatedFrame]]:
         """Yield (file number, frame) of both logs between two published places, in the order of the appends.
 
+        Headers of files, which have no time, are left out where both logs continue.
+
         Raises:
             FileNotFoundError: a file at ``start`` was deleted since.
             CorruptionError: a frame that must be whole is not.
@@ -77,8 +79,9 @@ class Tiers:
             ):
                 begin = Position(memory_file_id(generation_of(end.memory.file_id), 1), 0)
             logs.append(self.memory.records(begin, end.memory))
-        headless = [_without_headers(log) for log in logs]
-        return headless[0] if len(logs) == 1 else merge(*headless, key=lambda r: r[1].header.time_us)
+        if len(logs) == 1:
+            return logs[0]
+        return merge(*map(_without_headers, logs), key=lambda r: r[1].header.time_us)
 
     def close(self) -> None:
         """Close the files of both."""

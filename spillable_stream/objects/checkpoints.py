@@ -114,8 +114,16 @@ class Checkpoints:
 
     def numbers(self) -> list[int]:
         """Return the slots that have a checkpoint, ascending."""
-        found = [info.key.removeprefix(CHECKPOINTS) for info in self._store.list(CHECKPOINTS)]
-        return sorted(int(name) for name in found if name.isdigit() and checkpoint_key(int(name)) == CHECKPOINTS + name)
+        return sorted(self.times())
+
+    def times(self) -> dict[int, float]:
+        """Return which slots have a checkpoint, and when it was written by the store's clock."""
+        found = {info.key.removeprefix(CHECKPOINTS): info.modified_seconds for info in self._store.list(CHECKPOINTS)}
+        return {
+            int(name): seconds
+            for name, seconds in found.items()
+            if name.isdigit() and checkpoint_key(int(name)) == CHECKPOINTS + name
+        }
 
     def delete(self, number: int) -> None:
         """Delete the checkpoint of a slot."""

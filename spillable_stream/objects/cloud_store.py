@@ -116,7 +116,7 @@ class CloudStore:
             for found in page:
                 key = found["path"][begin:]
                 if key.startswith(prefix):
-                    yield ObjectInfo(key, found["size"])
+                    yield ObjectInfo(key, found["size"], found["last_modified"].timestamp())
 
     def folders(self) -> Iterator[str]:
         """Yield the names right under the root under which there are objects, in any order."""

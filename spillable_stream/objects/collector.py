@@ -2,13 +2,18 @@
 
 Slots go by their numbers, and no listing says which there are: one that was left out would stay while those after it
 go, and a writer that slept would take it for a proof. A listing only finds what such writers left, before all that.
+
+How long ago something was trimmed is told by this process's own clock, which knows nothing of the time before it began.
+So the first collection of each process also looks at what an older checkpoint says of trims, and how much later the
+store wrote the newest one: two times of one clock, the store's. If that clock jumps, a slow reader misses its events
+and says so; no commit depends on it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
@@ -21,6 +26,7 @@ __all__ = ["Collector"]
 
 _KEPT_CHECKPOINTS = 2
 _MOST_SAMPLES = 1_000
+_CUT_SECONDS = 2.0  # what is lost of the difference of two times that stores cut to seconds
 
 
 class Collector:
@@ -59,6 +65,8 @@ class Collector:
         self._named: set[str] = set()  # the segments that events were in
         self._left: deque[tuple[float, str]] = deque()  # since when no event is in them
         self._tails: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)  # when which slot was the newest
+        self._has_looked_back = False
+        self._births_before: int | None = None  # the slot that was the newest long ago, before this process knew any
 
     def note_tail(self, number: int) -> None:
         """Note the newest slot."""
@@ -67,13 +75,20 @@ class Collector:
             self._tails.append((now, number))
 
     def births(self, staging_seconds: float) -> int:
-        """Return the slot that was the newest so long ago, as far as this process knows; 0 if it does not."""
+        """Return the slot that was the newest so long ago, or an older one, as far as that is known; 0 if it is not."""
         before, found = self._monotonic() - staging_seconds, 0
         for at, number in self._tails:
             if at > before:
                 break
             found = number
-        return found
+        if not found and self._births_before is None:
+            self._births_before = self._newest_before(staging_seconds)
+        return max(found, self._births_before or 0)
+
+    def _newest_before(self, seconds: float) -> int:
+        """Return the newest slot that the store had written so long before the last one; 0 if none is there."""
+        found = {info.key.removeprefix(LOG): info.modified_seconds for info in self._store.list(LOG)}
+        return _newest_of({int(name): at for name, at in found.items() if name.isdigit()}, seconds) or 0
 
     def collect(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete what may go by now.
@@ -95,14 +110,34 @@ class Collector:
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
             _, ripe = self._trims.popleft()
         if ripe is not None:
-            self._delete_slots(min(ripe.through, newest_checkpoint - 1))
-            self._delete_strays()
-            self._delete_segments(named, ripe.births)
+            self._let_go(ripe, named, newest_checkpoint)
             self._delete_checkpoints()
+        if not self._has_looked_back and trimmed.through > self.deleted_through:
+            self._look_back(named, newest_checkpoint)
+            self._has_looked_back = True
         while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
             _, key = self._left.popleft()
             if key not in named:
                 self._delete(key)
+
+    def _look_back(self, named: Set[str], newest_checkpoint: int) -> None:
+        """Delete what was trimmed before this process began, as far as the store's clock says that it was long ago."""
+        times = self._checkpoints.times()
+        number = _newest_of(times, self.gc_delay_seconds)
+        found = None if number is None else self._checkpoints.at(number)
+        if found is None or number is None:
+            return
+        if found.state.trimmed.through > self.deleted_through:
+            self._let_go(found.state.trimmed, named, newest_checkpoint)
+        for older in sorted(times)[:-_KEPT_CHECKPOINTS]:
+            if older < number:  # the others will be old enough one day
+                self._checkpoints.delete(older)
+
+    def _let_go(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
+        """Delete slots that were trimmed, and what writers and tasks left before that."""
+        self._delete_slots(min(trimmed.through, newest_checkpoint - 1))
+        self._delete_strays()
+        self._delete_segments(named, trimmed.births)
 
     def _note_left(self, named: Set[str], now: float) -> None:
         """Note which segments no event is in any more, of those that were in the state at the last call."""
@@ -136,3 +171,9 @@ class Collector:
     def _delete_checkpoints(self) -> None:
         for number in self._checkpoints.numbers()[:-_KEPT_CHECKPOINTS]:
             self._checkpoints.delete(number)
+
+
+def _newest_of(times: Mapping[int, float], seconds: float) -> int | None:
+    """Return the greatest number whose time is so long before that of the greatest of all; None without one."""
+    last = times[max(times)] if times else 0.0
+    return max((number for number, at in times.items() if last - at >= seconds + _CUT_SECONDS), default=None)

@@ -123,7 +123,8 @@ class DirectoryStore:
                         waiting.append(key)
                 elif key.startswith(prefix) and entry.is_file(follow_symlinks=False):
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                        yield ObjectInfo(key, entry.stat(follow_symlinks=False).st_size)
+                        found = entry.stat(follow_symlinks=False)
+                        yield ObjectInfo(key, found.st_size, found.st_mtime)
 
     def folders(self) -> Iterator[str]:
         """Yield the names right under the root under which there may be objects, in any order."""

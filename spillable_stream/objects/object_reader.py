@@ -1,7 +1,8 @@
 """Reads extents of a log of objects as record batches, and verifies every payload.
 
 Objects are read in windows of 8 MiB, one ahead of the one that is being decoded: a request costs some 20 ms whatever
-its size. Small ones come whole, and stay for a while (`spillable_stream.objects.cache`).
+its size. Small ones come whole, and stay for a while (`spillable_stream.objects.cache`). Windows may be kept on this
+host's disk, too (`spillable_stream.objects.disk_cache`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.log.event_reader import ReadBatch, events_of
 from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
@@ -50,16 +52,24 @@ class ObjectReader:
         channel: the channel's UUID.
         schema_of: returns a schema of the channel by its number.
         cache: objects that are at hand.
+        disk_cache: where windows are kept on this host's disk; None: nowhere.
     """
 
     def __init__(
-        self, store: Store, channel: str, schema_of: Callable[[int], pa.Schema], cache: ObjectCache | None = None
+        self,
+        store: Store,
+        channel: str,
+        schema_of: Callable[[int], pa.Schema],
+        cache: ObjectCache | None = None,
+        disk_cache: DiskCache | None = None,
     ) -> None:
         self._store = store
         self._channel = channel
         self._schema_of = schema_of
         self._cache = cache or ObjectCache(4 * _WINDOW_BYTES)
+        self._disk_cache = disk_cache
         self._expected: list[Extent] = []
+        self._kept: dict[tuple[str, int], bool] = {}  # windows in the disk's cache: whether they were there before
         self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
 
     def expect(self, extents: Sequence[Extent]) -> None:
@@ -78,8 +88,16 @@ class ObjectReader:
                 self._begun.popitem(last=False)
 
     def _fetch(self, key: str, offset: int) -> pa.Buffer:
-        data = self._store.get_range(key, offset, offset + _WINDOW_BYTES)
-        buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        disk, at = self._disk_cache, (self._channel, key, offset)
+        buffer = None if disk is None else disk.get(*at)
+        if buffer is None:
+            data = self._store.get_range(key, offset, offset + _WINDOW_BYTES)
+            buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+            if disk is not None and len(buffer):
+                disk.put(*at, buffer)
+                self._kept[key, offset] = False
+        elif disk is not None:
+            self._kept[key, offset] = True
         if offset == 0 and len(buffer) < _WINDOW_BYTES:
             self._cache.put(key, buffer)
         return buffer
@@ -102,6 +120,18 @@ class ObjectReader:
         if self._expected and self._expected[0] == extent:
             del self._expected[0]
         key, expected = object_key(extent.file), extent.first_id
+        try:
+            for part in self._read(key, extent):
+                yield part
+                expected = part.last_id + 1
+        except CorruptionError:
+            if not self._forget_kept(key):
+                raise
+            yield from self._read(key, extent._replace(first_id=expected))  # the store may have it whole
+        self._fetch_ahead()
+
+    def _read(self, key: str, extent: Extent) -> Iterator[ReadBatch]:
+        expected = extent.first_id
         with self._naming(key, extent):
             for whole in self._batches(key, extent):
                 if whole.first_id > expected:
@@ -109,11 +139,19 @@ class ObjectReader:
                 yield (part := whole.clip(expected, extent.last_id))
                 expected = part.last_id + 1
                 if expected > extent.last_id:
-                    self._fetch_ahead()
                     return
         raise CorruptionError(
             f"event {expected} is not where the channel's state says", self._where(key), extent.offset
         )
+
+    def _forget_kept(self, key: str) -> bool:
+        """Let go of the windows of an object in the disk's cache, and tell whether one had been there before."""
+        found = [window for window in self._kept if window[0] == key]
+        for _, offset in found:
+            assert self._disk_cache is not None
+            self._disk_cache.forget(self._channel, key, offset)
+        self._cache.forget(key)
+        return any([self._kept.pop(window) for window in found])
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the undecoded payload of each frame that an extent covers.

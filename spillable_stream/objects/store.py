@@ -51,10 +51,13 @@ class ObjectInfo(NamedTuple):
     Args:
         key: its key, relative to the store's root.
         size_bytes: its size.
+        modified_seconds: when it was written, in seconds since some time, by the clock of the store. Only for a
+            comparison with another object of the same store; may be cut to whole seconds.
     """
 
     key: str
     size_bytes: int
+    modified_seconds: float
 
 
 class Upload(Protocol):

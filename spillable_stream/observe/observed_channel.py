@@ -11,7 +11,10 @@ from spillable_stream.channel.stats import ChannelStats
 from spillable_stream.errors import SpillableError
 from spillable_stream.observe.observation import Observation, rates_between
 
-__all__ = ["ObservedChannel"]
+__all__ = ["FAILURES", "ObservedChannel"]
+
+FAILURES = (SpillableError, OSError, ImportError)
+"""What a look at a channel may meet: its own errors, the system's, and an extra that is not installed."""
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -49,7 +52,7 @@ class ObservedChannel:
                 self._handle = Channel(self.path, create=False, readonly=True)
             found = self._handle.stats()
             typed = self._handle.typed
-        except (SpillableError, OSError, ImportError) as e:
+        except FAILURES as e:
             self._last = self._failed(at, e)
             return self._last
         self._pause_seconds = 0.0

@@ -7,9 +7,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import pyarrow as pa
-
 from spillable_stream.channel.event import batch_from_columns
+from spillable_stream.channel.workers.letters import ARROW_STREAM, arrow_stream
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.record import BY_PRODUCER, Numbers
@@ -21,9 +20,6 @@ from spillable_stream.state.ranges import Range
 __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
 
 _NAME_LETTERS = 40
-
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
-"""The `content_type` of a dead letter that holds a whole batch of a typed channel."""
 
 
 class DeadLetters:
@@ -127,17 +123,10 @@ class DeadLetter:
             Exception: whatever the target raises.
         """
         if batch.destination.typed:
-            bodies: Sequence[bytes] = [_arrow_stream(batch.encode())]
+            bodies: Sequence[bytes] = [arrow_stream(batch.encode())]
             headers = {0: {"content_type": ARROW_STREAM}}
         else:
             bodies, headers = batch.columns()
         found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
         numbers = Numbers(self._sequence, self._sequence, batch.fingerprint() if batch.own_sequence else BY_PRODUCER)
         return commit_to(self._target, batch_from_columns(bodies, found), self._producer_id, numbers, waited_seconds)
-
-
-def _arrow_stream(rows: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return bytes(sink.getvalue())

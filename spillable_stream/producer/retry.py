@@ -9,12 +9,9 @@ import heapq
 from itertools import count
 
 from spillable_stream.errors import (
-    ChannelBusyError,
+    REFUSALS,
     ChannelClosedError,
-    ChannelFullError,
-    DiskSpaceError,
     EventTooLargeError,
-    LockTimeoutError,
     ProducerSequenceError,
     SchemaError,
     StorageError,
@@ -24,19 +21,9 @@ from spillable_stream.producer.batch import ProducerBatch
 
 __all__ = ["MISFITS", "REFUSALS", "RetryQueue", "is_tried_again", "may_pass"]
 
-REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
-"""What says for sure that nothing was stored: a batch that was only refused gets another number for its next try."""
 MISFITS = (EventTooLargeError, ProducerSequenceError, SchemaError, TransactionCapacityError)
-"""What says so, too, and will say it again."""
-_MAY_PASS = (
-    ChannelBusyError,
-    ChannelClosedError,
-    ChannelFullError,
-    DiskSpaceError,
-    LockTimeoutError,
-    OSError,
-    StorageError,
-)
+"""What says like `REFUSALS` that nothing was stored, and will say it again."""
+_MAY_PASS = (*REFUSALS, ChannelClosedError, OSError, StorageError)
 
 
 def may_pass(error: BaseException) -> bool:

@@ -16,24 +16,38 @@ class BatchTakes:
 
     Args:
         consumer: the group's owner.
+
+    Attributes:
+        due_id: everything up to this event is done, and its commit waits for the next take; 0 if nothing waits.
     """
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
+        self.due_id: int = 0
         self._taking: dict[Range, tuple[int, list[Range]]] = {  # batch → take transaction, events
             (ranges[0][0], ranges[-1][1]): (tx, ranges) for tx, ranges in consumer.prepared().items()
         }
 
     def take(self, first: int, last: int) -> list[Range]:
-        """Write a batch's take unless it is written already, and return the ranges of events in the batch."""
+        """Write a batch's take unless it is written already, and return the ranges of events in the batch.
+
+        What is due is committed in the same append.
+        """
         if (first, last) not in self._taking:
             ranges = self._consumer.untaken(first, last)
             written = self._written(first, last, ranges)
             if written is not None:
                 self._taking[first, last] = self._taking.pop(written)
             else:
-                self._taking[first, last] = (self._consumer.prepare(ranges) if ranges else 0, ranges)
+                self._taking[first, last] = (self._prepare(ranges) if ranges else 0, ranges)
         return self._taking[first, last][1]
+
+    def _prepare(self, ranges: list[Range]) -> int:
+        takes, done = self._takes_up_to(self.due_id) if self.due_id else ([], [])
+        transaction_id = self._consumer.prepare(ranges, takes)
+        self._forget(done)
+        self.due_id = 0
+        return transaction_id
 
     def _written(self, first: int, last: int, ranges: list[Range]) -> Range | None:
         """Return the former owner's batch that has all events in ``ranges``; None without one."""
@@ -52,21 +66,49 @@ class BatchTakes:
                 return end
         return None
 
+    def commit_with_the_next(self, last: int) -> bool:
+        """Commit the takes of all batches up to an event together with the take of the next batch, or by `commit_due`.
+
+        Args:
+            last: everything up to this event is done.
+
+        Returns:
+            Whether there is something to commit.
+        """
+        if self._consumer.position() < last or any(batch[1] <= last for batch in self._taking):
+            self.due_id = max(self.due_id, last)
+        return self.due_id > 0
+
+    def commit_due(self) -> None:
+        """Commit what waits for the next take."""
+        if self.due_id:
+            self.commit_up_to(self.due_id)
+
     def commit_up_to(self, last: int) -> None:
         """Commit the takes of all batches up to an event, and of events in none of them, in one append.
 
         A batch that ends right before events that others took ahead is committed together with the next one. Its own
         commit would move the group's position over those events, beyond the end of the batch that Spark knows.
         """
+        takes, done = self._takes_up_to(last)
+        self._consumer.commit_all(takes)
+        self._forget(done)
+        if last >= self.due_id:
+            self.due_id = 0
+
+    def _takes_up_to(self, last: int) -> tuple[list[tuple[list[Range], int]], list[Range]]:
+        """Return what a commit of everything up to an event consists of, and which batches are done then."""
         first = self._consumer.position() + 1
         done = [batch for batch in self._taking if batch[1] <= last]
         if first <= last and not self.is_position(last):
-            return
+            return [], []
         # Events that are gone count as taken, so the position does not say whether a listener has committed a batch.
         pending = self._consumer.prepared() if done else {}
         prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx in pending]
         rest = list(RangeSet(r for ranges, _ in prepared for r in ranges).gaps(first, last))
-        self._consumer.commit_all([*prepared, *([(rest, 0)] if rest else [])])
+        return [*prepared, *([(rest, 0)] if rest else [])], done
+
+    def _forget(self, done: list[Range]) -> None:
         for batch in done:
             del self._taking[batch]
 

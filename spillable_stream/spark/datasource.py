@@ -81,7 +81,8 @@ class SpillableDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for ``spark.read``."""
-        place, options = self._place(), BatchOptions.of(self._read_options(BATCH))
+        place = self._place()
+        options = BatchOptions.of(self._read_options(BATCH), in_store=_is_in_store(place))
         if isinstance(place, ChannelSet):
             return SpillableSetBatchReader(place, replace(options, of_set=True), schema)
         return SpillableBatchReader(place, options, schema)
@@ -90,7 +91,7 @@ class SpillableDataSource(DataSource):
         """Return a reader for ``spark.readStream``; of options that are wrong there, one that says so when called."""
         try:
             place = self._place()
-            options = StreamOptions.of(self._read_options(SOURCE))
+            options = StreamOptions.of(self._read_options(SOURCE), in_store=_is_in_store(place))
             if isinstance(place, ChannelSet):
                 return SpillableSetReader(place, replace(options, of_set=True), schema, self._load)
             return SpillableStreamReader(place, options, schema, self._load)
@@ -188,6 +189,11 @@ def _first_of(place: str | ChannelSet) -> str:
     if not members:
         raise NotAChannelError(f"no channel fits {place}")
     return members[0].path
+
+
+def _is_in_store(place: str | ChannelSet) -> bool:
+    """Tell whether a channel, or one of a set, is in an object store."""
+    return place.is_remote if isinstance(place, ChannelSet) else is_location(place)
 
 
 def _is_channel(given: str) -> bool:

@@ -44,11 +44,18 @@ class GroupHold:
     Args:
         open_channel: opens the channel.
         own_group: makes the channel's handle the owner of the group.
+        before_close: called before the group is given up.
     """
 
-    def __init__(self, open_channel: Callable[[], Channel], own_group: Callable[[Channel], Consumer]) -> None:
+    def __init__(
+        self,
+        open_channel: Callable[[], Channel],
+        own_group: Callable[[Channel], Consumer],
+        before_close: Callable[[], None] = lambda: None,
+    ) -> None:
         self._open_channel = open_channel
         self._own_group = own_group
+        self._before_close = before_close
         self._channel: Channel | None = None
         self._consumer: Consumer | None = None
         self._kept = False
@@ -102,6 +109,8 @@ class GroupHold:
         """Close the channel, and so give the group up; raises what `Channel.close` does."""
         with self._turn:
             self._watched.set()
+            if self._consumer is not None:
+                self._before_close()
             self._kept = False
             channel, self._channel, self._consumer = self._channel, None, None
             if channel is not None:

@@ -70,7 +70,7 @@ def plan_partitions(
     parts = min(max(options.min_partitions or 1, -(-size_bytes // each)), count)
     most = options.max_events_per_partition or count
     bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]
-    plans = port.plan_read(_part(ranges, a, b) for a, b in pairwise(bounds))
+    plans = port.plan_read((_part(ranges, a, b) for a, b in pairwise(bounds)), options.cache)
     return [EventPartition(plan, group) for plan in plans]
 
 

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 from pyspark.sql.types import DataType
 
+from spillable_stream.channel.read_cache import divide_cache_options
+from spillable_stream.engine.port import DiskCache
 from spillable_stream.errors import OptionError
 from spillable_stream.options import BATCH, SOURCE, defaults
 from spillable_stream.spark.metadata import metadata_types
@@ -20,6 +22,7 @@ class ReadOptions:
     """What streams and batch reads have in common. `spillable_stream.options` says what each option means.
 
     Args:
+        cache: where each executor's host keeps what it reads of a store; None: nowhere.
         of_set: no option: whether a set of channels is read.
     """
 
@@ -30,6 +33,7 @@ class ReadOptions:
     min_partitions: int | None
     max_events_per_partition: int | None
     metadata: bool
+    cache: DiskCache | None = None
     of_set: bool = False
 
     @property
@@ -58,16 +62,17 @@ class StreamOptions(ReadOptions):
     owner_timeout: float
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None = None) -> Self:
+    def of(cls, given: Mapping[str, Any] | None = None, *, in_store: bool = True) -> Self:
         """Return the options of a stream.
 
         Args:
             given: those that were given, by keyword name, with values as `parse_options` returns them.
+            in_store: whether what is read is in an object store.
 
         Raises:
-            OptionError: ``resetGroup`` without a ``group``.
+            OptionError: ``resetGroup`` without a ``group``, or a cache of what is on a disk.
         """
-        found = cls(**{**defaults(SOURCE), **(given or {})})
+        found = cls(**_with_cache({**defaults(SOURCE), **(given or {})}, in_store=in_store))
         if found.reset_group and found.group is None:
             raise OptionError("resetGroup needs a group: a stream without group has a position of its own")
         return found
@@ -82,10 +87,20 @@ class BatchOptions(ReadOptions):
     ending_timestamp: int | None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None = None) -> Self:
+    def of(cls, given: Mapping[str, Any] | None = None, *, in_store: bool = True) -> Self:
         """Return the options of a batch read.
 
         Args:
             given: those that were given, by keyword name, with values as `parse_options` returns them.
+            in_store: whether what is read is in an object store.
+
+        Raises:
+            OptionError: a cache of what is on a disk.
         """
-        return cls(**{**defaults(BATCH), **(given or {})})
+        return cls(**_with_cache({**defaults(BATCH), **(given or {})}, in_store=in_store))
+
+
+def _with_cache(options: dict[str, Any], *, in_store: bool) -> dict[str, Any]:
+    """Return options with the read cache in place of its options."""
+    rest, cache = divide_cache_options(options, in_store=in_store)
+    return {**rest, "cache": cache}

@@ -10,6 +10,7 @@ is planned, the source holds a named group's lock only while Spark asks for batc
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -21,11 +22,13 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort
+from spillable_stream.errors import SpillableError
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.group_reset import is_done
 from spillable_stream.spark.idle_polls import IdlePolls
+from spillable_stream.spark.late_commit import LateCommit
 from spillable_stream.spark.latest_offset import Waiting, latest_event_id, waiting
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.offset import Offset, OffsetJson
@@ -43,6 +46,8 @@ from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["START_FIRST", "SpillableStreamReader"]
+
+_log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,8 +88,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._start = QueryStart(options, self._group)
         self._load = LoadIdentity(path, load or load_name())
         self._source = SourceChannel(path, options, schema, self._group, self._start, self._load)
-        self._hold = GroupHold(self._source.open, self._own_group)
+        self._hold = GroupHold(self._source.open, self._own_group, self._commit_before_close)
         self._takes: BatchTakes
+        self._late = LateCommit(self._commit_due)
         self._query = QueryPosition()
         self._idle = IdlePolls()
         self._target: int | None = None  # the event at which a query with AvailableNow ends
@@ -223,6 +229,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             told = self._tell_missed(state, begin, RangeSet())
         self._hold.keep()
         taken = self._takes.take(begin + 1, last)
+        if not self._takes.due_id:
+            self._late.cancel()
         with port.snapshot() as state:  # events may have left before the take was in the log, which holds them back
             missed = self._tell_missed(state, begin, told)  # a take that was written before may have them
             ranges = [r for each in taken for r in missed.gaps(*each)]
@@ -235,7 +243,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         done = self._parse(end)
         self._hear(done, done.event_id)
         self._consumer()
-        self._takes.commit_up_to(done.event_id)
+        self._commit_done(done.event_id)
         self._port().checkpoint_if_due()
 
     def stop(self) -> None:
@@ -285,6 +293,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         answer = self._query.answer(asked.question, end, self._open().uuid)
         if end == asked.question.begin_id:
             self._port().give_back_when_idle()
+            if self._target is not None:
+                self._commit_due()  # nothing comes any more
         if asked.start is not None and answer == asked.given:
             return asked.start
         return replace(answer, group=self._group.label, reset=answer.reset or self._start.reset).to_json()
@@ -388,7 +398,28 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             proven_id: everything up to this event is in Spark's commit log (`Question.proven_id`).
         """
         if not self._options.async_progress_tracking_enabled:
-            self._takes.commit_up_to(proven_id)
+            self._commit_done(proven_id)
+
+    def _commit_done(self, done_id: int) -> None:
+        """Commit the takes of everything up to an event: now, or with the next take where an append costs much."""
+        delay_seconds = self._port().commit_delay_seconds()
+        if not delay_seconds:
+            self._takes.commit_up_to(done_id)
+        elif self._takes.commit_with_the_next(done_id):
+            self._late.within(delay_seconds)
+
+    def _commit_due(self) -> None:
+        """Commit what waits for the next take, if the group is owned still."""
+        self._late.cancel()
+        with self._hold.call():
+            if self._hold.owner() is not None:
+                self._takes.commit_due()
+
+    def _commit_before_close(self) -> None:
+        try:
+            self._commit_due()
+        except SpillableError as e:  # the query's next source commits it, or a listener
+            _log.warning("the take of a finished micro-batch was not committed before its source closed: %s", e)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 

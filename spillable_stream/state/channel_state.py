@@ -151,9 +151,10 @@ class ChannelState(Contents):
     def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Record) -> None:
         """Apply one frame like `apply`, given its parsed payload (`parse_record`)."""
         tx = header.transaction_id
-        self.next_transaction = max(self.next_transaction, tx + 1)
-        if header.type != FrameType.FILE_HEADER:
-            self.time_us = max(self.time_us, header.time_us)
+        if tx >= self.next_transaction:
+            self.next_transaction = tx + 1
+        if header.time_us > self.time_us and header.type != FrameType.FILE_HEADER:
+            self.time_us = header.time_us
         match header.type:
             case FrameType.PUT:
                 self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
@@ -176,7 +177,10 @@ class ChannelState(Contents):
                 controls.append((header.type, record))
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
-        pending = self._take_pending(tx, file_id)
+        is_in_memory = in_memory(file_id)
+        pending = self.pending.pop(tx, None) or Pending()
+        if self.memory.generation:
+            self._leave_frames(tx, pending, is_in_memory)
         if record.seen:
             self.merge(record.seen)
             self.raise_floor()
@@ -198,23 +202,24 @@ class ChannelState(Contents):
             if group is not None:
                 for first, last in take.ranges:
                     group.took(first, last)
-                if in_memory(file_id):
+                if is_in_memory:
                     self.memory_only_groups[take.group] = None
         if record.sink:
             query, batch = record.sink
             self.sinks.pop(query, None)
             self.sinks[query] = batch
-            if in_memory(file_id):
+            if is_in_memory:
                 self.memory_only_sinks[query] = batch
             while len(self.sinks) > _MAX_SINKS:
                 del self.sinks[next(iter(self.sinks))]
         if record.producer:
             ids = header.write_order_id, header.write_order_id + header.count - 1
-            self.producers.record(*record.producer, ids, in_memory=in_memory(file_id))
+            self.producers.record(*record.producer, ids, in_memory=is_in_memory)
         self.raise_floor()
         if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)
-        self._settle_overflow(record)
+        if record.spilled or self.overflow:
+            self._settle_overflow(record)
 
     def _drop_taken(self, ranges: Iterable[Range]) -> None:
         """Forget blocks of the memory tier above the floor that no group needs, so their memory can be reused."""
@@ -225,17 +230,15 @@ class ChannelState(Contents):
             if next(not_needed.gaps(max(block.first_id, self.floor), block.last_id), None) is None:
                 memory.remove(block.first_id)
 
-    def _take_pending(self, tx: int, file_id: int) -> Pending:
-        """Remove and return the records that a COMMIT covers, and leave pending the frames of the other tier's log.
+    def _leave_frames(self, tx: int, pending: Pending, is_in_memory: bool) -> None:
+        """Leave the frames of the other tier's log pending, which a COMMIT does not cover.
 
         The frames of a move keep their original transaction IDs, so both logs can have frames of one transaction.
         """
-        pending = self.pending.pop(tx, None) or Pending()
-        others = [f for f in pending.frames if in_memory(f[0]) != in_memory(file_id)]
+        others = [f for f in pending.frames if in_memory(f[0]) != is_in_memory]
         if others:
             self.pending[tx] = Pending(frames=others)
-            pending.frames = [f for f in pending.frames if in_memory(f[0]) == in_memory(file_id)]
-        return pending
+            pending.frames = [f for f in pending.frames if in_memory(f[0]) == is_in_memory]
 
     def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: Pending) -> None:
         first = header.write_order_id

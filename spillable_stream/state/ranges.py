@@ -54,7 +54,7 @@ class RangeSet:
 
     def remove(self, first: int, last: int) -> None:
         """Remove every integer from ``first`` to ``last``."""
-        if first > last:
+        if first > last or not self._first:
             return
         i = bisect_left(self._last, first)
         j = bisect_right(self._first, last)

@@ -32,6 +32,8 @@ class TierUsage(NamedTuple):
 
     def plus(self, other: TierUsage) -> TierUsage:
         """Return both together."""
+        if not other.events and not other.payload_bytes:
+            return self
         return TierUsage(self.events + other.events, self.payload_bytes + other.payload_bytes)
 
 

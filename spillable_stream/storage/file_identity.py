@@ -2,7 +2,8 @@
 
 Since Linux 6.13 a file whose times were asked for gets a new one at its next write, and the change of its inode goes
 through the file system's journal. A log file that is looked at before every append pays that every time: a durable put
-took an eighth longer. `os.stat` asks for everything, so this asks ``statx`` itself, where the C library has it.
+took an eighth longer. `os.stat` asks for everything, so this asks ``statx`` itself, where the C library has it, and
+`os.stat` only for what went wrong.
 """
 
 from __future__ import annotations
@@ -36,18 +37,15 @@ class Identity(NamedTuple):
 def _by_statx() -> Callable[[bytes], Identity] | None:
     """Return what asks ``statx``, or None where there is none."""
     try:
-        statx = ctypes.CDLL(None, use_errno=True).statx
+        statx = ctypes.CDLL(None).statx  # its arguments' types are not declared: each call would convert them
     except (AttributeError, OSError, TypeError):
         return None
-    statx.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p]
-
     buffer = ctypes.c_char * _SIZE_BYTES
 
     def identity(path: bytes) -> Identity:
         found = buffer()
         if statx(_AT_FDCWD, path, 0, _STATX_INO, found):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), os.fsdecode(path))
+            return _by_stat(path)
         inode, major, minor = _INODE.unpack_from(found)
         return Identity(os.makedev(major, minor), inode)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from nicegui import ui
 
-from spillable_stream.errors import SpillableError
+from spillable_stream.observe.observed_channel import FAILURES
 from spillable_stream.ui.changes import Changes, changeable_options
 
 __all__ = ["change_panel"]
@@ -33,7 +33,7 @@ def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -
         if answer:
             try:
                 ui.notify(await asyncio.to_thread(change), type="positive")
-            except SpillableError as e:
+            except FAILURES as e:
                 ui.notify(str(e), type="negative", multi_line=True, timeout=0, close_button="Close")
         names = groups()
         for select in selects:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.place import parse_place
 from spillable_stream.errors import OptionError, ReadonlyChannelError
 from spillable_stream.options import CHANNEL, OPTIONS, Option
-from spillable_stream.ui.start_words import start_of
 
 __all__ = ["Changes", "changeable_options"]
 
@@ -33,9 +33,9 @@ class Changes:
         Args:
             path: the channel.
             group: the group.
-            to: where to, in words: see `start_of`.
+            to: where to, in words: see `parse_place`.
         """
-        target = start_of(to)
+        target = parse_place(to)
         with self._opened(path, "a seek") as channel:
             return f"{group} takes the event {channel.seek(group, target):,} next."
 

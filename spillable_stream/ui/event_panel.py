@@ -9,9 +9,9 @@ from nicegui import ui
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event_table import EventTable
-from spillable_stream.errors import SpillableError
+from spillable_stream.channel.place import parse_place
+from spillable_stream.observe.observed_channel import FAILURES
 from spillable_stream.ui import pictures
-from spillable_stream.ui.start_words import start_of
 
 __all__ = ["event_panel", "look"]
 
@@ -31,7 +31,7 @@ def look(path: str, start: str, n: int) -> EventTable:
     """
     n = max(1, min(n, _MOST_EVENTS))
     with Channel(path, create=False, readonly=True) as channel:
-        return channel.head(n, start_of(start)) if start.strip() else channel.tail(n)
+        return channel.head(n, parse_place(start)) if start.strip() else channel.tail(n)
 
 
 def event_panel(path: str) -> None:
@@ -48,7 +48,7 @@ def event_panel(path: str) -> None:
             table.set_content(pictures.events(found))
             shown.clear()
             shown.extend(found.ids)
-        except SpillableError as e:
+        except FAILURES as e:
             table.set_content(f'<p role="alert">{escape(str(e))}</p>')
             shown.clear()
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import SpillableError
+from spillable_stream.observe.observed_channel import FAILURES
 from spillable_stream.ui import pictures
 from spillable_stream.ui.changes import changeable_options
 
@@ -33,7 +33,7 @@ def option_panel(path: str) -> None:
         try:
             stored = await asyncio.to_thread(stored_options, path)
             table.set_content(pictures.options(changeable_options(), stored))
-        except SpillableError as e:
+        except FAILURES as e:
             table.set_content(f'<p role="alert">{escape(str(e))}</p>')
 
     with ui.element("section").classes("s-card column").props('aria-label="Options"'):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
@@ -45,7 +46,7 @@ def add_pages(watch: Watch, changes: Changes) -> None:
 
     @ui.page("/channel/{number}", title="spillable: channel")
     def one_channel(number: str) -> None:
-        if not number.isdecimal() or not 0 <= int(number[:9]) < len(watch.paths):
+        if not re.fullmatch(r"[0-9]{1,6}", number) or int(number) >= len(watch.paths):
             with _frame("No such channel", changes):
                 ui.link("All channels", "/").classes("s-link")
             return
@@ -100,12 +101,14 @@ def _card(watch: Watch, number: int, path: str) -> list[LiveHtml]:
     def head() -> str:
         return f'<div class="s-soft s-mono">{escape(path)}</div>{_state(seen())}'
 
-    with ui.element("section").classes("s-card column").props(f'aria-label="{escape(shown_path(path))}"'):
+    card = ui.element("section").classes("s-card column")
+    card.props["aria-label"] = shown_path(path)
+    with card:
         ui.link(shown_path(path), f"/channel/{number}").classes("s-link text-lg")
         return [
             LiveHtml(head),
             LiveHtml(lambda: _picture(seen())),
-            LiveHtml(lambda: _urgent(seen()), "What needs a look"),
+            LiveHtml(lambda: _urgent(seen()), _ADVICE),
         ]
 
 
@@ -138,7 +141,7 @@ def _channel(watch: Watch, changes: Changes, path: str) -> None:
 
     parts = [
         LiveHtml(lambda: _state(seen())),
-        LiveHtml(lambda: pictures.advice(advice_on(seen())), "What needs a look"),
+        LiveHtml(lambda: pictures.advice(advice_on(seen())), _ADVICE),
     ]
     names = ["Now", "Events", "Options", "Verify", *(["Change"] if changes.allowed else [])]
     with ui.tabs().props('align="left" no-caps dense').classes("w-full") as tabs:
@@ -190,12 +193,12 @@ def _chart(watch: Watch, path: str, chart: Chart) -> None:
     with _section(chart.title):
         moments = watch.history.moments(path)
         drawn = ui.echart(chart.options(moments)).classes("s-chart").props('role="img"')
-        drawn.props(f'aria-label="{escape(chart.words(moments))}"')
+        drawn.props["aria-label"] = chart.words(moments)
 
         def refresh() -> None:
             moments = watch.history.moments(path)
             drawn.options["series"] = chart.options(moments)["series"]
-            drawn.props(f'aria-label="{escape(chart.words(moments))}"')
+            drawn.props["aria-label"] = chart.words(moments)
             drawn.update()
 
         ui.timer(_CHART_SECONDS, refresh)

@@ -8,8 +8,8 @@ from html import escape
 from nicegui import ui
 
 from spillable_stream.channel.figures import size_text
-from spillable_stream.errors import SpillableError
 from spillable_stream.integrity.verify import verify
+from spillable_stream.observe.observed_channel import FAILURES
 from spillable_stream.progress import Progress
 from spillable_stream.ui import pictures
 
@@ -43,7 +43,7 @@ class Verification:
             return pictures.report(verify(self._path, progress=self._note))
         except _Ended:
             return '<p><span class="s-badge warn">ended</span> Nothing was changed.</p>'
-        except SpillableError as e:
+        except FAILURES as e:
             return f'<p role="alert"><span class="s-badge bad">unknown</span> {escape(str(e))}</p>'
 
     def end(self) -> None:

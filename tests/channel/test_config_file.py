@@ -10,6 +10,7 @@ from spillable_stream import (
     Channel,
     OptionError,
 )
+from spillable_stream.channel.config_file import read_config
 
 
 def test_a_configuration_file_says_where_and_how(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_a_configuration_file_says_where_and_how(tmp_path: Path) -> None:
 def test_a_configuration_file_without_a_path_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "channel.ini").write_text(text)
     for name in ("channel.ini", "missing.ini"):
-        with pytest.raises(OptionError, match=r"must exist and have a section \[channel\] with a path"):
+        with pytest.raises(OptionError, match=r"a section \[channel\]|says no path for the channel"):
             Channel.from_config(tmp_path / name)
 
 
@@ -61,3 +62,34 @@ def test_a_configuration_that_is_wrong_names_its_file(tmp_path: Path, text: str,
     (tmp_path / "bad.ini").write_text(text)
     with pytest.raises(OptionError, match=f"bad.ini.*{message}"):
         Channel.from_config(tmp_path / "bad.ini")
+
+
+AGENT = """
+a1.sources = r
+a1.channels = c d
+a1.channels.c.type = SPILLABLEMEMORY
+a1.channels.c.keep-alive = 5
+a1.channels.c.overflowCapacity = 7000
+a1.channels.d.type = file
+a1.channels.d.capacity = 300
+a1.channels.d.path = {path}
+"""
+
+
+def test_the_properties_of_an_agent_have_its_channels(tmp_path: Path) -> None:
+    file = tmp_path / "agent.properties"
+    file.write_text(AGENT.format(path=tmp_path / "d"))
+    assert read_config(file, "c") == {"memoryCapacity": 10_000, "keepAlive": "5", "overflowCapacity": "7000"}
+    with Channel.from_config(file, "d") as channel:
+        assert channel.path == tmp_path / "d" and channel.options["overflow_capacity"] == 300
+
+
+@pytest.mark.parametrize(("name", "said"), [(None, "more than one channel"), ("e", "has no channel 'e'; it has c, d")])
+def test_a_channel_that_an_agent_does_not_have_is_refused(tmp_path: Path, name: str | None, said: str) -> None:
+    (tmp_path / "agent.properties").write_text(AGENT)
+    with pytest.raises(OptionError, match=said):
+        read_config(tmp_path / "agent.properties", name)
+    with pytest.raises(OptionError, match="says no path"):
+        Channel.from_config(tmp_path / "agent.properties", "c")
+    with pytest.raises(OptionError, match="can't be read"):
+        read_config(tmp_path / "missing.properties")

@@ -15,7 +15,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelClosedError, MemoryLossWarning
 from spillable_stream.channel.display import plot_samples, stats_html
-from spillable_stream.channel.stats import GroupStats
+from spillable_stream.channel.stats import GroupStats, WorkerStats
 from spillable_stream.engine.telemetry import Sample
 from tests.support.events import numbered, put, take
 
@@ -303,3 +303,13 @@ def test_events_that_expired_for_a_group_are_warned_of(open_channel: Open) -> No
     shown = _Page(stats_html(Path("c"), False, replace(stats, groups=groups))).text
     assert "4 events expired before <0> took them: IDs 1 to 3, 5" in shown and "<3> took" not in shown
     assert "events expired for 2 more groups" in shown
+
+
+def test_a_worker_of_the_handle_is_shown_with_what_is_wrong(open_channel: Open) -> None:
+    worker = WorkerStats("bill<ing", "running", False, 1200, 1, 2, 9, 7, 3, 4, "no <room>")
+    shown = stats_html(Path("c"), False, replace(open_channel().stats(), workers=(worker,)))
+    text = _Page(shown).text
+    assert (
+        "worker of bill<ing running: 1,200 events done, 2 dead-lettered, 1 dropped, 7 waiting to be tried again" in text
+    )
+    assert "4 calls did not return" in text and "no <room>" in text and "no <room>" not in shown

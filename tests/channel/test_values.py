@@ -237,7 +237,7 @@ def test_a_take_that_fails_in_any_way_acknowledges_nothing(
     assert tx.take_many(1)[0].body == b"0"
     with monkeypatch.context() as patch:
         patch.setattr(takes, "events_from_batch", fail)
-        patch.setattr(takes, "id_column", fail)
+        patch.setattr(takes, "table_from_batches", fail)
         with pytest.raises(error):
             WAYS[way](tx)
     tx.commit()

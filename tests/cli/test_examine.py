@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app, examine
+from spillable_stream.format.frame import FrameType
 from spillable_stream.objects.slots import slot_key
 from tests.support.channels import fill, three_puts
-from tests.support.damage import flip, log_file
-from tests.support.events import put
+from tests.support.damage import flip, frames, log_file
+from tests.support.events import put, take
 from tests.support.lying_store import OverwritingStore
 
 
@@ -55,6 +56,18 @@ def test_a_repair_is_status_0_and_says_what_was_lost_and_where_the_copies_are(pa
     (quarantine,) = (path / "quarantine").iterdir()
     assert done.stdout.splitlines()[-1] == f"{path}: repaired; what was damaged is in {quarantine}"
     assert run("verify", path).exit_code == 0
+
+
+def test_a_seek_that_is_destroyed_is_named(path: Path) -> None:
+    with Channel(path, retention_bytes=1 << 20, checkpoint_on_close=False, minimum_required_space=0) as channel:
+        put(channel, b"1", b"2", b"3")
+        take(channel, 3)
+        channel.seek("default", 2)
+    seek = [f for f in frames(path) if f.header.type == FrameType.GROUP][-1]
+    flip(log_file(path), seek.offset + 50)
+    said = "not give the group 'default' again what a seek may have moved it back to: among 1 to 3"
+    assert f"repair would {said}" in run("verify", path).stdout
+    assert f"repair did {said}" in run("repair", path).stdout
 
 
 def test_what_cannot_be_repaired_is_status_1(path: Path) -> None:
@@ -97,7 +110,7 @@ def test_json_is_one_object_of_a_stable_shape(path: Path) -> None:
         "transactions": [2],
     }
     assert said["loss"] == {
-        "lost": [[3, 4]], "count": 2, "doubtful": [], "repeated": {"default": [[2, 2]]}, "kept": [],
+        "lost": [[3, 4]], "count": 2, "doubtful": [], "repeated": {"default": [[2, 2]]}, "kept": [], "skipped": {},
     }  # fmt: skip
     assert set(said["checked"]) == {"files", "frames", "bytes"}
     said = json.loads(run("repair", "--json", path).stdout)

@@ -170,7 +170,7 @@ def test_following_looks_once_at_the_log_and_takes_what_that_found(
     assert asked == ["position"]
     put(other, b"0")
     assert channel.engine().follow().last_id == 1
-    assert asked == ["position", "position", "latest_position"]
+    assert asked == ["position", "position"]
 
 
 def test_the_state_as_it_is_known_stands_still_without_a_look(

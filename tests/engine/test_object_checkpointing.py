@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,8 @@ from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.errors import TransactionStateError
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, once
-from tests.support.object_channels import collect_now, make_two_checkpoints, store_of
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, collect_now, make_two_checkpoints, store_of, stores_in_memory
 from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
@@ -238,3 +240,24 @@ def test_objects_go_after_the_delay_by_the_clock_of_the_handle_that_deletes_them
     through = trimmed_through(channel)
     channel.checkpoint()
     assert 0 < keys(channel, "log/")[0] <= through + 1
+
+
+@pytest.mark.parametrize(("every_seconds", "most_slots"), [(86_400, 600), (600, 1_800)])
+def test_a_channel_that_is_open_for_a_moment_now_and_then_stays_small(every_seconds: float, most_slots: int) -> None:
+    """No handle lives for `gcDelay`: that it has passed since the last ones is told by the clock of the store."""
+    with stores_in_memory() as stores:
+        store = stores[URL] = MemoryStore(URL)
+        for _ in range(25):
+            store.now += every_seconds
+            with Channel(URL, commit_interval=0, gc_delay="1h", staging_ttl=3600, max_inline_bytes=2000) as channel:
+                for number in range(60):
+                    put(channel, b"x" * (3000 if number % 20 == 0 else 1))
+                assert len(take(channel, 60)) == 60
+                for _ in range(59):
+                    put(channel, b"x")
+                    take(channel, 1)
+        with Channel(URL, create=False) as channel:
+            assert peek(channel) == []
+        counts = Counter(key.split("/")[0] for key in store.objects)
+        assert counts["log"] < most_slots and counts["checkpoints"] <= (4 if every_seconds > 3600 else 20)
+        assert 0 < counts["segments"] <= 3 * (4 if every_seconds > 3600 else 16)

@@ -51,6 +51,16 @@ def test_a_commit_that_nobody_contends_for_is_one_create_and_one_small_read(open
         assert asked(store) == [("create", slot_key(number)), ("get_range", slot_key(number - 1))]
 
 
+def test_a_handle_waits_and_gives_up_as_the_channels_options_say(open_handle: Open) -> None:
+    log = log_of(open_handle(poll_interval=5_000, commit_timeout="2m"))
+    assert (log.poll_seconds[1], log._appending.patience.timeout_seconds) == (5.0, 120.0)
+    other = open_handle()
+    assert (log_of(other).poll_seconds[1], other.port().least_pause_seconds()) == (5.0, 5.0)
+    open_handle(poll_interval=1_000, commit_timeout=30)
+    other.engine().follow()
+    assert (log_of(other).poll_seconds[1], log_of(other)._appending.patience.timeout_seconds) == (1.0, 30.0)
+
+
 def test_a_look_at_an_idle_channel_is_two_reads(open_handle: Open) -> None:
     channel = open_handle()
     put(channel, b"0")

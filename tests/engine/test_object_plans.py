@@ -13,6 +13,7 @@ from spillable_stream import Channel
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
 from spillable_stream.errors import DataLossError, NotAChannelError, StorageError
 from spillable_stream.log.salvage import Unreadable
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, put
 from tests.support.faulty_store import Fault, FaultyStore
@@ -35,6 +36,19 @@ def plans() -> tuple[ObjectReadPlan, ObjectStagePlan]:
         stage = channel.port().plan_stage()
     assert isinstance(read, ObjectReadPlan) and isinstance(stage, ObjectStagePlan)
     return read, stage
+
+
+def test_tasks_of_a_host_share_what_they_read(stores: dict[str, MemoryStore], tmp_path: Path) -> None:
+    with Channel(URL, commit_interval=0, max_inline_bytes=10) as channel:
+        put(channel, *numbered(0, 5))
+        [plan] = channel.port().plan_read([[(1, 5)]], DiskCache(str(tmp_path), 1 << 20))
+    for in_store in (True, False):
+        reader = pickle.loads(pickle.dumps(plan)).open()
+        assert [r.last_id for extent in plan.extents for r in reader.read(extent)] == [5]
+        reader.close()
+        if in_store:
+            for key in [key for key in stores[URL].objects if key.startswith("segments/")]:
+                del stores[URL].objects[key]  # so that nothing but the cache has the events
 
 
 BEGIN: dict[str, Callable[[ObjectReadPlan, ObjectStagePlan], None]] = {

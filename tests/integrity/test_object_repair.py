@@ -166,6 +166,20 @@ def test_ids_that_may_have_been_used_are_not_used_again(store: MemoryStore) -> N
         assert peek(channel) == [b"0", b"1", b"later"]
 
 
+@pytest.mark.parametrize("kind", ["missing", "cut short"])
+def test_a_seek_that_is_destroyed_is_named_by_what_its_group_would_miss(store: MemoryStore, kind: str) -> None:
+    with open_here(retention_bytes=1 << 20) as channel:
+        put(channel, b"1", b"2", b"3")
+        take(channel, 3, "fast")
+        channel.seek("fast", 2)
+        number = channel.engine().log.tail.number  # type: ignore[attr-defined]
+        put(channel, b"4")
+    damage_object(store, slot_key(number), DAMAGES[kind])
+    assert ss.verify(URL).loss.skipped == {"fast": ((1, 3),)}
+    assert ss.repair(URL).loss.skipped == {"fast": ((1, 3),)}
+    assert contents_of(["fast"]).groups["fast"] == {4: b"4"}
+
+
 def test_a_handle_that_slept_before_a_hole_finds_damage_and_not_the_end_of_the_log(store: MemoryStore) -> None:
     sleeper = open_here()
     put(sleeper, b"0")
@@ -332,6 +346,7 @@ def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(
         st.one_of(
             st.tuples(st.just("put"), st.integers(1, 4), st.sampled_from([1, 60, 700])),
             st.tuples(st.just("take"), st.integers(1, 6), st.sampled_from(GROUPS)),
+            st.tuples(st.just("seek"), st.sampled_from(GROUPS), st.sampled_from(["earliest", "latest"])),
             st.tuples(st.sampled_from(["checkpoint", "merge", "collect", "reopen"])),
         ),
         min_size=3,
@@ -374,6 +389,8 @@ def _done(channel: ss.Channel, number: int, kind: str, *arguments: object) -> ss
         put(channel, *[b"%d/%d " % (number, i) + b"x" * size for i in range(count)])  # type: ignore[call-overload,operator]
     elif kind == "take":
         take(channel, *arguments)  # type: ignore[arg-type]
+    elif kind == "seek":
+        channel.seek(*arguments)  # type: ignore[arg-type]
     elif kind == "checkpoint":
         channel.checkpoint()
     elif kind == "merge":
@@ -405,6 +422,8 @@ def _check_after(before: Contents, said: Report) -> None:
     for group in groups:
         events, found = before.groups[group], after.groups[group]
         assert {n: body for n, body in found.items() if n in events} == {n: events[n] for n in found if n in events}
-        assert [n for n in events if n not in found and n not in gone] == []
-        assert [n for n in found if n not in events and n not in RangeSet(said.loss.repeated.get(group, ()))] == []
+        skipped = RangeSet(said.loss.skipped.get(group, ()))
+        assert [n for n in events if n not in found and n not in gone and n not in skipped] == []
+        again = RangeSet([*said.loss.repeated.get(group, ()), *said.loss.skipped.get(group, ())])
+        assert [n for n in found if n not in events and n not in again] == []
     assert ss.verify(URL).healthy

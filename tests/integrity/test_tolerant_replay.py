@@ -218,3 +218,70 @@ def test_a_payload_fits_its_schema_and_its_count() -> None:
     assert not fits(header, payload, [pa.schema([("n", pa.int64())])])
     for nonsense in (b"", b"no batch", payload[: len(payload) // 2], bytes(64)):
         assert not fits(header, nonsense, [EVENT_SCHEMA])
+
+
+# ── a seek that is destroyed ────────────────────────────────────────────────────────────────────
+
+
+def fill_and_seek(open_channel: Open, *, after: bool = True) -> None:
+    """Have two groups take events that are kept, and move one of them back."""
+    with open_channel(retention_bytes=1 << 20) as channel:
+        put(channel, *numbered(0, 9))
+        take(channel, 6, "a")
+        take(channel, 9, "b")
+        channel.seek("a", 3)
+        if after:
+            put(channel, b"later")
+
+
+def damage_seek(path: Path) -> None:
+    """Damage the last GROUP record but those that say that the handle has left."""
+    groups = [f for f in frames(path) if f.header.type == FrameType.GROUP]
+    flip(log_file(path), groups[-1].offset + 50)
+
+
+def test_a_damaged_seek_is_forgotten_and_what_its_group_would_miss_is_named(path: Path, open_channel: Open) -> None:
+    fill_and_seek(open_channel)
+    damage_seek(path)
+    report = verify(path)
+    assert damage_of(report).text == "the payload of a GROUP frame is damaged"
+    assert report.loss.skipped == {"a": ((1, 6),), "b": ((1, 9),)}
+    assert repaired(path).loss == report.loss
+    assert list(contents(path).groups["a"]) == [7, 8, 9, 10]
+
+
+def test_a_take_after_a_damaged_seek_says_where_the_group_was(path: Path, open_channel: Open) -> None:
+    fill_and_seek(open_channel)
+    with open_channel() as channel:
+        take(channel, 2, "a")
+    damage_seek(path)
+    assert repaired(path).loss.skipped == {"a": ((1, 4),), "b": ((1, 9),)}
+    assert list(contents(path).groups["a"]) == [5, 6, 7, 8, 9, 10]
+
+
+def test_no_seek_is_missed_where_a_take_alone_is_damaged(path: Path, open_channel: Open) -> None:
+    fill_and_seek(open_channel)
+    with open_channel() as channel:
+        take(channel, 2, "a")
+    flip(log_file(path), offsets(path, FrameType.TAKE)[-1] + 50)
+    assert repaired(path).loss.skipped == {}
+
+
+def test_what_is_kept_for_a_group_that_a_damaged_seek_moved_back_is_not_lost(path: Path) -> None:
+    """Nothing else needs it, and the file after the damage says where the group is, but not where the events are."""
+    options = {"minimum_required_space": 0, "checkpoint_on_close": False, "max_file_size": 5000}
+    with Channel(path, retention_bytes=1 << 20, **options) as channel:  # type: ignore[arg-type]
+        put(channel, *numbered(0, 9))
+        take(channel, 9, "a")
+        take(channel, 9, "b")
+        channel.seek("a", 3)
+    with Channel(path, retention_bytes=0, **options) as channel:  # type: ignore[arg-type]
+        channel.seek("b", 3)
+        damaged = [f for f in frames(path) if f.header.type == FrameType.GROUP][-1]
+        take(channel, 7, "a")
+        put(channel, b"x" * 5000)
+    assert len(read_identity(FS, path).log_files(FS)) > 1
+    flip(log_file(path), damaged.offset + 50)
+    report = repaired(path)
+    assert (report.loss.lost, report.loss.kept, report.loss.skipped) == ((), (), {})
+    assert list(contents(path).groups["b"]) == [3, 4, 5, 6, 7, 8, 9, 10]

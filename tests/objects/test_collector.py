@@ -36,10 +36,9 @@ def memory() -> MemoryStore:
 class Collecting:
     """A collector, its store and its clock."""
 
-    def __init__(self, memory: MemoryStore) -> None:
+    def __init__(self, memory: MemoryStore, channel: str = "it deletes by names, so no bytes are read") -> None:
         self.store = FaultyStore(memory)
         self.time = FakeTime()
-        channel = "it deletes by names, so no bytes are read"
         slots, checkpoints = Slots(self.store, channel), Checkpoints(self.store, channel)
         self.cache = ObjectCache(1 << 20)
         self.collector = Collector(self.store, slots, checkpoints, self.cache, self.time.monotonic)
@@ -180,3 +179,66 @@ def test_births_are_by_the_newest_slot_so_long_ago_and_none_where_that_is_not_kn
         collecting.collector.note_tail(number)
         collecting.time.now += 10 if number < 30 else 0
     assert collecting.collector.births(seconds) == expected
+
+
+# ── what happened before the process began ──────────────────────────────────────────────────────
+
+
+def after(seconds: dict[int, float]) -> tuple[Collecting, MemoryStore]:
+    """Return a collector of a process that has just begun, with a log that others left.
+
+    Args:
+        seconds: after which slots there is a checkpoint, and when it was written by the store's clock. Each says that
+            the slots before the one before it may go.
+    """
+    memory = MemoryStore()
+    channel = new_channel(memory)
+    writer, before = Writer(memory, channel), -1
+    for number in range(1, max(seconds) + 1):
+        memory.now = seconds.get(number, memory.now)
+        writer.put(b"%d" % number)
+        if number in seconds:
+            writer.state.trimmed = Trimmed(before, births=before + 1)
+            writer.checkpoints.write(writer.tail, writer.state)
+            before = number - 1
+    return Collecting(memory, channel), memory
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slots"),
+    [
+        ({2: 0, 4: 10, 6: 20, 8: 3000}, range(9)),  # too soon
+        ({2: 0, 4: 10, 6: 20, 8: 3622}, range(4, 9)),  # the checkpoint of slot 6 says that those before 4 may go
+        ({2: 0, 4: 10, 6: 21, 8: 3622}, range(2, 9)),  # cut to seconds, it may have been a little less
+        ({2: 0, 4: 10, 6: 1e9, 8: 3622}, range(2, 9)),  # a clock that jumped, and was set back
+    ],
+)
+def test_a_process_that_lives_short_deletes_what_was_trimmed_long_ago_by_the_clock_of_the_store(
+    seconds: dict[int, float], slots: range
+) -> None:
+    collecting, memory = after(seconds)
+    collecting.collector.collect(Trimmed(5), set(), 8)
+    assert slots_of(memory) == list(slots)
+
+
+def test_checkpoints_go_that_are_older_than_one_which_was_old_enough() -> None:
+    collecting, _ = after({2: 0, 4: 10, 6: 3000, 8: 3700, 9: 3701})
+    collecting.collector.collect(Trimmed(5), set(), 9)
+    assert collecting.collector._checkpoints.numbers() == [4, 6, 8, 9]
+
+
+def test_a_process_looks_back_once() -> None:
+    collecting, _ = after({2: 0, 4: 10, 6: 20})
+    for _ in range(3):
+        collecting.collector.collect(Trimmed(5), set(), 6)
+    assert collecting.store.counts["list"] == 1
+
+
+def test_births_before_a_process_began_are_by_the_clock_of_the_store() -> None:
+    collecting, _ = after({2: 0, 4: 100, 6: 200})
+    assert [collecting.collector.births(99), collecting.collector.births(99)] == [
+        3,
+        3,
+    ]  # slot 4 may be a little younger
+    assert collecting.store.counts["list"] == 1
+    assert after({2: 0, 4: 100})[0].collector.births(1000) == 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream.objects.self_test import check_store
-from spillable_stream.objects.store import ObjectInfo, ObjectMissingError, Store, StoreError
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from tests.support.memory_store import MemoryStore
 from tests.support.threads import in_threads
 
 LARGE_BYTES = 33 << 20
@@ -22,6 +24,10 @@ ODD_KEYS = (
 )
 
 
+def sizes_of(store: Store) -> dict[str, int]:
+    return {info.key: info.size_bytes for info in store.list("")}
+
+
 def test_an_object_is_created_once(store: Store) -> None:
     assert store.create("log/1", b"first")
     assert not store.create("log/1", b"second")
@@ -32,7 +38,7 @@ def test_an_object_may_be_empty(store: Store) -> None:
     assert store.create("log/1", b"")
     assert not store.create("log/1", b"x")
     assert bytes(store.get("log/1")) == b""
-    assert list(store.list("")) == [ObjectInfo("log/1", 0)]
+    assert sizes_of(store) == {"log/1": 0}
 
 
 def test_what_is_missing_is_missing(store: Store) -> None:
@@ -147,7 +153,7 @@ def test_a_large_upload_is_whole(store: Store) -> None:
         upload.write(part)
     assert list(store.list("")) == []
     upload.finish()
-    assert list(store.list("")) == [ObjectInfo("segments/1", parts * len(part))]
+    assert sizes_of(store) == {"segments/1": parts * len(part)}
     assert bytes(store.get("segments/1")) == part * parts
 
 
@@ -174,3 +180,13 @@ def test_an_error_survives_pickling_with_all_it_says() -> None:
         back = pickle.loads(pickle.dumps(error))
         assert type(back) is type(error) and str(back) == "what happened"
         assert (back.may_have_happened, back.is_lasting) == (error.may_have_happened, error.is_lasting)
+
+
+def test_a_listing_says_when_an_object_was_written_by_one_clock(store: Store) -> None:
+    store.create("log/1", b"first")
+    time.sleep(1.1)  # stores cut it to seconds
+    store.create("log/2", b"second")
+    store.replace("hint", b"third")
+    times = {info.key: info.modified_seconds for info in store.list("")}
+    if not isinstance(store, MemoryStore):
+        assert times["log/1"] < times["log/2"] <= times["hint"] < times["log/1"] + 60

@@ -17,11 +17,14 @@ class MemoryStore:
     Attributes:
         root: what it calls its root.
         objects: all objects by key, for tests to look at and to damage.
+        now: the time of the store's clock, in seconds.
     """
 
     def __init__(self, root: str = "memory://bucket/orders") -> None:
         self.root = root
         self.objects: dict[str, bytes] = {}
+        self.now = 0.0
+        self._times: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def create(self, key: str, data: Payload) -> bool:
@@ -29,11 +32,13 @@ class MemoryStore:
             if key in self.objects:
                 return False
             self.objects[key] = bytes(data)
+            self._times[key] = self.now
             return True
 
     def replace(self, key: str, data: Payload) -> None:
         with self._lock:
             self.objects[key] = bytes(data)
+            self._times[key] = self.now
 
     def upload(self, key: str) -> MemoryUpload:
         return MemoryUpload(self, key)
@@ -55,7 +60,11 @@ class MemoryStore:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the last key first: nobody may rely on an order."""
         with self._lock:
-            found = [ObjectInfo(key, len(data)) for key, data in self.objects.items() if key.startswith(prefix)]
+            found = [
+                ObjectInfo(key, len(data), self._times.get(key, 0.0))
+                for key, data in self.objects.items()
+                if key.startswith(prefix)
+            ]
         yield from sorted(found, reverse=True)
 
     def folders(self) -> Iterator[str]:

@@ -52,7 +52,7 @@ def test_a_place_that_is_none_is_said_so(served: Served, tab: Any) -> None:
     tab.get_by_role("tab", name="Events").click()
     tab.get_by_label("From", exact=False).first.fill("somewhere")
     tab.keyboard.press("Enter")
-    tab.get_by_role("alert").get_by_text("write earliest, latest, an ID").wait_for()
+    tab.get_by_role("alert").get_by_text("give earliest, latest, a write-order ID").wait_for()
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_a_browser_gets_the_page_and_its_headers(served: Served) -> None:
     "path",
     ["/../../../../etc/passwd", "/..%2f..%2f..%2fetc%2fpasswd", "/channel/../../etc/passwd", "/channel/%2e%2e/%2e%2e",
      "/channel/99", "/channel/-1", "/channel/x", "/_nicegui/x/static/../../../../etc/passwd", "//etc/passwd",
-     "/channel/9999999999999999999999", "/docs", "/openapi.json"],
+     "/channel/9999999999999999999999", "/channel/0000000005", "/channel/%D9%A0", "/docs", "/openapi.json"],
 )  # fmt: skip
 def test_no_path_leads_out_of_the_page(served: Served, path: str) -> None:
     answer = get(served.port, path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from hashlib import md5
 from itertools import count
 from xml.sax.saxutils import escape
@@ -25,6 +26,7 @@ class GcsStub(HttpStub):
 
     Attributes:
         objects: all objects by bucket and key.
+        times: when each was written.
         uploads: the parts of uploads that are under way, by the IDs of these.
     """
 
@@ -32,6 +34,7 @@ class GcsStub(HttpStub):
         super().__init__(self._answer)
         self.buckets = set(buckets)
         self.objects: dict[tuple[str, str], bytes] = {}
+        self.times: dict[tuple[str, str], str] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
         self._page = page
         self._ids = count(1)
@@ -51,8 +54,11 @@ class GcsStub(HttpStub):
     def _put(self, at: tuple[str, str], request: Request) -> Response:
         if request.headers.get("x-goog-if-generation-match") == "0" and at in self.objects:
             return _error(412, "PreconditionFailed")
-        self.objects[at] = request.body
+        self._keep(at, request.body)
         return Response(200, headers=_about(request.body))
+
+    def _keep(self, at: tuple[str, str], data: bytes) -> None:
+        self.objects[at], self.times[at] = data, datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def _get(self, at: tuple[str, str], request: Request) -> Response:
         data = self.objects.get(at)
@@ -83,7 +89,7 @@ class GcsStub(HttpStub):
         page, more = keys[: self._page], keys[self._page :]
         contents = "".join(
             f"<Contents><Key>{escape(k)}</Key><Size>{len(self.objects[bucket, k])}</Size><ETag>x</ETag>"
-            "<LastModified>2026-11-23T12:00:00.000Z</LastModified></Contents>"
+            f"<LastModified>{self.times[bucket, k]}</LastModified></Contents>"
             for k in page
         )
         rest = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
@@ -106,7 +112,7 @@ class GcsStub(HttpStub):
             return Response(200, headers=_about(request.body))
         parts = self.uploads.pop(upload)
         numbers = [int(n.text or 0) for n in ET.fromstring(request.body).iter() if n.tag.endswith("PartNumber")]
-        self.objects[bucket, key] = b"".join(parts[n] for n in numbers)
+        self._keep((bucket, key), b"".join(parts[n] for n in numbers))
         return _xml("<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>")
 
 

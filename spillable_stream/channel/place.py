@@ -1,0 +1,56 @@
+"""Places in a channel as people type them: ``earliest``, ``latest``, a write-order ID, a time, or how long ago."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from spillable_stream.channel.seek_target import SeekTarget
+from spillable_stream.errors import OptionError
+
+__all__ = ["PLACES", "parse_end", "parse_place"]
+
+PLACES = (
+    "earliest, latest, a write-order ID, a time (2026-01-31T09:30, in the local zone unless it says one), or 15m ago"
+)
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)(?:\s+ago)?\Z")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def parse_place(text: str) -> SeekTarget:
+    """Return the place that a text names.
+
+    Args:
+        text: "earliest", "latest", a write-order ID, an ISO 8601 time (of the local zone, if it names none), or how
+            long ago: "90s", "15m", "2h", "7d", with or without "ago".
+
+    Raises:
+        OptionError: it names none.
+    """
+    word = text.strip()
+    if word in ("earliest", "latest"):
+        return "earliest" if word == "earliest" else "latest"
+    if word.isascii() and word.isdigit():
+        return int(word)
+    if (ago := _AGO.match(word)) is not None:
+        with suppress(OverflowError):  # longer ago than there are dates
+            return timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+    try:
+        moment = datetime.fromisoformat(word)
+        return moment if moment.utcoffset() is not None else moment.astimezone()
+    except (ValueError, OverflowError):
+        raise OptionError(f"{text!r} is not a place in a channel: give {PLACES}") from None
+
+
+def parse_end(text: str) -> int | datetime | timedelta:
+    """Return where a read ends: the last event's write-order ID, or a time before which events were put.
+
+    Raises:
+        OptionError: it names neither.
+    """
+    place = parse_place(text)
+    if isinstance(place, int | datetime | timedelta):
+        return place
+    raise OptionError(f"a read can't end at {text!r}: give a write-order ID, a time, or 15m ago")

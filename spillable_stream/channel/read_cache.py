@@ -1,0 +1,36 @@
+"""The read cache that a handle, or a read of Spark's, wants on this host's disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spillable_stream.errors import OptionError
+from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.options import HANDLE, defaults
+
+__all__ = ["divide_cache_options"]
+
+_DEFAULT_BYTES: int = defaults(HANDLE)["cache_bytes"]
+
+
+def divide_cache_options(given: Mapping[str, Any], *, in_store: bool) -> tuple[dict[str, Any], DiskCache | None]:
+    """Return options without those of the read cache, and the cache; None without one.
+
+    Args:
+        given: the options of a handle or of a read, by keyword name.
+        in_store: whether the channel, or one of the set, is in an object store.
+
+    Raises:
+        OptionError: the channel can't have a cache, or its size is given without its directory.
+    """
+    rest = dict(given)
+    directory, most_bytes = rest.pop("cache_dir", None), rest.pop("cache_bytes", _DEFAULT_BYTES)
+    if directory is None and most_bytes == _DEFAULT_BYTES:
+        return rest, None
+    if not in_store:
+        name = "cacheBytes" if directory is None else "cacheDir"
+        raise OptionError(f"{name} is for channels in an object store: what is on a disk needs no cache; leave it out")
+    if directory is None:
+        raise OptionError("cacheBytes says how large the read cache may get; give cacheDir, too, or leave it out")
+    return rest, DiskCache(directory, most_bytes)

@@ -1,0 +1,1 @@
+"""Runs a function over a group's events until it is stopped."""

@@ -1,0 +1,98 @@
+"""What a worker is told, checked before anything is done."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from spillable_stream.errors import OptionError
+
+__all__ = ["WorkerConfig", "function_name"]
+
+_MOST_THREADS = 1000
+_LONGEST_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """The arguments of a worker.
+
+    Args:
+        batch_size: how many events the function gets at most, as a batch; None if it gets one event.
+        max_attempts: how many calls with one event alone may fail before it is given up.
+        backoff: how long to wait after the first of them at most, in seconds; twice as long after each.
+        threads: how many calls there may be at once.
+        timeout: how long a call may take, in seconds; None for as long as it takes.
+
+    Raises:
+        OptionError: a value is out of range.
+    """
+
+    batch_size: int | None
+    max_attempts: int
+    backoff: float
+    threads: int
+    timeout: float | None
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None:
+            _check_count("batch_size", self.batch_size)
+        _check_count("max_attempts", self.max_attempts)
+        _check_count("threads", self.threads, _MOST_THREADS)
+        _check_seconds("backoff", self.backoff)
+        if self.timeout is not None:
+            _check_seconds("timeout", self.timeout)
+            if not self.timeout:
+                raise OptionError("timeout must be more than 0 seconds, or None")
+
+    def check_function(self, function: Callable[..., Any], *, is_async: bool) -> None:
+        """Refuse what can't be called, and a function of the other kind.
+
+        Raises:
+            OptionError: it can't be called; it is a coroutine function and should not be one, or vice versa.
+        """
+        if not callable(function):
+            raise OptionError(f"a worker needs a function, not {type(function).__name__}")
+        call = type(function).__call__  # of an object that is called like a function
+        is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        if is_coroutine and not is_async:
+            raise OptionError(f"{function_name(function)} is a coroutine function; run it with async_worker")
+        if is_async and not is_coroutine:
+            raise OptionError(f"{function_name(function)} is not a coroutine function; run it with worker")
+
+    def check_channel(self, typed: bool, transaction_capacity: int, path: object) -> None:
+        """Refuse what does not fit the channel.
+
+        Raises:
+            OptionError: the channel is typed and the function is for events, or a batch is too large.
+        """
+        if typed and self.batch_size is None:
+            raise OptionError(
+                f"{path} is a typed channel, whose worker needs batch_size: its function gets batches, as "
+                "pyarrow.Table, and not events"
+            )
+        if self.batch_size is not None and self.batch_size > transaction_capacity:
+            raise OptionError(
+                f"batch_size must be at most transactionCapacity, {transaction_capacity:,}, not {self.batch_size:,}"
+            )
+
+
+def _check_count(name: str, value: object, most: int | None = None) -> None:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    if not is_count or value < 1 or (most and value > most):  # type: ignore[operator]
+        raise OptionError(f"{name} must be {f'1 to {most:,}' if most else 'an integer of at least 1'}, not {value!r}")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or not 0 <= float(value) <= _LONGEST_SECONDS:  # type: ignore[arg-type]
+        raise OptionError(f"{name} must be 0 to {_LONGEST_SECONDS:,.0f} seconds, not {value!r}")
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Return what to call a function in a message."""
+    return str(getattr(function, "__qualname__", None) or type(function).__name__)

@@ -1,0 +1,125 @@
+"""Dead letters: events that a worker gave up, with the reasons in their headers.
+
+An event keeps its body and headers. A row of a typed channel becomes the body of an event, as an Arrow IPC stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import Event, batch_from_columns, events_from_batch
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.batch import fit_batch
+from spillable_stream.log.event_reader import ReadBatch
+
+__all__ = ["ARROW_STREAM", "Origin", "arrow_stream", "dead_letters", "event_of", "table_of"]
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+"""The `content_type` of a dead letter that holds rows of a typed channel."""
+
+_CONTENT_TYPE = "content_type"
+_PREFIX = "dead_letter_"
+_MESSAGE_LETTERS = 4000
+
+
+class Origin(NamedTuple):
+    """Why events are given up, and where they come from.
+
+    Args:
+        channel: what users call the channel.
+        uuid: its UUID.
+        group: the group.
+        attempts: how many calls with each of them failed.
+        error: the last error.
+    """
+
+    channel: str
+    uuid: str
+    group: str
+    attempts: int
+    error: BaseException | None
+
+    def headers(self, write_order_id: int, time_us: int) -> dict[str, str]:
+        """Return the headers of an event's dead letter."""
+        message = str(self.error).encode(errors="backslashreplace").decode()
+        return {
+            f"{_PREFIX}channel": self.channel.encode(errors="backslashreplace").decode(),
+            f"{_PREFIX}channel_uuid": self.uuid,
+            f"{_PREFIX}group": self.group,
+            f"{_PREFIX}write_order_id": str(write_order_id),
+            f"{_PREFIX}put_time": datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(),
+            f"{_PREFIX}attempts": str(self.attempts),
+            f"{_PREFIX}error_code": type(self.error).__name__,
+            f"{_PREFIX}error_message": message[:_MESSAGE_LETTERS],
+        }
+
+
+def dead_letters(found: Iterable[ReadBatch], origin: Origin, schema: pa.Schema | None) -> pa.RecordBatch:
+    """Return the dead letters of events, one for each.
+
+    Args:
+        found: the events.
+        origin: why they are given up.
+        schema: of a typed channel the newest schema; None for an event channel.
+    """
+    bodies: list[bytes] = []
+    headers: dict[int, Mapping[str, str]] = {}
+    for read in found:
+        for i, (body, own) in enumerate(_rows(read, schema)):
+            headers[len(bodies)] = {**own, **origin.headers(read.first_id + i, read.time_us)}
+            bodies.append(body)
+    return batch_from_columns(bodies, headers)
+
+
+def _rows(read: ReadBatch, schema: pa.Schema | None) -> list[tuple[bytes, Mapping[str, str]]]:
+    if schema is None:
+        return [(event.body, event.headers) for event in events_from_batch(read)]
+    rows = fit_batch(read.batch, schema)
+    typed = {_CONTENT_TYPE: ARROW_STREAM}
+    return [(arrow_stream(rows.slice(i, 1)), typed) for i in range(rows.num_rows)]
+
+
+def arrow_stream(rows: pa.RecordBatch) -> bytes:
+    """Return rows as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return bytes(sink.getvalue())
+
+
+def event_of(letter: Event) -> Event:
+    """Return the event that a dead letter was, without what was added to it.
+
+    Raises:
+        SchemaError: it holds rows of a typed channel.
+    """
+    if letter.headers.get(_CONTENT_TYPE) == ARROW_STREAM:
+        raise SchemaError(
+            f"the dead letter {letter.write_order_id:,} holds rows of a typed channel, and an event channel can't "
+            "take them; replay it to a typed channel"
+        )
+    return Event(letter.body, {k: v for k, v in letter.headers.items() if not k.startswith(_PREFIX)})
+
+
+def table_of(letters: Sequence[Event]) -> pa.Table:
+    """Return the rows that dead letters hold.
+
+    Raises:
+        SchemaError: one of them does not hold rows of a typed channel, or these can't be read.
+    """
+    tables: list[pa.Table] = []
+    for letter in letters:
+        if letter.headers.get(_CONTENT_TYPE) != ARROW_STREAM:
+            raise SchemaError(
+                f"the dead letter {letter.write_order_id:,} is an event, and a typed channel can't take it; replay it "
+                "to an event channel"
+            )
+        try:
+            tables.append(pa.ipc.open_stream(letter.body).read_all())
+        except pa.ArrowInvalid as e:
+            raise SchemaError(f"the rows of the dead letter {letter.write_order_id:,} can't be read: {e}") from e
+    return pa.concat_tables(tables, promote_options="default")

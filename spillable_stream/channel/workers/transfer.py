@@ -1,0 +1,100 @@
+"""Moves events of a group into another channel, each once, whoever dies in between.
+
+::
+
+    prepare the take ── transaction T, durable in the events' channel
+    put them         ── as the batch T of a producer, which the other channel remembers
+    commit the take T
+
+Each T is greater than the last one, so a batch also uses up the numbers since that, and the other channel remembers a
+single range. A take that was prepared, and not committed, belongs to a mover that died: if the other channel has a
+batch of its number, the events are there and the take is committed; otherwise it is rolled back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.errors import REFUSALS
+from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.state.producer_history import NOT_KNOWN
+from spillable_stream.state.ranges import Range
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["Transfer", "transfer_name"]
+
+_NAME_LETTERS = 40
+
+
+def transfer_name(kind: str, channel: str, group: str) -> str:
+    """Return the producer as which a group's events come to another channel, short enough to be a name.
+
+    Args:
+        kind: why they come.
+        channel: the UUID of the channel that they come from.
+        group: the group.
+    """
+    digest = hashlib.blake2b(f"{channel} {group}".encode(), digest_size=8).hexdigest()
+    return f"{kind}-{group[:_NAME_LETTERS]}.{digest}"
+
+
+class Transfer:
+    """Moves events of one group to one channel. Thread-safe; one live `Transfer` for each group, as its owner.
+
+    Args:
+        consumer: the group's owner, made with ``resume``, and with nothing claimed yet.
+        to: where the events go.
+        name: the producer that ``to`` remembers.
+
+    What another owner has left prepared is settled at once.
+    """
+
+    def __init__(self, consumer: Consumer, to: Channel, name: str) -> None:
+        self._consumer = consumer
+        self._to = to
+        self._name = name
+        self._mutex = threading.Lock()
+        prepared = consumer.prepared()
+        with to.put_port().snapshot() as state:
+            self._last = state.producers.last(name)
+            answers = {tx: state.producers.answer(name, Numbers(tx, tx, BY_PRODUCER)) for tx in prepared}
+        for tx, ranges in prepared.items():
+            if answers[tx] in (None, NOT_KNOWN):  # of another transfer's number, or inside of a batch's
+                consumer.release((), tx)
+            else:
+                consumer.commit(ranges, tx)
+
+    def store(self, ranges: list[Range], batch: pa.RecordBatch | pa.Table) -> int:
+        """Put what is made of claimed events into the other channel.
+
+        Args:
+            ranges: the events.
+            batch: what to put.
+
+        Returns:
+            The transaction with which to commit the take of the events (`Consumer.commit`).
+
+        Raises what a put transaction and `Consumer.prepare` raise. Of `REFUSALS` nothing is left behind: the call may
+        be repeated. After anything else the group's next owner settles it.
+        """
+        with self._mutex:
+            tx = self._consumer.prepare(ranges, after=self._last)
+            put = self._to.put_transaction()
+            put.is_bounded = False
+            put.producer = NumberedBatch(self._name, Numbers(self._last + 1, tx, BY_PRODUCER))
+            put.follows = self._last
+            try:
+                with put:
+                    put.put_batch(batch)
+            except REFUSALS:
+                self._consumer.release((), tx)
+                raise
+            self._last = tx
+            return tx

@@ -1,0 +1,482 @@
+"""A worker: calls a function with a group's events until it is stopped.
+
+Each *lane* is a thread that gets its own work: events that wait and are due, or else the next ones of the group. Work
+that failed waits aside, as IDs only, so that the group moves on; it stays claimed meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.event import events_from_batch, table_from_batches
+from spillable_stream.channel.stats import WorkerStats
+from spillable_stream.channel.workers.config import WorkerConfig, function_name
+from spillable_stream.channel.workers.letters import Origin, dead_letters
+from spillable_stream.channel.workers.transfer import Transfer, transfer_name
+from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
+from spillable_stream.channel.workers.work import Fate, Work, WorkQueue, backoff_seconds, halves
+from spillable_stream.engine.tier_ports import IDLE_SECONDS
+from spillable_stream.errors import REFUSALS, DataLossError, WorkerError, WorkerFailedError, WorkerTimeoutError
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.termination import calling_on_sigterm
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["Worker"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.05
+_WAITING_EVENTS = (
+    1000  # beyond them a worker claims no more, so that an outage of what it calls does not scatter a group
+)
+_REFUSED_SECONDS = 1.0  # the first wait for a channel that has no room or no time
+_MOST_LEFT = 10
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """A thread of a worker.
+
+    Args:
+        work: what it works on.
+        deadline: when its call should have returned, in seconds of the worker's clock; None outside of a call.
+        is_left: whether nobody waits for it any more: another lane has its work.
+    """
+
+    work: Work | None = None
+    deadline: float | None = None
+    is_left: bool = False
+
+
+class Worker:
+    """Calls a function with the events of a group, until it is stopped. Made by `Channel.worker`, which explains it.
+
+    Args:
+        channel: the channel.
+        group: the group, which it owns while it runs.
+        function: what to call.
+        config: how.
+        dead_letter: the dead-letter channel; None if there is none.
+        owns_dead_letter: whether to close that at the end.
+        clock: the time, in seconds, for tests.
+        rng: the jitter of the backoff, from 0 to 1, for tests.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        group: str,
+        function: Callable[[Any], object],
+        config: WorkerConfig,
+        dead_letter: Channel | None,
+        *,
+        owns_dead_letter: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        rng: Callable[[], float] = random.random,
+    ) -> None:
+        self.group: str = group
+        self._channel = channel
+        self._engine = channel.engine()
+        self._function = function
+        self._config = config
+        self._dead_letter = dead_letter
+        self._owns_dead_letter = owns_dead_letter
+        self._clock = clock
+        self._rng = rng
+        self._typed = channel.typed
+        self._consumer: Consumer | None = None
+        self._transfer: Transfer | None = None
+        self._changed = threading.Condition()
+        self._looking = threading.Lock()  # held by the one lane that claims, or waits for events
+        self._lanes: set[_Lane] = set()
+        self._queue = WorkQueue()
+        self._state = "new"
+        self._stopping = False
+        self._until_empty = False
+        self._error: BaseException | None = None
+        self._trouble = ""
+        self._left: set[_Lane] = set()  # those whose calls are still under way
+        self._done = self._dropped = self._dead = self._failed_calls = 0
+
+    # ── use ─────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, *, until_empty: bool = False, stop_timeout_seconds: float = 30.0) -> None:
+        """Work until `stop` is called, or the process gets SIGTERM while this is the main thread.
+
+        Calls that are under way then may end. Those that have not ended in time are left behind: nothing of them is
+        committed, and their events are back in the queue. It runs once.
+
+        Args:
+            until_empty: whether to return once the group has nothing more to take and nothing waits.
+            stop_timeout_seconds: how long to wait for the calls under way.
+
+        Raises:
+            GroupOwnedError: another live consumer owns the group.
+            WorkerError: it ran before.
+            WorkerFailedError: an event kept failing, and there is no dead-letter channel.
+            WorkerTimeoutError: too many calls have not returned.
+            SpillableError: a channel failed. In any case nothing is lost: what was not committed is in the queue.
+        """
+        with self._changed:
+            if self._state != "new":
+                raise WorkerError(f"a worker runs once, and this one of the group {self.group!r} did; make another one")
+            self._state, self._until_empty = "running", until_empty
+        with ExitStack() as stack:
+            stack.callback(self._close)
+            stack.enter_context(calling_on_sigterm(self.stop))
+            try:
+                self._own()
+                for _ in range(self._config.threads):
+                    self._start_lane()
+                self._watch()
+            except BaseException as e:
+                self._error = self._error or e
+                raise
+            finally:
+                self._finish(stop_timeout_seconds)
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Let `run` end, from any thread or a signal handler; returns at once."""
+        self._stopping = True
+
+    def stats(self) -> WorkerStats:
+        """Return what the worker does, and did."""
+        with self._changed:
+            trouble = str(self._error) if self._error is not None else self._trouble
+            return WorkerStats(
+                group=self.group,
+                state="stopping" if self._state == "running" and self._stopping else self._state,
+                is_healthy=self._state in ("new", "running") and not trouble and not self._left,
+                done_events=self._done,
+                dropped_events=self._dropped,
+                dead_letter_events=self._dead,
+                failed_calls=self._failed_calls,
+                waiting_events=self._queue.events,
+                busy_threads=sum(lane.work is not None for lane in self._lanes),
+                left_calls=len(self._left),
+                trouble=trouble,
+            )
+
+    def close(self) -> None:
+        """Stop, and close the dead-letter channel that was opened for a worker which never ran."""
+        self.stop()
+        with self._changed:
+            if self._state != "new":
+                return
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def leave(self) -> None:
+        """In a forked child, which has no thread of it: leave the group to the parent."""
+        if self._consumer is not None:
+            self._consumer.leave()
+
+    # ── its life ────────────────────────────────────────────────────────────────────────────
+
+    def _own(self) -> None:
+        self._consumer = Consumer(self._engine, self.group, resume=self._dead_letter is not None)
+        if self._dead_letter is not None:
+            name = transfer_name("worker", self._channel.uuid, self.group)
+            self._transfer = Transfer(self._consumer, self._dead_letter, name)
+
+    def _start_lane(self) -> None:
+        lane = _Lane()
+        with self._changed:
+            self._lanes.add(lane)
+        threading.Thread(target=self._run_lane, args=(lane,), name=f"worker-{self.group}", daemon=True).start()
+
+    def _watch(self) -> None:
+        """Wait until there is a reason to end, and replace lanes whose calls don't return."""
+        while True:
+            with self._changed:
+                if self._stopping or not self._lanes:
+                    return
+                self._changed.wait(_POLL_SECONDS)
+            for _ in range(self._leave_late_calls()):
+                self._start_lane()
+
+    def _leave_late_calls(self) -> int:
+        """Leave the lanes whose calls have taken too long, and return how many they are: others get their work."""
+        found = 0
+        with self._changed:
+            now = self._clock()
+            for lane in [x for x in self._lanes if x.deadline is not None and now >= x.deadline]:
+                work = self._leave(lane)
+                work.error, work.is_left = self._timeout(work), True
+                self._queue.put(work)
+                found += 1
+            if len(self._left) >= _MOST_LEFT and self._error is None:
+                self._error = WorkerTimeoutError(
+                    f"{len(self._left)} calls of {function_name(self._function)} have not returned within "
+                    f"{self._config.timeout:g} s, and Python can't end a thread: the worker of the group "
+                    f"{self.group!r} of {self._channel.path} stops. End the process and start it again"
+                )
+                self._stopping = True
+        return found if not self._stopping else 0
+
+    def _leave(self, lane: _Lane) -> Work:
+        lane.is_left, work = True, lane.work
+        assert work is not None
+        lane.work = lane.deadline = None
+        self._lanes.discard(lane)
+        self._left.add(lane)
+        return work
+
+    def _timeout(self, work: Work) -> WorkerTimeoutError:
+        return WorkerTimeoutError(
+            f"{function_name(self._function)} did not return within {self._config.timeout:g} s for "
+            f"{_said(work)} of {self._channel.path}; its thread can't be ended and runs on"
+        )
+
+    def _finish(self, timeout_seconds: float) -> None:
+        """Let the calls under way end, then give the group up."""
+        self._stopping = True
+        deadline = time.monotonic() + timeout_seconds
+        with self._changed:
+            while self._lanes and time.monotonic() < deadline:
+                self._changed.wait(_POLL_SECONDS)
+            for lane in list(self._lanes):
+                if lane.work is None:
+                    lane.is_left = True
+                    continue
+                work = self._leave(lane)
+                _log.warning(
+                    "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
+                    function_name(self._function), _said(work), self._channel.path, timeout_seconds,
+                )  # fmt: skip
+
+    def _close(self) -> None:
+        try:
+            if self._consumer is not None:
+                self._consumer.close()
+        finally:
+            with self._changed:
+                self._state = "ended" if self._error is None else "failed"
+            if self._dead_letter is not None and self._owns_dead_letter:
+                self._dead_letter.close()
+
+    # ── a lane ──────────────────────────────────────────────────────────────────────────────
+
+    def _run_lane(self, lane: _Lane) -> None:
+        try:
+            while self._next(lane):
+                self._work(lane)
+        except BaseException as e:
+            with self._changed:
+                if not lane.is_left and self._error is None:
+                    self._error, self._stopping = e, True
+        finally:
+            with self._changed:
+                self._lanes.discard(lane)
+                self._left.discard(lane)
+                self._changed.notify_all()
+
+    def _next(self, lane: _Lane) -> bool:
+        """Get the lane its next work; tell whether there is any."""
+        while True:
+            with self._changed:
+                lane.work = None
+                if self._stopping or lane.is_left:
+                    return False
+                lane.work = self._queue.pop_due(self._clock())
+                if lane.work is not None:
+                    return True
+                if self._queue.events >= _WAITING_EVENTS:
+                    self._changed.wait(_POLL_SECONDS)
+                    continue
+            if self._looking.acquire(timeout=_POLL_SECONDS):
+                try:
+                    if self._claim(lane):
+                        return True
+                    if self._is_over():
+                        return False
+                    self._wait_for_events()
+                finally:
+                    self._looking.release()
+
+    def _claim(self, lane: _Lane) -> bool:
+        assert self._consumer is not None
+        ranges = self._consumer.claim(self._config.batch_size or 1)
+        with self._changed:
+            if not ranges or lane.is_left:
+                return False
+            lane.work = Work(ranges)
+            return True
+
+    def _is_over(self) -> bool:
+        """Tell whether nothing is left to do, for a worker that runs until then; nothing can be claimed now."""
+        with self._changed:
+            return self._until_empty and not len(self._queue) and all(x.work is None for x in self._lanes)
+
+    def _wait_for_events(self) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+
+        def is_due() -> bool:
+            with self._changed:
+                due = self._queue.next_due()
+            return self._stopping or (due is not None and due <= self._clock()) or self._is_over()
+
+        self._engine.checkpointing.give_back_when_idle()
+        self._engine.wait_for(lambda _: is_due() or consumer.available(), IDLE_SECONDS)
+
+    def _work(self, lane: _Lane) -> None:
+        work = lane.work
+        assert work is not None
+        found: list[ReadBatch] = []
+        if work.fate is None or (work.fate is Fate.DEAD and not work.prepared):
+            found = self._read(work)
+            if not found:
+                return
+        if work.fate is None:
+            if not work.is_left and not self._call(lane, work, found):
+                return
+            work.is_left = False
+            self._judge(work)
+        if work.fate is not None:
+            self._settle(work, found)
+
+    def _read(self, work: Work) -> list[ReadBatch]:
+        """Return the events; none if they have expired meanwhile."""
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            return consumer.read(work.ranges)
+        except DataLossError:
+            if not consumer.is_taken(*work.ranges[0]):
+                raise
+            consumer.release(work.ranges)
+            return []
+
+    def _call(self, lane: _Lane, work: Work, found: list[ReadBatch]) -> bool:
+        """Call the function, and note its error; tell whether this lane still has the work."""
+        events = self._events(found)
+        if self._config.timeout is not None:
+            lane.deadline = self._clock() + self._config.timeout
+        error: BaseException | None = None
+        try:
+            self._function(events)
+        except Exception as e:
+            error = e
+        with self._changed:
+            if lane.is_left:
+                return False
+            lane.deadline = None
+        work.error = error
+        return True
+
+    def _events(self, found: list[ReadBatch]) -> Any:
+        if self._typed:
+            return table_from_batches(found, self._engine.schemas()[-1])
+        events = [e for read in found for e in events_from_batch(read)]
+        return events if self._config.batch_size else events[0]
+
+    # ── what becomes of it ──────────────────────────────────────────────────────────────────
+
+    def _judge(self, work: Work) -> None:
+        """Decide what follows from a call: set the work's fate, or let it wait."""
+        error = work.error
+        if error is None:
+            work.fate = Fate.DONE
+            return
+        if isinstance(error, Drop):
+            work.fate = Fate.DROPPED
+        elif isinstance(error, Retry):
+            work.pauses += 1
+            after = error.after_seconds
+            self._wait(work, self._backoff(work.pauses) if after is None else after)
+        elif isinstance(error, DeadLetter):
+            work.attempts += 1
+            self._give_up(work)
+        else:
+            self._failed(work, error)
+
+    def _failed(self, work: Work, error: BaseException) -> None:
+        name, path = function_name(self._function), self._channel.path
+        _log.info("%s failed for %s of %s", name, _said(work), path, exc_info=error)
+        with self._changed:
+            self._failed_calls += 1
+            if work.count > 1:
+                for ranges in halves(work.ranges):
+                    self._queue.put(Work(ranges))
+                return
+        work.attempts += 1
+        if work.attempts >= self._config.max_attempts:
+            self._give_up(work)
+        else:
+            self._wait(work, self._backoff(work.attempts))
+
+    def _give_up(self, work: Work) -> None:
+        if self._dead_letter is None:
+            raise WorkerFailedError(
+                f"{function_name(self._function)} failed {work.attempts:,} times for {_said(work)} of "
+                f"{self._channel.path}: {type(work.error).__name__}: {work.error}. There is no dead_letter channel to "
+                "put them into, so the worker stops, and they are back in the queue"
+            ) from work.error
+        work.fate = Fate.DEAD
+
+    def _backoff(self, failures: int) -> float:
+        return backoff_seconds(self._config.backoff, failures, self._rng())
+
+    def _wait(self, work: Work, seconds: float) -> None:
+        if work.error is not None:
+            work.error.__traceback__ = None  # it holds the events that the call got
+        with self._changed:
+            self._queue.put(work, self._clock() + seconds)
+
+    def _settle(self, work: Work, found: list[ReadBatch]) -> None:
+        """Commit what is decided; where a channel has no room or no time now, later."""
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            if work.fate is Fate.DEAD and not work.prepared:
+                assert self._transfer is not None
+                origin = Origin(str(self._channel.path), self._channel.uuid, self.group, work.attempts, work.error)
+                schema = self._engine.schemas()[-1] if self._typed else None
+                work.prepared = self._transfer.store(work.ranges, dead_letters(found, origin, schema))
+            consumer.commit(work.ranges, work.prepared)
+        except REFUSALS as e:
+            with self._changed:
+                self._trouble = str(e)
+            work.pauses, work.is_refused = work.pauses + 1, True
+            self._wait(work, backoff_seconds(_REFUSED_SECONDS, work.pauses, self._rng()))
+            return
+        with self._changed:
+            if work.is_refused:
+                self._trouble = ""
+            match work.fate:
+                case Fate.DONE:
+                    self._done += work.count
+                case Fate.DROPPED:
+                    self._dropped += work.count
+                case Fate.DEAD:
+                    self._dead += work.count
+        if work.fate is not Fate.DONE:
+            why = f"{type(work.error).__name__}: {work.error}"
+            _log.warning("%s of %s: %s: %s", _said(work), self._channel.path, work.fate and work.fate.value, why)
+
+
+def _said(work: Work) -> str:
+    """Return the events for a message."""
+    last = work.ranges[-1][1]
+    return f"the event {last:,}" if work.count == 1 else f"the events {work.first_id:,} to {last:,}"

@@ -1,0 +1,189 @@
+"""The verbs that read: ``take`` and ``tail``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spillable_stream.channel.place import PLACES, parse_place
+from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, say
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.channel.event import Event
+
+__all__ = ["tail", "take"]
+
+_AT_ONCE = 1000  # events of one transaction: what a broken pipe returns to the queue
+_POLL_SECONDS = 0.2
+_FAR_POLL_SECONDS = 1.0
+
+_Group = Annotated[str, typer.Option("--group", "-g", help="The group that takes.")]
+_Max = Annotated[int | None, typer.Option("--max", min=1, help="The most events; all that are there by default.")]
+_Wait = Annotated[float, typer.Option("--wait", min=0, help="How many seconds to wait for the next event.")]
+_JsonLines = Annotated[bool, typer.Option("--json", help="Print whole events, with IDs and headers, as JSON lines.")]
+_Count = Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last events to print.")]
+_Follow = Annotated[bool, typer.Option("-f", "--follow", help="Print events as they come, until Ctrl-C.")]
+_From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin instead: {PLACES}.")]
+
+
+@app.command()
+def take(
+    path: ChannelPath,
+    group: _Group = "default",
+    max_events: _Max = None,
+    wait: _Wait = 0.0,
+    as_json: _JsonLines = False,
+) -> None:
+    """Take events and print them, a body a line (of a typed channel, a JSON object a line).
+
+    They are committed when they are printed, up to 1,000 at a time. If the reader of a pipe ends, those that were not
+    handed over are back in the queue.
+
+    Example: [bold]spillable take /data/orders --group audit --max 100[/bold]
+
+    Exit status: 0 done, also if nothing was there; 1 it failed, or the pipe broke; 2 no such channel.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    taken = 0
+    with ending(path, interrupted=lambda: f"{taken:,} events were taken"), Channel(path, create=False) as channel:
+        while max_events is None or taken < max_events:
+            limit = _AT_ONCE if max_events is None else min(_AT_ONCE, max_events - taken)
+            count = _take(channel, group, min(limit, channel.options["transaction_capacity"]), wait, as_json)
+            if not count:
+                break
+            taken += count
+
+
+def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json: bool) -> int:
+    """Take and print up to so many events, and commit them once they are handed over."""
+    from spillable_stream.cli.event_text import event_line
+
+    events: list[Event] = []
+    try:
+        with channel.take_transaction(group) as tx:
+            events = tx.take_many(limit, wait_seconds)
+            _print(event_line(event, as_json=as_json) for event in events)
+    except BrokenPipeError:
+        _pipe_broke(f"the last {len(events):,} events are back in the queue")
+    return len(events)
+
+
+def _print(lines: Iterable[bytes]) -> None:
+    """Write lines to standard output, all of them, before it returns."""
+    out = sys.stdout.buffer
+    out.writelines(line + b"\n" for line in lines)
+    out.flush()
+
+
+def _pipe_broke(consequence: str) -> None:
+    """End a verb whose output nobody reads any more; Python must not try to flush it again."""
+    with suppress(OSError, ValueError):  # standard output may not be a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    say(f"nobody reads the output any more: {consequence}")
+    raise typer.Exit(UNHEALTHY)
+
+
+@app.command()
+def tail(
+    path: ChannelPath,
+    count: _Count = 10,
+    follow: _Follow = False,
+    start: _From = None,
+    as_json: _JsonLines = False,
+) -> None:
+    """Print the last events, a body a line, and take nothing.
+
+    Example: [bold]spillable tail /data/orders -n 20 -f[/bold]
+
+    Example: [bold]spillable tail /data/orders --from "15m ago" --json[/bold]
+
+    Exit status: 0 done; 1 it failed, or the pipe broke; 2 no such channel.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path, interrupted=lambda: "nothing was taken"), Channel(path, create=False, readonly=True) as channel:
+        try:
+            _Tail(channel, as_json).run(count, start, follow)
+        except BrokenPipeError:
+            _pipe_broke("nothing was taken")
+
+
+class _Tail:
+    """Prints events behind each other.
+
+    Args:
+        channel: the channel, which is only looked at.
+        as_json: whether to print whole events.
+    """
+
+    def __init__(self, channel: Channel, as_json: bool) -> None:
+        self._channel = channel
+        self._as_json = as_json
+        self._next_id = 0
+
+    def run(self, count: int, start: str | None, follow: bool) -> None:
+        """Print the last ``count`` events, or those from ``start`` on; then, if it is to follow, those that come."""
+        stats = self._channel.stats()
+        first_kept, self._next_id = stats.kept.first_id, stats.last_id + 1
+        if start is not None:
+            self._print_all(self._channel.read(parse_place(start)))
+        elif count and first_kept <= stats.last_id:
+            self._print_last(first_kept, stats.last_id, count)
+        while follow:
+            time.sleep(_FAR_POLL_SECONDS if stats.store is not None else _POLL_SECONDS)
+            self._print_new()
+
+    def _print_last(self, first_kept: int, last_id: int, count: int) -> None:
+        """Print the last events: IDs have gaps where events were lost or taken ahead, so look further back for them."""
+        wanted = count
+        while True:
+            first = max(first_kept, last_id - wanted + 1)
+            batches = list(self._channel.read(first, last_id))
+            found = sum(batch.num_rows for batch in batches)
+            if found >= count or first == first_kept:
+                break
+            wanted *= 4
+        passed = max(0, found - count)
+        for batch in batches:
+            left_out = min(passed, batch.num_rows)
+            passed -= left_out
+            self._print(batch.slice(left_out))
+
+    def _print_new(self) -> None:
+        """Print what came since, and say what left before it could be read."""
+        from spillable_stream.errors import DataLossError
+
+        stats = self._channel.stats()
+        if stats.last_id < self._next_id:
+            return
+        if stats.kept.first_id > self._next_id:
+            say(f"the events {self._next_id:,} to {stats.kept.first_id - 1:,} left before they were printed")
+            self._next_id = stats.kept.first_id
+        if self._next_id > stats.last_id:
+            return
+        try:
+            self._print_all(self._channel.read(self._next_id, stats.last_id))
+        except DataLossError:  # they leave as this reads them: the next look says which
+            return
+        self._next_id = stats.last_id + 1
+
+    def _print_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            self._print(batch)
+
+    def _print(self, batch: pa.RecordBatch) -> None:
+        from spillable_stream.cli.event_text import lines_of
+
+        _print(lines_of(batch, typed=self._channel.typed, as_json=self._as_json))
+        if batch.num_rows:
+            self._next_id = max(self._next_id, batch.column(batch.num_columns - 1)[-1].as_py() + 1)

@@ -1,0 +1,143 @@
+"""The verbs that make a channel and change its options: ``create`` and ``alter``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spillable_stream.cli.app import ChannelPath, app, ending
+from spillable_stream.errors import ChannelError, NotAChannelError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["alter", "create"]
+
+_Options = Annotated[
+    list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option; may be repeated.")
+]
+_Config = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Options: conf/channel.ini, or an agent's properties.")
+]
+_Name = Annotated[str | None, typer.Option("--channel", help="Which channel of an agent's properties.")]
+_Schema = Annotated[
+    str | None, typer.Option("--schema", metavar="FILE", help="A file of data that has the columns of a typed channel.")
+]
+
+
+@app.command()
+def create(
+    path: ChannelPath,
+    option: _Options = None,
+    config: _Config = None,
+    channel_name: _Name = None,
+    schema: _Schema = None,
+) -> None:
+    """Make a channel. One that is there is not touched.
+
+    An option is taken from -o, then from the file, then from the environment (SPILLABLE_MEMORY_CAPACITY), and has its
+    default otherwise.
+
+    Example: [bold]spillable create /data/orders -o memoryCapacity=100000 --schema orders.parquet[/bold]
+
+    Exit status: 0 it was made; 1 there is one, or it failed; 2 no such option or file.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path):
+        given = {**_of_file(config, channel_name), **_given(option)}
+        columns = None if schema is None else _columns(schema)
+        _require_none(path)
+        with Channel(path, schema=columns, **given) as channel:
+            typer.echo(f"{channel.path}: created as {channel.uuid}")
+
+
+@app.command()
+def alter(
+    path: ChannelPath,
+    option: _Options = None,
+    config: _Config = None,
+    channel_name: _Name = None,
+    schema: _Schema = None,
+) -> None:
+    """Change options that a channel stores, for all processes, or add the new columns of a file. Events stay.
+
+    Example: [bold]spillable alter /data/orders -o retentionMs=86400000[/bold]
+
+    Exit status: 0 it is so now; 1 it failed; 2 no such channel, option or file.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path):
+        given = {**_of_file(config, channel_name), **_given(option)}
+        columns = None if schema is None else _columns(schema)
+        with Channel(path, create=False, readonly=True) as channel:
+            before, columns_before = dict(channel.options), channel.schema
+        with Channel(path, create=False, schema=columns, **given) as channel:
+            after, columns_after = dict(channel.options), channel.schema
+        for name, value in after.items():
+            if before[name] != value:
+                typer.echo(f"{_word(name)}: {before[name]} → {value}")
+        for field in columns_after:
+            if columns_before.get_field_index(field.name) < 0:
+                typer.echo(f"{field.name}: {field.type} was added")
+
+
+def _word(keyword: str) -> str:
+    from spillable_stream.options import OPTIONS
+
+    return next((o.name for o in OPTIONS if o.keyword == keyword), keyword)
+
+
+def _given(options: list[str] | None) -> dict[str, str]:
+    """Return what ``-o NAME=VALUE`` said.
+
+    Raises:
+        OptionError: one has no ``=``, or an option was given twice.
+    """
+    found: dict[str, str] = {}
+    for text in options or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError(f"-o {text!r} has no value: write -o NAME=VALUE")
+        if name in found:
+            raise OptionError(f"{name} is given twice")
+        found[name] = value
+    return found
+
+
+def _of_file(config: str | None, name: str | None) -> dict[str, Any]:
+    """Return the options of a configuration file, without the path that it says."""
+    from spillable_stream.channel.config_file import read_config
+
+    if config is None:
+        return {}
+    return {key: value for key, value in read_config(config, name).items() if key != "path"}
+
+
+def _columns(file: str) -> pa.Schema:
+    """Return the columns of a file of data."""
+    from spillable_stream.cli.load_input import Format, format_of, open_input
+
+    kind = format_of(file)
+    if kind is Format.LINES:
+        raise OptionError(f"{file} has no columns: give a file that ends with .jsonl, .csv, .parquet or .arrow")
+    source = open_input(file, kind, None, as_rows=True)
+    source.close()
+    return source.schema
+
+
+def _require_none(path: str) -> None:
+    """Refuse a path at which there is a channel.
+
+    Raises:
+        ChannelError: there is one.
+    """
+    from spillable_stream.engine.open_engine import channel_path, uuid_at
+
+    try:
+        uuid = uuid_at(channel_path(path))
+    except NotAChannelError:
+        return
+    raise ChannelError(f"{path} is the channel {uuid} already; change its options with 'spillable alter'")

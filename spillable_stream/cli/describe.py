@@ -1,0 +1,174 @@
+"""The verbs that describe a channel: ``describe`` and ``stats``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spillable_stream.cli.app import AsJson, ChannelPath, app, ending
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.channel.stats import ChannelStats, TierStats
+
+__all__ = ["describe", "stats"]
+
+_Options = Annotated[bool, typer.Option("--options", help="Print every option with its value and where that is from.")]
+_Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A configuration file to compare with.")]
+
+
+@app.command()
+def stats(path: ChannelPath, as_json: AsJson = False) -> None:
+    """Say what a channel holds: events and bytes in each tier, fill, drain order, groups with their lag, losses.
+
+    With --json it is `ChannelStats`, and Flume's counters as "flume".
+
+    Example: [bold]spillable stats /data/orders --json[/bold]
+
+    Exit status: 0 done; 1 it failed; 2 no such channel.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
+        found = channel.stats()
+        if as_json:
+            typer.echo(json.dumps({"path": path, **asdict(found), "flume": found.flume_counters()}, default=str))
+            return
+        _print_facts(_stats_facts(found))
+        _print_groups(found)
+
+
+@app.command()
+def describe(path: ChannelPath, options: _Options = False, config: _Config = None, as_json: AsJson = False) -> None:
+    """Describe a channel: what it is, its options, schema, tiers, groups and files.
+
+    With --options every option is printed with its source: default, file, environment or stored. Where there is no
+    channel, they are those that a new one would get.
+
+    Example: [bold]spillable describe /data/orders --options[/bold]
+
+    Exit status: 0 done; 1 it failed; 2 no such channel.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path, as_json):
+        if options:
+            _describe_options(path, config, as_json)
+            return
+        with Channel(path, create=False, readonly=True) as channel:
+            if as_json:
+                typer.echo(json.dumps(_described(channel), default=str))
+            else:
+                _print_channel(channel)
+
+
+def _described(channel: Channel) -> dict[str, Any]:
+    """Return what `describe` says, as plain values."""
+    found = channel.stats()
+    return {
+        "path": str(channel.path),
+        "channel": channel.uuid,
+        "typed": channel.typed,
+        "schema": [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in channel.schema],
+        "options": dict(channel.options),
+        "tiers": {"memory": asdict(found.memory), "disk": asdict(found.disk)},
+        "groups": {name: asdict(group) for name, group in found.groups.items()},
+        "files": {"data": found.data_files, "memory": found.memory_files, "segments": found.segments},
+        "firstId": found.kept.first_id,
+        "lastId": found.last_id,
+    }
+
+
+def _print_channel(channel: Channel) -> None:
+    from spillable_stream.options import CHANNEL, OPTIONS
+
+    found = channel.stats()
+    columns = ", ".join(f"{f.name}: {f.type}" for f in channel.schema)
+    stored: dict[str, object] = dict(channel.options)
+    changed = {o.name: stored[o.keyword] for o in OPTIONS if CHANNEL in o.scopes and stored[o.keyword] != o.default}
+    _print_facts(
+        [
+            ("channel", f"{channel.path}"),
+            ("UUID", channel.uuid),
+            ("kind", "typed" if channel.typed else "events"),
+            ("schema", columns),
+            ("options", ", ".join(f"{name} = {value}" for name, value in changed.items()) or "all at their defaults"),
+            ("files", f"{found.data_files} data, {found.memory_files} memory, {found.segments} segments"),
+            *_stats_facts(found),
+        ]
+    )
+    _print_groups(found)
+
+
+def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:
+    """Return the lines of `stats`: a word and what it says."""
+    from spillable_stream.state.ranges import shown
+
+    facts = [
+        ("events", f"{found.channel_size:,} of {found.channel_capacity:,} ({found.channel_fill_percentage:.1f}%)"),
+        ("memory", _tier(found.memory)),
+        ("disk", _tier(found.disk)),
+        ("IDs", f"{found.kept.first_id:,} to {found.last_id:,}" if found.last_id else "no event yet"),
+    ]
+    if found.kept.events:
+        facts.append(("kept", f"{found.kept.events:,} events that every group has taken"))
+    if found.oldest_age_seconds is not None:
+        facts.append(("oldest", f"{found.oldest_age_seconds:,.0f} s"))
+    if len(found.drain_order) > 1:
+        facts.append(("drain order", _drain_order(found.drain_order)))
+    if found.spilled_transactions:
+        overflow = "; puts go to disk now" if found.overflow_active else ""
+        facts.append(("spilled", f"{found.spilled_transactions:,} transactions{overflow}"))
+    if found.lost:
+        facts.append(("lost", shown(found.lost)))
+    if found.doubtful:
+        facts.append(("doubtful", shown(found.doubtful)))
+    if found.without_owner:
+        facts.append(("without owner", ", ".join(found.without_owner)))
+    return facts
+
+
+def _tier(tier: TierStats) -> str:
+    from rich.filesize import decimal
+
+    return f"{tier.events:,} of {tier.event_capacity:,} events, {decimal(tier.payload_bytes)}"
+
+
+_SHOWN_RUNS = 6
+
+
+def _drain_order(runs: list[int]) -> str:
+    words = [f"{-run:,} on disk" if run < 0 else f"{run:,} in memory" for run in runs[:_SHOWN_RUNS]]
+    more = f", and {len(runs) - _SHOWN_RUNS:,} more runs" if len(runs) > _SHOWN_RUNS else ""
+    return ", ".join(words) + more
+
+
+def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
+    for word, text in facts:
+        typer.echo(f"{word + ':':<14} {text}")
+
+
+def _print_groups(found: ChannelStats) -> None:
+    for name, group in found.groups.items():
+        flight = f", {group.in_flight:,} in flight" if group.in_flight else ""
+        typer.echo(f"{'group:':<14} {name} at {group.position:,}, {group.lag:,} behind{flight}")
+
+
+def _describe_options(path: str, config: str | None, as_json: bool) -> None:
+    """Print every option with its value, its source, and what other sources say."""
+    from spillable_stream.channel.option_sources import sourced_options
+
+    found = sourced_options(path, config)
+    if as_json:
+        typer.echo(json.dumps({"path": path, "options": {o.name: asdict(o) for o in found}}, default=str))
+        return
+    width = max(len(o.name) for o in found)
+    for option in found:
+        note = f"  ({option.note})" if option.note else ""
+        typer.echo(
+            f"{option.name:<{width}}  {'-' if option.value is None else option.value!s:<12} {option.source}{note}"
+        )

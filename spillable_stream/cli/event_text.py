@@ -1,0 +1,69 @@
+"""Events as lines of text: bodies, and rows and whole events as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import ID_COLUMN, Event
+
+__all__ = ["event_line", "json_row", "lines_of", "plain_value"]
+
+
+def json_row(row: Mapping[str, Any] | list[Any]) -> bytes:
+    """Return a row, or a list, as one line of JSON.
+
+    Times are in ISO 8601, durations in seconds, decimals and all that JSON has no type for are strings. Bytes are
+    text where they are UTF-8, else an object ``{"base64": …}``.
+    """
+    return json.dumps(row, default=plain_value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def plain_value(value: object) -> object:
+    """Return a value that JSON has no type for as one that it has; see `json_row`."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return str(value)
+
+
+def event_line(event: Event | Mapping[str, Any], *, as_json: bool) -> bytes:
+    """Return an event that was taken as a line, without its end.
+
+    Args:
+        event: an event, or the row of a typed channel.
+        as_json: whether to return all of an event as JSON, rather than its body.
+    """
+    if not isinstance(event, Event):
+        return json_row(event)
+    if not as_json:
+        return event.body
+    put_at = datetime.fromtimestamp(event.timestamp, UTC)
+    return json_row({"id": event.write_order_id, "time": put_at, "headers": dict(event.headers), "body": event.body})
+
+
+def lines_of(batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[bytes]:
+    """Yield the events of a batch that was read, as lines without their ends.
+
+    Args:
+        batch: what `Channel.read` returned.
+        typed: whether it is of a typed channel.
+        as_json: whether to yield whole events with their IDs as JSON, rather than bodies or rows.
+    """
+    if not typed and not as_json:
+        yield from batch.column("body").to_pylist()
+        return
+    for row in batch.to_pylist(maps_as_pydicts="lossy"):
+        event_id = row.pop(ID_COLUMN)
+        yield json_row({"id": event_id, **row} if as_json else row)

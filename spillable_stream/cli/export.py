@@ -1,0 +1,105 @@
+"""The verb ``export``: writes events to a file, and takes nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spillable_stream.channel.place import PLACES, parse_end, parse_place
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
+from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["export"]
+
+_Out = Annotated[str, typer.Argument(metavar="OUT", help="The file: OUT.parquet, OUT.jsonl or OUT.csv.")]
+_Format = Annotated[
+    ExportFormat | None, typer.Option("--format", help="The format; by default what the name ends with.")
+]
+_From = Annotated[str, typer.Option("--from", metavar="PLACE", help=f"The first event: {PLACES}.")]
+_To = Annotated[
+    str | None, typer.Option("--to", metavar="PLACE", help="The last ID, or a time; up to the end by default.")
+]
+
+
+@app.command()
+def export(
+    path: ChannelPath,
+    out: _Out,
+    start: _From = "earliest",
+    end: _To = None,
+    kind: _Format = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the events that are in a channel now to a file, with their IDs in the column write_order_id; take nothing.
+
+    The file has its name when it is whole. An export that was interrupted continues where it was when it is run again;
+    until then what is done is in OUT.partial.
+
+    Example: [bold]spillable export /data/orders orders.parquet --from 2026-01-31[/bold]
+
+    Exit status: 0 the file is whole; 1 it is not, and the same command continues; 2 no such channel, place or format.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    exports: list[Export] = []
+    with ending(path, as_json, lambda: _stands(exports)):
+        kind = kind or export_format(out)
+        with Channel(path, create=False, readonly=True) as channel:
+            if Path(out).exists():
+                confirm(f"{out} is there. Replace it?", yes)
+            work = Export(channel, Path(out), _plan(channel, start, end, kind))
+            exports.append(work)
+            if work.done_id >= work.plan.first_id and not as_json:
+                say(f"continuing behind the event {work.done_id:,}")
+            with _progress(work):
+                count = work.run()
+        if as_json:
+            first, last = work.plan.first_id, work.plan.last_id
+            typer.echo(json.dumps({"path": path, "file": out, "events": count, "firstId": first, "lastId": last}))
+        else:
+            typer.echo(f"{out}: {count:,} events")
+
+
+def _stands(exports: list[Export]) -> str:
+    if not exports:
+        return "nothing was written"
+    plan, done = exports[0].plan, exports[0].done_id
+    return f"the events up to {done:,} of {plan.first_id:,} to {plan.last_id:,} are done; the same command continues"
+
+
+def _plan(channel: Channel, start: str, end: str | None, kind: ExportFormat) -> ExportPlan:
+    """Settle which events are exported."""
+    from spillable_stream.channel.event import ID_COLUMN
+
+    first_id, last_id = channel.range_of(parse_place(start), None if end is None else parse_end(end))
+    return ExportPlan(channel.uuid, first_id, last_id, str(kind), [*channel.schema.names, ID_COLUMN])
+
+
+@contextmanager
+def _progress(work: Export) -> Iterator[None]:
+    """Show a bar on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("event {task.fields[event]:,}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=work.plan.last_id - work.plan.first_id + 1, event=work.done_id)
+
+        def progressed(now: Export) -> None:
+            bar.update(task, completed=now.read_id - now.plan.first_id + 1, event=now.read_id)
+
+        work.progressed = progressed
+        yield

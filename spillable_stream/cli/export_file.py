@@ -1,0 +1,330 @@
+"""A resumable export of events to one file: parts beside it, each of them whole, which become the file at the end.
+
+::
+
+    OUT.partial/plan.json                 which channel, which events, which format
+    OUT.partial/part-FIRST-LAST-COUNT     the events from FIRST to LAST, as lines or as an Arrow stream
+    OUT                                   has its name when it is whole, and not before
+
+An export that was interrupted continues behind its last part. It has the events that it was to have when it began,
+however often it is interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.cli.event_text import json_row, plain_value
+from spillable_stream.errors import OptionError, SchemaError, StorageError
+from spillable_stream.format.types import NOT_ARROW
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["Export", "ExportFormat", "ExportPlan", "export_format"]
+
+_PART_BYTES = 64 << 20
+_PLAN = "plan.json"
+
+
+class ExportFormat(StrEnum):
+    """The formats of a file, by the words of ``--format``."""
+
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+_ENDINGS = {
+    ".parquet": ExportFormat.PARQUET,
+    ".jsonl": ExportFormat.JSONL,
+    ".ndjson": ExportFormat.JSONL,
+    ".csv": ExportFormat.CSV,
+}
+
+
+def export_format(file: str) -> ExportFormat:
+    """Return the format that a file's name ends with.
+
+    Raises:
+        OptionError: it ends with none.
+    """
+    found = _ENDINGS.get(Path(file).suffix.lower())
+    if found is None:
+        raise OptionError(f"{file} ends with none of {', '.join(_ENDINGS)}: give --format")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What an export has.
+
+    Args:
+        channel: the channel's UUID.
+        first_id: the first event.
+        last_id: the last event; less than the first if there are none.
+        format: the file's format.
+        columns: the names of the columns; those that the channel gets later are left out.
+    """
+
+    channel: str
+    first_id: int
+    last_id: int
+    format: str
+    columns: list[str]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Part:
+    """A whole part: its first and last event, how many it has, and its file."""
+
+    first_id: int
+    last_id: int
+    count: int
+    path: Path
+
+
+def _part_of(path: Path) -> _Part:
+    first_id, last_id, count = map(int, path.name.removeprefix("part-").split("-"))
+    return _Part(first_id, last_id, count, path)
+
+
+class Export:
+    """Writes events of a channel to a file.
+
+    Args:
+        channel: the channel, which may only be looked at.
+        out: the file.
+        plan: what to export, unless there is an export to continue.
+
+    Attributes:
+        plan: what it exports.
+        done_id: the last event that is in a whole part.
+        read_id: the last event that was read.
+        progressed: called with the export after each batch.
+
+    Raises:
+        OptionError: there is an export of something else to continue.
+    """
+
+    def __init__(self, channel: Channel, out: Path, plan: ExportPlan) -> None:
+        self._channel = channel
+        self._out = out
+        self._directory = out.with_name(out.name + ".partial")
+        self.progressed: Callable[[Export], None] = lambda _: None
+        self.plan: ExportPlan = self._begun(plan) or plan
+        self.done_id: int = max([self.plan.first_id - 1, *(part.last_id for part in self._parts())])
+        self.read_id: int = self.done_id
+
+    def _begun(self, wanted: ExportPlan) -> ExportPlan | None:
+        """Return the plan of the export that was interrupted, if there is one."""
+        try:
+            found = ExportPlan(**json.loads((self._directory / _PLAN).read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as e:
+            raise OptionError(f"{self._directory / _PLAN} can't be read ({e}): remove {self._directory}") from e
+        if (found.channel, found.format) != (wanted.channel, wanted.format):
+            raise OptionError(
+                f"{self._directory} is left of an export of the channel {found.channel} to {found.format}: continue "
+                "that one, or remove the directory"
+            )
+        return found
+
+    def run(self) -> int:
+        """Export what is not exported yet, and return how many events the file has.
+
+        Raises:
+            DataLossError: events left the channel before they were read.
+            SchemaError: the format can't hold a value.
+            StorageError: the disk refused; run it again.
+        """
+        with _naming(self._out):
+            self._directory.mkdir(exist_ok=True)
+            if not (self._directory / _PLAN).exists():
+                _write_durably(self._directory / _PLAN, json.dumps(asdict(self.plan)).encode())
+            while self.done_id < self.plan.last_id and self._write_part():
+                pass
+            return self._join()
+
+    # ── parts ───────────────────────────────────────────────────────────────────────────────────
+
+    def _parts(self) -> list[_Part]:
+        """Return the whole parts, in order."""
+        paths = self._directory.glob("part-*")
+        return sorted(_part_of(path) for path in paths)
+
+    def _write_part(self) -> bool:
+        """Write the next part; tell whether there was an event for it."""
+        first_id = count = size_bytes = 0
+        temporary = self._directory / "unfinished"
+        with open(temporary, "wb") as file:
+            writer = self._writer(file)
+            for batch in self._channel.read(self.done_id + 1, self.plan.last_id):
+                ids = batch.column(ID_COLUMN)
+                writer.write(batch.select(self.plan.columns))
+                first_id, self.read_id = first_id or ids[0].as_py(), ids[-1].as_py()
+                count, size_bytes = count + batch.num_rows, size_bytes + batch.nbytes
+                self.progressed(self)
+                if size_bytes >= _PART_BYTES:
+                    break
+            writer.close()
+            _sync(file)
+        if not count:
+            return False
+        os.replace(temporary, self._directory / f"part-{first_id:020}-{self.read_id:020}-{count}")
+        self.done_id = self.read_id
+        return True
+
+    def _columns(self) -> pa.Schema:
+        all_columns = self._channel.schema.append(pa.field(ID_COLUMN, pa.int64()))
+        return pa.schema([all_columns.field(name) for name in self.plan.columns])
+
+    def _writer(self, file: IO[bytes]) -> _Writer:
+        if self.plan.format == ExportFormat.PARQUET:
+            return _ArrowWriter(file, self._columns())
+        return _CsvWriter(file) if self.plan.format == ExportFormat.CSV else _JsonWriter(file)
+
+    # ── the file ────────────────────────────────────────────────────────────────────────────────
+
+    def _join(self) -> int:
+        """Make the file of the parts, give it its name, remove the rest, and return how many events it has."""
+        temporary, parts = self._directory / "joined", self._parts()
+        with open(temporary, "wb") as file:
+            if self.plan.format == ExportFormat.PARQUET:
+                self._join_parquet(file, parts)
+            else:
+                if self.plan.format == ExportFormat.CSV:
+                    file.write(_csv_line(self.plan.columns))
+                for part in parts:
+                    with open(part.path, "rb") as contents:
+                        shutil.copyfileobj(contents, file, 1 << 20)
+            _sync(file)
+        os.replace(temporary, self._out)
+        _sync_directory(self._out.parent)
+        shutil.rmtree(self._directory)
+        return sum(part.count for part in parts)
+
+    def _join_parquet(self, file: IO[bytes], parts: list[_Part]) -> None:
+        from pyarrow import parquet
+
+        with parquet.ParquetWriter(file, self._columns(), compression="zstd") as writer:
+            for part in parts:
+                with pa.OSFile(str(part.path)) as contents:
+                    for batch in pa.ipc.open_stream(contents):
+                        writer.write_batch(batch)
+
+
+# ── formats ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Writer(Protocol):
+    """Writes events in a format."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append events."""
+
+    def close(self) -> None:
+        """End what was written; the file stays open."""
+
+
+class _ArrowWriter:
+    """Parts of Parquet files are Arrow streams, which hold every type as it is."""
+
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        self._writer = pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _JsonWriter:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._file.writelines(json_row(row) + b"\n" for row in batch.to_pylist(maps_as_pydicts="lossy"))
+
+    def close(self) -> None:
+        pass
+
+
+class _CsvWriter:
+    """Lists, structs and maps are JSON; bytes are text, or JSON with base64."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = batch.to_pylist(maps_as_pydicts="lossy")
+        self._file.writelines(_csv_line([_cell(value) for value in row.values()]) for row in rows)
+
+    def close(self) -> None:
+        pass
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict | list):
+        return json_row(value).decode("utf-8", "surrogateescape")
+    if value is None:
+        return ""
+    plain = value if isinstance(value, str) else plain_value(value)
+    return plain if isinstance(plain, str) else _cell(plain)
+
+
+def _csv_line(cells: list[str]) -> bytes:
+    import csv
+    import io
+
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue().encode("utf-8", "surrogateescape")
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _naming(out: Path) -> Iterator[None]:
+    """Say which export the system, or Arrow, refused."""
+    try:
+        yield
+    except OSError as e:
+        raise StorageError(f"exporting to {out} failed: {e.strerror or e}; run it again when that is mended") from e
+    except NOT_ARROW as e:
+        raise SchemaError(f"{out} can't hold the events in this format ({e}); use another --format") from e
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        _sync(file)
+    os.replace(temporary, path)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,128 @@
+"""The verbs of groups: ``groups list``, ``groups create``, ``groups drop`` and ``groups seek``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spillable_stream.channel.place import PLACES, parse_place
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending
+from spillable_stream.errors import OptionError
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.channel.seek_target import SeekTarget
+
+__all__ = ["groups"]
+
+_FILE_WIDTH = 200  # where the output is not a terminal
+_GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.")]
+_Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"{PLACES}.")]
+_From = Annotated[str, typer.Option("--from", metavar="PLACE", help="Where it begins: earliest, latest, or an ID.")]
+
+groups: typer.Typer = typer.Typer(help="List, create, drop and move the groups of a channel.", no_args_is_help=True)
+app.add_typer(groups, name="groups")
+
+
+@groups.command("list")
+def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
+    """List the groups with their positions, how far each is behind, and who owns it.
+
+    Example: [bold]spillable groups list /data/orders[/bold]
+
+    Exit status: 0 done; 1 it failed; 2 no such channel.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
+        found = channel.stats().groups
+        owners = {name: channel.port().owner_of(name).note for name in found}
+        if as_json:
+            said = {name: {**asdict(group), "owner": owners[name]} for name, group in found.items()}
+            typer.echo(json.dumps({"path": path, "groups": said}))
+            return
+        table = Table("group", "position", "lag", "in flight", "last owner", box=None)
+        for name, group in found.items():
+            table.add_row(name, f"{group.position:,}", f"{group.lag:,}", f"{group.in_flight:,}", owners[name] or "-")
+        Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
+
+
+@groups.command("create")
+def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest") -> None:
+    """Create a group, which holds events back from then on until it has taken them. One that is there stays as it is.
+
+    Example: [bold]spillable groups create /data/orders audit --from latest[/bold]
+
+    Exit status: 0 it is there; 1 it failed; 2 no such channel, or no group can have this name.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path), Channel(path, create=False) as channel:
+        if not (start in ("earliest", "latest") or start.isdigit()):
+            raise OptionError(
+                f"a group can't begin at {start!r}: give earliest, latest or an ID, and 'groups seek' then"
+            )
+        position = channel.port().create_group(group, start)
+        typer.echo(f"{path}: the group {group!r} takes the event {position + 1:,} next")
+
+
+@groups.command("drop")
+def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
+    """Forget a group, so that it holds back no event. Events that no other group needs leave the channel.
+
+    Example: [bold]spillable groups drop /data/orders audit --yes[/bold]
+
+    Exit status: 0 done; 1 it failed, or the answer was no; 2 no such channel or group, or --yes is missing.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path), Channel(path, create=False) as channel:
+        found = channel.port().group(group)
+        lag = channel.stats().groups[group].lag
+        confirm(
+            f"Drop the group {group!r} at {found.position:,}, which has yet to take {lag:,} events?", yes or not lag
+        )
+        channel.drop_group(group)
+        typer.echo(f"{path}: the group {group!r} is dropped")
+
+
+@groups.command("seek")
+def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = False) -> None:
+    """Move a group: it takes every event from there on, those too that it has taken before.
+
+    A move forward passes over events that the group has yet to take, and they may leave the channel: it asks first.
+
+    Example: [bold]spillable groups seek /data/orders audit 2026-01-31T09:30[/bold]
+
+    Exit status: 0 done; 1 it failed, or the answer was no; 2 no such channel, group or place, or --yes is missing.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path), Channel(path, create=False) as channel:
+        target = parse_place(place)
+        channel.port().group(group)
+        passed = _passed_over(channel, group, target)
+        confirm(f"Move the group {group!r} forward over {passed:,} events that it has yet to take?", yes or not passed)
+        typer.echo(f"{path}: the group {group!r} takes the event {channel.seek(group, target):,} next")
+
+
+def _passed_over(channel: Channel, group: str, target: SeekTarget) -> int:
+    """Return how many events that a group has yet to take come before a place."""
+    from spillable_stream.channel.seek_target import event_id, time_of
+    from spillable_stream.state.ranges import count_of
+
+    with channel.port().snapshot() as state:
+        found, last_id = state.groups[group], state.last_id
+    if isinstance(target, str):
+        end = last_id if target == "latest" else 0
+    else:
+        wanted = event_id(target)
+        end = (channel.port().first_id_since(time_of(target)) if wanted is None else wanted) - 1  # type: ignore[arg-type]
+    return count_of(found.ahead.gaps(found.position + 1, min(end, last_id)))

@@ -1,0 +1,244 @@
+"""Loads that can be run again: each row of an input is stored once, however often the load was interrupted.
+
+A load is a producer of the channel whose batches the application numbers: a batch's number is the number of the last
+row that it stores, and its fingerprint is a digest of all rows up to there. So a load that is run again knows from the
+channel alone how many rows are stored, in one commit with the rows themselves. It reads these again, compares the
+digest, and continues with the next row; it may divide the rest otherwise. An input that begins otherwise than the one
+that is stored is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spillable_stream.errors import ProducerSequenceError
+from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.names import check_producer
+from spillable_stream.producer.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.cli.load_input import Input
+    from spillable_stream.engine.port import ProducerClaim
+
+__all__ = ["Load", "LoadReport", "RowDigest", "load_name"]
+
+_UNIT_ROWS = 4096
+_TRANSACTION_BYTES = 4 << 20
+
+
+def load_name(file: str, name: str | None) -> str:
+    """Return by which producer's ID a channel remembers a load.
+
+    Args:
+        file: the path of the input; a file is known by where it is, not by what is in it.
+        name: the name that the load was given; None for the file's own.
+
+    Raises:
+        OptionError: no load can have this name.
+    """
+    own = name if name is not None else hashlib.sha256(os.fsencode(os.path.realpath(file))).hexdigest()[:32]
+    return check_producer(f"load-{own}")
+
+
+class RowDigest:
+    """A digest of rows, 1 to 2^32-1, that is the same however they are divided into batches.
+
+    Whole units of rows are chained; the rows behind the last of them count by themselves. A column without a value in
+    a unit does not count: the channel may have got it since the rows were stored.
+    """
+
+    def __init__(self) -> None:
+        self._chained = 0
+        self._rest: list[pa.RecordBatch] = []
+        self._rest_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the next rows."""
+        start = 0
+        while self._rest_rows + batch.num_rows - start >= _UNIT_ROWS:
+            rows = _UNIT_ROWS - self._rest_rows
+            self._rest.append(batch.slice(start, rows))
+            self._chained = self._with_rest()
+            self._rest, self._rest_rows = [], 0
+            start += rows
+        if start < batch.num_rows:
+            self._rest.append(batch.slice(start))
+            self._rest_rows += batch.num_rows - start
+
+    def value(self) -> int:
+        """Return the digest of all rows so far."""
+        return (self._with_rest() if self._rest else self._chained) or 1
+
+    def _with_rest(self) -> int:
+        if len(self._rest) > 1:
+            self._rest = [_joined(self._rest)]
+        unit = self._rest[0]
+        filled = [
+            name
+            for name, column in zip(unit.schema.names, unit.columns, strict=True)
+            if column.null_count < len(column)
+        ]
+        said = repr((unit.num_rows, filled, fingerprint(unit.select(filled)) if filled else 0))
+        return zlib.crc32(said.encode(errors="surrogatepass"), self._chained)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a load did.
+
+    Args:
+        stored: how many events it stored.
+        skipped: how many rows of the input an earlier run had stored.
+        first_id: the write-order ID of the first event that it stored; 0 if it stored none.
+        last_id: that of the last one; 0 if it stored none.
+        name: by which ID the channel remembers the load; "" for one that can't be run again.
+    """
+
+    stored: int
+    skipped: int
+    first_id: int
+    last_id: int
+    name: str
+
+
+class Load:
+    """Puts the rows of an input into a channel.
+
+    Args:
+        channel: where to.
+        source: the input.
+        convert: makes events of a batch of the input.
+        name: by which ID the channel remembers the load (`load_name`); "" for one that can't be run again.
+
+    Attributes:
+        progressed: called with the load after each commit.
+        stored: how many events it has stored.
+        skipped: how many rows it has found stored by an earlier run.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        source: Input,
+        convert: Callable[[pa.RecordBatch], pa.RecordBatch],
+        name: str = "",
+    ) -> None:
+        self.name: str = name
+        self.progressed: Callable[[Load], None] = lambda _: None
+        self.stored: int = 0
+        self.skipped: int = 0
+        self._channel = channel
+        self._convert = convert
+        self._source = source
+        self._digest = RowDigest()
+        self._first_id = self._last_id = 0
+        options = channel.options
+        tiers = options["memory_capacity"], options["overflow_capacity"]
+        self._most_rows = min(options["transaction_capacity"], max(tiers))
+
+    def run(self) -> LoadReport:
+        """Load what is not stored yet.
+
+        Raises:
+            ProducerBusyError: another process runs this load now.
+            ProducerSequenceError: the input begins otherwise than the one that is stored; nothing was stored.
+            SchemaError: the input does not fit the channel, or its format; what came before that is stored.
+        """
+        claim = self._claim()
+        try:
+            batches = self._source.batches()
+            for batch in self._parts(batches if claim is None else self._behind_stored(batches)):
+                self._commit(batch)
+                self.progressed(self)
+        finally:
+            if claim is not None:
+                claim.release()
+        return LoadReport(self.stored, self.skipped, self._first_id, self._last_id, self.name)
+
+    def _claim(self) -> ProducerClaim | None:
+        return self._channel.put_port().claim_producer(self.name) if self.name else None
+
+    # ── what is stored already ──────────────────────────────────────────────────────────────────
+
+    def _behind_stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that no earlier run has stored, once those before them have proven to be the same."""
+        with self._channel.put_port().snapshot() as state:
+            last = state.producers.last(self.name)
+        for batch in batches:
+            rows = min(batch.num_rows, last - self.skipped)
+            if rows:
+                self._digest.add(batch.slice(0, rows))
+                self.skipped += rows
+                self.progressed(self)
+                if self.skipped == last:
+                    self._require_same(last)
+            if rows < batch.num_rows:
+                yield batch.slice(rows)
+        if self.skipped < last:
+            raise self._changed(f"it has {self.skipped:,} rows, and {last:,} are stored", last)
+
+    def _require_same(self, last: int) -> None:
+        with self._channel.put_port().snapshot() as state:
+            try:
+                state.producers.answer(self.name, Numbers(last, last, self._digest.value()))
+            except ProducerSequenceError as e:
+                raise self._changed(f"its first {last:,} rows are not those that are stored", last) from e
+
+    def _changed(self, how: str, last: int) -> ProducerSequenceError:
+        return ProducerSequenceError(
+            f"the input of the load {self.name!r} has changed since {self._channel.path} stored {last:,} rows of it: "
+            f"{how}. Nothing more was stored. Restore the input, or load what it is now under another --name"
+        )
+
+    # ── what is not ─────────────────────────────────────────────────────────────────────────────
+
+    def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the size of a transaction; smaller ones where the input has no more for now."""
+        waiting: list[pa.RecordBatch] = []
+        rows = size_bytes = 0
+        for batch in batches:
+            for part in self._divided(batch):
+                if rows and (rows + part.num_rows > self._most_rows or size_bytes + part.nbytes > _TRANSACTION_BYTES):
+                    yield _joined(waiting)
+                    waiting, rows, size_bytes = [], 0, 0
+                waiting.append(part)
+                rows += part.num_rows
+                size_bytes += part.nbytes
+            if rows and not self._source.has_more_now():
+                yield _joined(waiting)
+                waiting, rows, size_bytes = [], 0, 0
+        if rows:
+            yield _joined(waiting)
+
+    def _divided(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield a batch in parts that a transaction can hold."""
+        each = max(1, batch.nbytes // max(1, batch.num_rows))
+        step = max(1, min(self._most_rows, _TRANSACTION_BYTES // each))
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)
+
+    def _commit(self, batch: pa.RecordBatch) -> None:
+        tx = self._channel.put_transaction()
+        stored = self.skipped + self.stored
+        if self.name:
+            self._digest.add(batch)
+            last = stored + batch.num_rows
+            tx.producer = NumberedBatch(self.name, Numbers(stored + 1, last, self._digest.value()))
+            tx.follows = stored
+        with tx:
+            tx.put_batch(self._convert(batch))
+        self.stored += batch.num_rows
+        self._first_id = self._first_id or tx.committed.first_id
+        self._last_id = tx.committed.last_id

@@ -1,0 +1,161 @@
+"""The verb ``put``: loads files and standard input into a channel."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, say
+from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, format_of, open_input
+from spillable_stream.errors import NotAChannelError, SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.cli.numbered_load import Load
+
+__all__ = ["put"]
+
+_File = Annotated[str, typer.Argument(metavar="[FILE | -]", help="What to load; - for standard input.")]
+_Typed = Annotated[bool, typer.Option("--typed", help="Make a typed channel of the columns, or add new ones to it.")]
+_Format = Annotated[Format | None, typer.Option("--format", help="The format; by default what the name ends with.")]
+_Name = Annotated[
+    str | None, typer.Option("--name", help="The load's name, so that standard input can be given again.")
+]
+
+
+@app.command()
+def put(
+    path: ChannelPath,
+    file: _File = STANDARD_INPUT,
+    typed: _Typed = False,
+    kind: _Format = None,
+    name: _Name = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a file, or standard input, into a channel, which is made if it is missing.
+
+    A line is an event. With --typed, and in a typed channel, the rows of JSON lines, CSV, Parquet and Arrow are. In a
+    channel of events a row of CSV, Parquet and Arrow is a JSON object, unless its columns are headers and body.
+
+    The load of a file is numbered: run it again after an interrupt, and each row is stored once. So is that of standard
+    input with --name. A file that grew is continued; one that changed is refused, and needs a --name of its own.
+
+    Example: [bold]spillable put /data/orders orders.jsonl --typed[/bold]
+
+    Example: [bold]journalctl -f -o json | spillable put /data/journal[/bold]
+
+    Exit status: 0 all is stored; 1 it is not, and the same command continues; 2 no such file, channel or option.
+    """
+    loads: list[Load] = []
+    with ending(path, as_json, lambda: _stands(loads)):
+        kind = kind or format_of(file)
+        channel, source = _opened(path, file, kind, typed)
+        with channel:
+            try:
+                load = _load(channel, source, file, name)
+                loads.append(load)
+                with _progress(source) as progressed:
+                    load.progressed = progressed
+                    report = load.run()
+            except Exception:
+                if loads and loads[0].stored and not as_json:
+                    say(_stands(loads))
+                raise
+            finally:
+                source.close()
+        if as_json:
+            typer.echo(json.dumps({"path": path, **asdict(report)}))
+        else:
+            before = f"; {report.skipped:,} were stored before" if report.skipped else ""
+            ids = f", {report.first_id} to {report.last_id}" if report.stored else ""
+            typer.echo(f"{path}: stored {report.stored:,} events{ids}{before}")
+
+
+def _stands(loads: list[Load]) -> str:
+    """Return where a load stands, and what to do."""
+    if not loads:
+        return "nothing was stored"
+    load = loads[0]
+    again = "the same command continues" if load.name else "what was read of standard input is not read again"
+    return f"{load.skipped + load.stored:,} rows are stored; {again}"
+
+
+def _opened(path: str, file: str, kind: Format, typed: bool) -> tuple[Channel, Input]:
+    """Open the channel and the input, and make a channel that is missing; nothing is made if there is no input."""
+    from spillable_stream.channel.channel import Channel
+
+    try:
+        channel = Channel(path, create=False)
+    except NotAChannelError:
+        source = open_input(file, kind, None, as_rows=typed)
+        schema = _columns(source, kind) if typed else None
+        channel = Channel(path, schema=schema)
+        if typed:
+            source.fit(channel.schema)
+        return channel, source
+    try:
+        source = open_input(file, kind, channel.schema if channel.typed and not typed else None, as_rows=channel.typed)
+        if typed:
+            channel.evolve(_columns(source, kind))
+            source.fit(channel.schema)
+    except BaseException:
+        channel.close()
+        raise
+    return channel, source
+
+
+def _columns(source: Input, kind: Format) -> pa.Schema:
+    if kind is Format.LINES:
+        raise SchemaError("lines of text have no columns for --typed: give --format jsonl, csv, parquet or arrow")
+    import pyarrow as pa
+
+    from spillable_stream.channel.event import ID_COLUMN
+
+    return pa.schema([field for field in source.schema if field.name != ID_COLUMN])
+
+
+def _load(channel: Channel, source: Input, file: str, name: str | None) -> Load:
+    from spillable_stream.cli.numbered_load import Load, load_name
+
+    numbered = "" if file == STANDARD_INPUT and name is None else load_name(file, name)
+    return Load(channel, source, _as_events(channel, source), numbered)
+
+
+def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return what makes events of the input's batches."""
+    from spillable_stream.channel.event import ID_COLUMN, batch_from_columns
+    from spillable_stream.cli.event_text import json_row
+    from spillable_stream.format.batch import EVENT_SCHEMA
+
+    if channel.typed:
+        if source.schema.equals(EVENT_SCHEMA):
+            raise SchemaError(
+                f"{channel.path} has columns, and lines of text have none: give --format jsonl, csv, parquet or arrow"
+            )
+        return lambda batch: batch
+    if set(source.schema.names) - {ID_COLUMN} <= set(EVENT_SCHEMA.names) and "body" in source.schema.names:
+        return lambda batch: batch
+    return lambda batch: batch_from_columns([json_row(row) for row in batch.to_pylist()], {})
+
+
+@contextmanager
+def _progress(source: Input) -> Iterator[Callable[[Load], None]]:
+    """Show a bar on standard error, if that is a terminal; yield what moves it."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TextColumn("{task.fields[rows]:,} rows"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=source.size, rows=0)
+        yield lambda load: bar.update(task, completed=source.done, rows=load.skipped + load.stored)

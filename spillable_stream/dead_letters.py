@@ -1,0 +1,75 @@
+"""Dead letters, which workers and producers put aside: how to put them back."""
+
+from __future__ import annotations
+
+import os
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.event import batch_from_events, events_from_batch
+from spillable_stream.channel.workers.letters import event_of, table_of
+from spillable_stream.channel.workers.making import require_another
+from spillable_stream.channel.workers.transfer import Transfer, transfer_name
+from spillable_stream.errors import SchemaError
+from spillable_stream.names import check_group
+
+__all__ = ["replay"]
+
+_EVENTS = 1000
+
+
+def replay(
+    dead: Channel | str | os.PathLike[str], to: Channel | str | os.PathLike[str], *, group: str = "default"
+) -> int:
+    """Put all dead letters back into a channel, each once, in order, without the headers that were added to them.
+
+    It takes them as a group of the dead-letter channel. A call that is interrupted, or killed, leaves no event
+    duplicated and none lost: the next call with the same channels and group continues. Events that are put back get
+    new write-order IDs.
+
+    Args:
+        dead: the dead-letter channel, which nobody else reads as the group meanwhile.
+        to: the channel to put them into: an event channel for events, a typed channel for rows.
+        group: as which group to take them.
+
+    Returns:
+        How many were put back.
+
+    Raises:
+        ChannelFullError: ``to`` has no room. As with all other errors, the dead letters before stay put back.
+        GroupOwnedError: a live consumer reads the dead letters as the group.
+        NotAChannelError: there is no channel at one of the paths.
+        OptionError: both are the same channel, or the group's name is not allowed.
+        SchemaError: a dead letter does not fit ``to``; it is the next one of the group.
+        StorageError: a disk or a store refused.
+    """
+    check_group(group)
+    opened = [Channel(c, create=False) for c in (dead, to) if not isinstance(c, Channel)]
+    left = iter(opened)
+    try:
+        source, target = (c if isinstance(c, Channel) else next(left) for c in (dead, to))
+        return _replay(source, target, group)
+    finally:
+        for channel in opened:
+            channel.close()
+
+
+def _replay(dead: Channel, to: Channel, group: str) -> int:
+    require_another(dead, to, "the channel to put dead letters into")
+    for channel in (dead, to):
+        if channel.readonly:
+            channel.engine().refuse_to_write("a replay")
+    if dead.typed:
+        raise SchemaError(f"a dead-letter channel must be an event channel; {dead.path} is a typed one")
+    consumer, replayed = Consumer(dead.engine(), group, resume=True), 0
+    try:
+        transfer = Transfer(consumer, to, transfer_name("replay", dead.uuid, group))
+        limit = min(_EVENTS, to.options["transaction_capacity"])
+        while ranges := consumer.claim(limit):
+            letters = [event for read in consumer.read(ranges) for event in events_from_batch(read)]
+            batch = table_of(letters) if to.typed else batch_from_events([event_of(letter) for letter in letters])
+            consumer.commit(ranges, transfer.store(ranges, batch))
+            replayed += len(letters)
+    finally:
+        consumer.close()
+    return replayed

@@ -1,0 +1,112 @@
+"""A handle with a read cache on its host's disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, OptionError
+from spillable_stream.channel.read_cache import divide_cache_options
+from spillable_stream.objects.disk_cache import DiskCache
+from tests.support.damage import flip
+from tests.support.events import put
+from tests.support.faulty_store import FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, store_of, stores_in_memory
+
+BODIES = [b"%d" % i * 2000 for i in range(10)]
+
+
+@pytest.fixture(autouse=True)
+def stores() -> Iterator[dict[str, MemoryStore]]:
+    """Each handle sees the store through one that counts."""
+    with stores_in_memory(FaultyStore) as stores:
+        yield stores
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def fill() -> None:
+    """Make a channel with one staged segment of ten events."""
+    with Channel(URL, commit_interval=0, max_inline_bytes=100, retention_bytes=1 << 30) as channel:
+        put(channel, *BODIES)
+
+
+def read(directory: Path) -> tuple[list[bytes], int]:
+    """Read everything through a new handle; return it, and how many reads of segments the store was asked for."""
+    with Channel(URL, create=False, readonly=True, cache_dir=directory) as channel:
+        bodies = [body for batch in channel.read() for body in batch.column("body").to_pylist()]
+        return bodies, sum(r.key.startswith("segments/") for r in store_of(channel).requests)
+
+
+def test_what_one_handle_has_read_the_next_one_does_not_ask_for(directory: Path) -> None:
+    fill()
+    assert read(directory) == (BODIES, 1)
+    assert read(directory) == (BODIES, 0)
+
+
+def test_a_damaged_file_costs_a_request_and_nothing_else(directory: Path) -> None:
+    fill()
+    read(directory)
+    (path,) = [path for path in directory.rglob("*") if path.is_file()]
+    flip(path, 1000)
+    assert read(directory) == (BODIES, 1)
+    assert read(directory) == (BODIES, 0)
+
+
+def test_bytes_that_were_damaged_on_their_way_into_the_cache_are_asked_for_again(
+    stores: dict[str, MemoryStore], directory: Path
+) -> None:
+    fill()
+    objects = stores[URL].objects
+    (segment,) = [key for key in objects if key.startswith("segments/")]
+    cache, data = DiskCache(str(directory), 1 << 30), objects[segment]
+    with Channel(URL, create=False, readonly=True) as channel:
+        cache.put(channel.uuid, segment, 0, pa.py_buffer(data[:5000] + b"?" + data[5001:]))
+    assert read(directory) == (BODIES, 1)
+    assert read(directory) == (BODIES, 0)
+
+
+def test_an_object_that_is_damaged_in_the_store_is_not_kept(stores: dict[str, MemoryStore], directory: Path) -> None:
+    fill()
+    objects = stores[URL].objects
+    (segment,) = [key for key in objects if key.startswith("segments/")]
+    whole = objects[segment]
+    objects[segment] = whole[:5000] + b"?" + whole[5001:]
+    with pytest.raises(Exception, match="damaged"):
+        read(directory)
+    objects[segment] = whole
+    assert read(directory) == (BODIES, 1)
+
+
+def test_another_handle_of_the_same_channel_has_the_cache_too(directory: Path) -> None:
+    fill()
+    read(directory)
+    with Channel(URL, create=False, cache_dir=directory) as first, first.another() as channel:
+        store_of(channel).forget_counts()
+        assert len(list(channel.read())) > 0
+        assert not [r for r in store_of(channel).requests if r.key.startswith("segments/")]
+
+
+def test_options_of_a_cache_are_of_stores_and_go_together(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="cacheDir is for channels in an object store"):
+        Channel(tmp_path / "channel", cache_dir=tmp_path / "cache")
+    with pytest.raises(OptionError, match="cacheBytes is for channels in an object store"):
+        Channel(tmp_path / "channel", cache_bytes=1 << 30 | 1)
+    with pytest.raises(OptionError, match="give cacheDir, too"):
+        Channel(URL, cache_bytes=1 << 21)
+    with pytest.raises(OptionError, match="cacheDir must be a directory of this host"):
+        Channel(URL, cache_dir="s3://bucket/cache")
+    assert not (tmp_path / "channel").exists()
+
+
+def test_options_are_divided() -> None:
+    given = {"group": "a", "cache_dir": "/c", "cache_bytes": 1 << 20}
+    assert divide_cache_options(given, in_store=True) == ({"group": "a"}, DiskCache("/c", 1 << 20))
+    assert divide_cache_options({"group": "a"}, in_store=False) == ({"group": "a"}, None)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spillable_stream.channel.workers.config import WorkerConfig, function_name
+from spillable_stream.errors import OptionError
+
+GOOD: dict[str, Any] = {"batch_size": None, "max_attempts": 5, "backoff": 1.0, "threads": 1, "timeout": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0),
+        ("batch_size", 1.5),
+        ("batch_size", True),
+        ("max_attempts", 0),
+        ("max_attempts", None),
+        ("threads", 0),
+        ("threads", 1001),
+        ("backoff", -1),
+        ("backoff", float("inf")),
+        ("backoff", "1"),
+        ("timeout", 0),
+        ("timeout", -1),
+        ("timeout", 100_000),
+    ],
+)
+def test_a_value_out_of_range_is_named(name: str, value: object) -> None:
+    with pytest.raises(OptionError, match=f"^{name} must be"):
+        WorkerConfig(**{**GOOD, name: value})
+
+
+class Callable:
+    def __call__(self, event: object) -> None: ...
+
+
+class AsyncCallable:
+    async def __call__(self, event: object) -> None: ...
+
+
+async def coroutine(event: object) -> None: ...
+
+
+def test_each_form_takes_its_own_kind_of_function() -> None:
+    config = WorkerConfig(**GOOD)
+    config.check_function(print, is_async=False)
+    config.check_function(Callable(), is_async=False)
+    config.check_function(coroutine, is_async=True)
+    config.check_function(AsyncCallable(), is_async=True)
+    for function in (coroutine, AsyncCallable()):
+        with pytest.raises(OptionError, match="is a coroutine function; run it with async_worker"):
+            config.check_function(function, is_async=False)
+    for other in (print, Callable()):
+        with pytest.raises(OptionError, match="is not a coroutine function; run it with worker"):
+            config.check_function(other, is_async=True)
+    with pytest.raises(OptionError, match="a worker needs a function, not int"):
+        config.check_function(1, is_async=False)  # type: ignore[arg-type]
+
+
+def test_a_typed_channel_needs_a_function_for_batches() -> None:
+    with pytest.raises(OptionError, match="is a typed channel, whose worker needs batch_size"):
+        WorkerConfig(**GOOD).check_channel(True, 100, "/data/flights")
+    WorkerConfig(**{**GOOD, "batch_size": 100}).check_channel(True, 100, "/data/flights")
+    with pytest.raises(OptionError, match="at most transactionCapacity, 100, not 101"):
+        WorkerConfig(**{**GOOD, "batch_size": 101}).check_channel(False, 100, "/data/orders")
+
+
+def test_a_function_has_a_name_in_messages() -> None:
+    assert function_name(coroutine) == "coroutine"
+    assert function_name(Callable()) == "Callable"

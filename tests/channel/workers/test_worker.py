@@ -1,0 +1,529 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import (
+    Channel,
+    ChannelClosedError,
+    DeadLetter,
+    Drop,
+    Event,
+    GroupOwnedError,
+    Retry,
+    WorkerError,
+    WorkerFailedError,
+    WorkerTimeoutError,
+    dead_letters,
+)
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.workers import worker as worker_module
+from spillable_stream.channel.workers.config import WorkerConfig
+from spillable_stream.channel.workers.worker import Worker
+from tests.lab.children import wait_until
+from tests.support.events import peek, put, take
+from tests.support.object_channels import stores_in_memory
+
+
+class Clock:
+    """A clock that a test sets, or that jumps to whenever something is due."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    channel = Channel(tmp_path / "c", minimum_required_space=0)
+    put(channel, *(b"%d" % i for i in range(10)))
+    return channel
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Channel:
+    return Channel(tmp_path / "dead", minimum_required_space=0)
+
+
+def made(
+    channel: Channel,
+    function: Callable[[Any], object],
+    dead: Channel | None = None,
+    clock: Clock | None = None,
+    **given: Any,
+) -> Worker:
+    values = {"batch_size": None, "max_attempts": 3, "backoff": 0.0, "threads": 1, "timeout": None, **given}
+    return Worker(channel, "g", function, WorkerConfig(**values), dead, clock=clock or Clock(), rng=lambda: 0.0)
+
+
+def lag(channel: Channel) -> int:
+    return channel.stats().groups["g"].lag
+
+
+def letters(dead: Channel) -> list[dict[str, Any]]:
+    return [{**row, "headers": dict(row["headers"])} for batch in dead.read() for row in batch.to_pylist()]
+
+
+# ── what the function gets ──────────────────────────────────────────────────────────────────────
+
+
+def test_the_function_gets_one_event_at_a_time_in_order(channel: Channel) -> None:
+    seen: list[Event] = []
+    channel.worker("g", seen.append).run(until_empty=True)
+    assert [e.body for e in seen] == [b"%d" % i for i in range(10)]
+    assert [e.write_order_id for e in seen] == list(range(1, 11))
+    assert lag(channel) == 0
+
+
+def test_with_a_batch_size_it_gets_lists_of_events(channel: Channel) -> None:
+    sizes: list[int] = []
+    worker = channel.worker("g", lambda events: sizes.append(len(events)), batch_size=4)
+    worker.run(until_empty=True)
+    assert sizes == [4, 4, 2] and worker.stats().done_events == 10
+
+
+def test_in_a_typed_channel_it_gets_tables(tmp_path: Path) -> None:
+    with Channel(tmp_path / "t", schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_many({"n": i} for i in range(3))
+        found: list[pa.Table] = []
+        channel.worker("g", found.append, batch_size=10).run(until_empty=True)
+    assert found[0].to_pydict() == {"n": [0, 1, 2], "write_order_id": [1, 2, 3]}
+
+
+# ── failures ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_event_that_fails_is_called_again_later_and_the_others_do_not_wait(channel: Channel) -> None:
+    clock, calls = Clock(), list[tuple[float, bytes]]()
+
+    def work(event: Event) -> None:
+        calls.append((clock.now, event.body))
+        if event.body == b"3" and clock.now < 3:
+            raise ValueError
+        if event.body == b"9":
+            clock.now = 1.0  # of its first wait
+
+    worker = made(channel, work, clock=clock, backoff=1.0)
+    thread = threading.Thread(target=lambda: worker.run(until_empty=True))
+    thread.start()
+    assert wait_until(lambda: len(calls) == 11)
+    clock.now = 2.9
+    assert wait_until(lambda: worker.stats().waiting_events == 1) and len(calls) == 11
+    clock.now = 3.0  # twice as long
+    thread.join(30)
+    assert [body for _, body in calls] == [*(b"%d" % i for i in range(10)), b"3", b"3"]
+    assert calls[-2:] == [(1.0, b"3"), (3.0, b"3")] and lag(channel) == 0
+
+
+def test_a_batch_that_fails_is_bisected_and_only_the_event_at_fault_is_given_up(
+    channel: Channel, dead: Channel
+) -> None:
+    calls: list[list[bytes]] = []
+
+    def work(events: list[Event]) -> None:
+        calls.append([e.body for e in events])
+        if b"6" in calls[-1]:
+            raise ValueError("six")
+
+    worker = made(channel, work, dead, batch_size=8)
+    worker.run(until_empty=True)
+    assert calls[0] == [b"%d" % i for i in range(8)]
+    assert calls[1:5] == [[b"0", b"1", b"2", b"3"], [b"4", b"5", b"6", b"7"], [b"4", b"5"], [b"6", b"7"]]
+    assert calls.count([b"6"]) == 3
+    (letter,) = letters(dead)
+    assert letter["body"] == b"6" and letter["headers"]["dead_letter_attempts"] == "3"
+    assert letter["headers"]["dead_letter_write_order_id"] == "7"
+    stats = worker.stats()
+    assert (stats.done_events, stats.dead_letter_events, stats.failed_calls) == (9, 1, 6)
+    assert lag(channel) == 0
+
+
+def test_without_a_dead_letter_channel_an_event_that_keeps_failing_stops_the_worker(channel: Channel) -> None:
+    def work(event: Event) -> None:
+        if event.body == b"2":
+            raise ValueError("two")
+
+    worker = made(channel, work)
+    with pytest.raises(
+        WorkerFailedError, match=r"failed 3 times for the event 3 of .*ValueError: two.* no dead_letter"
+    ):
+        worker.run(until_empty=True)
+    assert worker.stats().state == "failed" and not worker.stats().is_healthy
+    assert b"2" in take(channel, 10, "g"), "the event is back in the queue"
+
+
+def test_the_function_may_drop_an_event_or_give_it_up_at_once(channel: Channel, dead: Channel) -> None:
+    def work(event: Event) -> None:
+        if event.body == b"1":
+            raise Drop("old")
+        if event.body == b"2":
+            raise DeadLetter("unknown")
+
+    worker = made(channel, work, dead)
+    worker.run(until_empty=True)
+    stats = worker.stats()
+    assert (stats.done_events, stats.dropped_events, stats.dead_letter_events, stats.failed_calls) == (8, 1, 1, 0)
+    (letter,) = letters(dead)
+    assert (letter["body"], letter["headers"]["dead_letter_error_message"]) == (b"2", "unknown")
+    assert letter["headers"]["dead_letter_attempts"] == "1" and lag(channel) == 0
+
+
+def test_a_batch_may_be_given_up_whole(channel: Channel, dead: Channel) -> None:
+    def work(events: list[Event]) -> None:
+        raise DeadLetter
+
+    made(channel, work, dead, batch_size=5).run(until_empty=True)
+    found = letters(dead)
+    assert [x["body"] for x in found] == [b"%d" % i for i in range(10)]
+    assert [x["headers"]["dead_letter_write_order_id"] for x in found] == [str(i) for i in range(1, 11)]
+
+
+def test_a_retry_keeps_the_batch_whole_and_is_no_attempt(channel: Channel) -> None:
+    calls: list[int] = []
+
+    def work(events: list[Event]) -> None:
+        calls.append(len(events))
+        if len(calls) < 20:
+            raise Retry(after=0)
+
+    worker = made(channel, work, batch_size=10, max_attempts=1)
+    worker.run(until_empty=True)
+    assert calls == [10] * 20 and worker.stats().failed_calls == 0 and lag(channel) == 0
+
+
+def test_a_worker_claims_no_more_while_very_many_events_wait(tmp_path: Path) -> None:
+    with Channel(tmp_path / "many", minimum_required_space=0) as channel:
+        put(channel, *[b"x"] * 3000)
+        clock, calls = Clock(), []
+
+        def work(events: list[Event]) -> None:
+            calls.append(len(events))
+            if clock.now == 0:
+                raise Retry(after=10)
+
+        worker = made(channel, work, clock=clock, batch_size=500)
+        thread = threading.Thread(target=lambda: worker.run(until_empty=True))
+        thread.start()
+        assert wait_until(lambda: worker.stats().waiting_events == 1000)
+        assert not threading.Event().wait(0.1) and calls == [500, 500]
+        clock.now = 10.0
+        thread.join()
+        assert sum(calls[2:]) == 3000
+
+
+def test_events_that_expire_while_they_wait_are_passed_over(tmp_path: Path) -> None:
+    with Channel(tmp_path / "kept", minimum_required_space=0) as channel:
+        put(channel, b"a", b"b")
+        calls: list[bytes] = []
+
+        def work(event: Event) -> None:
+            calls.append(event.body)
+            if len(calls) == 1:
+                channel.port().report_lost(1, 1)
+                raise ValueError
+
+        worker = made(channel, work)
+        worker.run(until_empty=True)
+        assert calls in ([b"a", b"b"], [b"a", b"a", b"b"]) and lag(channel) == 0
+
+
+# ── dead letters, each once ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_dead_letter_channel_without_room_makes_its_events_wait_and_no_call_is_repeated(
+    channel: Channel, tmp_path: Path
+) -> None:
+    with Channel(tmp_path / "small", overflow_capacity=1, keep_alive=0, minimum_required_space=0) as dead:
+        put(dead, b"full")
+        clock, calls = Clock(), []
+
+        def work(event: Event) -> None:
+            calls.append(event.body)
+            if event.body == b"0":
+                raise DeadLetter
+            if event.body == b"9":
+                assert "does not fit" in worker.stats().trouble and not worker.stats().is_healthy
+                take(dead, 1)
+                clock.now = 1.0
+
+        worker = made(channel, work, dead, clock)
+        worker.run(until_empty=True)
+        assert calls.count(b"0") == 1 and peek(dead)[-1:] == [b"0"] and worker.stats().trouble == ""
+
+
+def test_a_typed_row_becomes_a_dead_letter_and_a_row_again(tmp_path: Path, dead: Channel) -> None:
+    with Channel(tmp_path / "t", schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_many({"n": i} for i in range(4))
+
+        def work(table: pa.Table) -> None:
+            if 2 in table["n"].to_pylist():
+                raise ValueError
+
+        made(channel, work, dead, batch_size=4).run(until_empty=True)
+        assert len(letters(dead)) == 1
+        assert dead_letters.replay(dead, channel) == 1
+        with channel.take_transaction("g") as tx:
+            assert [row["n"] for row in tx.take_many(10)] == [2]
+
+
+# ── threads, timeouts, ends ─────────────────────────────────────────────────────────────────────
+
+
+def test_several_threads_call_at_once_and_each_event_once(channel: Channel) -> None:
+    together, seen = threading.Barrier(3, timeout=30), []
+
+    def work(event: Event) -> None:
+        if len(seen) < 3:
+            together.wait()
+        seen.append(event.body)
+
+    made(channel, work, threads=3).run(until_empty=True)
+    assert sorted(seen) == [b"%d" % i for i in range(10)]
+
+
+def test_a_call_that_does_not_return_counts_as_failed_and_its_thread_is_left_behind(
+    channel: Channel, dead: Channel
+) -> None:
+    forever = threading.Event()
+
+    def work(event: Event) -> None:
+        if event.body == b"3":
+            forever.wait()
+
+    worker = channel.worker("g", work, max_attempts=2, backoff=0, timeout=0.1, dead_letter=dead)
+    worker.run(until_empty=True)
+    stats = worker.stats()
+    assert (stats.left_calls, stats.failed_calls, stats.dead_letter_events, stats.done_events) == (2, 2, 1, 9)
+    (letter,) = letters(dead)
+    assert letter["headers"]["dead_letter_error_code"] == "WorkerTimeoutError"
+    assert "did not return within 0.1 s for the event 4" in letter["headers"]["dead_letter_error_message"]
+    forever.set()
+    assert wait_until(lambda: not worker.stats().left_calls)
+    assert lag(channel) == 0 and len(letters(dead)) == 1, "what such a call does later changes nothing"
+
+
+def test_ten_calls_that_do_not_return_stop_the_worker(channel: Channel, dead: Channel) -> None:
+    forever = threading.Event()
+    worker = channel.worker("g", lambda _: forever.wait(), max_attempts=2, backoff=0, timeout=0.01, dead_letter=dead)
+    with pytest.raises(WorkerTimeoutError, match=r"10 calls of .* have not returned.*End the process"):
+        worker.run(stop_timeout_seconds=5.0)
+    forever.set()
+    assert worker.stats().left_calls == 10 and lag(channel) == 10 - len(letters(dead))
+
+
+def test_calls_that_return_late_are_no_reason_to_stop(channel: Channel) -> None:
+    clock, numbers = Clock(), count(1)
+
+    def work(event: Event) -> None:
+        if (number := next(numbers)) <= 12:
+            clock.now += 2
+            assert wait_until(lambda: worker.stats().failed_calls >= number)
+
+    worker = made(channel, work, clock=clock, max_attempts=100, timeout=1)
+    worker.run(until_empty=True)
+    assert worker.stats().failed_calls == 12 and worker.stats().done_events == 10 and lag(channel) == 0
+
+
+def test_the_errors_of_events_that_wait_do_not_keep_the_events(channel: Channel) -> None:
+    clock, found = Clock(), []
+
+    def work(events: list[Event]) -> None:
+        if clock.now == 0:
+            raise Retry(after=1)
+
+    worker = made(channel, work, clock=clock, batch_size=10)
+    thread = threading.Thread(target=lambda: worker.run(until_empty=True))
+    thread.start()
+    assert wait_until(lambda: worker.stats().waiting_events > 0)
+    found += [entry[-1].error.__traceback__ for entry in worker._queue._heap]
+    clock.now = 1.0
+    thread.join()
+    assert found == [None]
+
+
+def test_stop_lets_the_call_under_way_end_and_then_frees_the_group(channel: Channel) -> None:
+    def work(event: Event) -> None:
+        if event.body == b"2":
+            worker.stop()
+            assert worker.stats().state == "stopping"
+
+    worker = made(channel, work)
+    worker.run()
+    assert worker.stats().done_events == 3 and worker.stats().state == "ended"
+    assert take(channel, 1, "g") == [b"3"]
+
+
+def test_a_call_that_outlasts_the_stop_is_left_behind_and_its_event_is_back(channel: Channel) -> None:
+    go_on = threading.Event()
+
+    def work(event: Event) -> None:
+        worker.stop()
+        go_on.wait()
+
+    worker = made(channel, work)
+    worker.run(stop_timeout_seconds=0.01)
+    assert worker.stats().left_calls == 1 and take(channel, 1, "g") == [b"0"]
+    go_on.set()
+    assert worker.stats().done_events == 0
+
+
+def test_sigterm_stops_a_worker_in_the_main_thread_and_the_old_handler_is_back(channel: Channel) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    worker = made(channel, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    worker.run()
+    assert 1 <= worker.stats().done_events <= 10 and signal.getsignal(signal.SIGTERM) == before
+
+
+def test_an_interrupt_ends_the_run_and_the_group_is_free(channel: Channel) -> None:
+    worker = made(channel, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    assert take(channel, 1, "g")
+
+
+def test_a_worker_waits_for_events_until_it_is_stopped(channel: Channel) -> None:
+    seen = threading.Semaphore(0)
+    worker = made(channel, lambda _: seen.release(), threads=2)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    for _ in range(10):
+        assert seen.acquire(timeout=30)
+    put(channel, b"later")
+    assert seen.acquire(timeout=30)
+    worker.stop()
+    thread.join(30)
+    assert not thread.is_alive() and worker.stats().done_events == 11
+
+
+def test_a_worker_owns_its_group_while_it_runs_and_runs_once(channel: Channel) -> None:
+    refused: list[type[Exception]] = []
+
+    def work(event: Event) -> None:
+        if not refused:
+            with pytest.raises(GroupOwnedError) as e:
+                channel.seek("g", "latest")
+            refused.append(e.type)
+
+    worker = made(channel, work)
+    worker.run(until_empty=True)
+    assert refused == [GroupOwnedError] and worker.stats().done_events == 10
+    with pytest.raises(WorkerError, match="runs once"):
+        worker.run()
+
+
+def test_a_channel_that_is_closed_under_a_worker_ends_it(channel: Channel) -> None:
+    worker = made(channel, lambda _: channel.close())
+    with pytest.raises(ChannelClosedError):
+        worker.run()
+    assert worker.stats().state == "failed"
+
+
+def test_the_channels_stats_show_its_workers(channel: Channel) -> None:
+    assert channel.stats().workers == ()
+    worker = made(channel, lambda _: None)
+    worker = channel.worker("g", lambda _: None)
+    assert [w.state for w in channel.stats().workers] == ["new"] and channel.stats().workers[0].is_healthy
+    worker.run(until_empty=True)
+    assert channel.stats().workers == (worker.stats(),)
+
+
+def test_a_worker_that_can_not_own_its_group_says_so_and_has_failed(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "Consumer", partial(Consumer, owner_timeout_seconds=0.0))
+    consumer = channel.consumer("g")
+    with Channel(tmp_path / "c") as another:
+        worker = made(another, lambda _: None)
+        with pytest.raises(GroupOwnedError):
+            worker.run()
+    assert worker.stats().state == "failed" and consumer.position() == 0
+
+
+def test_a_forked_child_leaves_the_worker_to_its_parent(channel: Channel) -> None:
+    seen: list[bytes] = []
+
+    def work(event: Event) -> None:
+        if not seen:
+            child = os.fork()
+            if not child:
+                os._exit(int(bool(channel.stats().workers)))
+            assert os.waitpid(child, 0)[1] == 0
+        seen.append(event.body)
+
+    worker = channel.worker("g", work)
+    worker.run(until_empty=True)
+    assert seen == [b"%d" % i for i in range(10)] and lag(channel) == 0
+
+
+# ── wherever the channels are ───────────────────────────────────────────────────────────────────
+
+
+def fails_on_three(events: list[Event]) -> None:
+    if b"3" in [event.body for event in events]:
+        raise ValueError
+
+
+def worked_and_replayed(channel: Channel, dead: Channel) -> None:
+    """Prove that a bad event becomes a dead letter, and is put back and done."""
+    put(channel, *(b"%d" % i for i in range(10)))
+    worker = made(channel, fails_on_three, dead, batch_size=4, threads=2)
+    worker.run(until_empty=True)
+    assert (worker.stats().done_events, worker.stats().dead_letter_events) == (9, 1)
+    assert dead_letters.replay(dead, channel) == 1 and dead_letters.replay(dead, channel) == 0
+    seen: list[bytes] = []
+    made(channel, lambda event: seen.append(event.body)).run(until_empty=True)
+    assert seen == [b"3"] and lag(channel) == 0
+
+
+def test_it_works_the_same_in_an_object_store() -> None:
+    with (
+        stores_in_memory(),
+        Channel("s3://bucket/orders", commit_interval=0) as channel,
+        Channel("s3://bucket/dead", commit_interval=0) as dead,
+    ):
+        worked_and_replayed(channel, dead)
+
+
+def test_it_works_the_same_with_a_memory_tier(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "m", memory_capacity=6, overflow_timeout=0, minimum_required_space=0) as channel,
+        Channel(tmp_path / "dead", memory_capacity=100, minimum_required_space=0) as dead,
+    ):
+        worked_and_replayed(channel, dead)
+
+
+def test_it_works_the_same_where_kept_events_stay(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "k", retention_ms=3_600_000, minimum_required_space=0) as channel,
+        Channel(tmp_path / "dead", minimum_required_space=0) as dead,
+    ):
+        worked_and_replayed(channel, dead)
+
+
+def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer() -> None:
+    with stores_in_memory(), Channel("s3://bucket/orders", commit_interval=0) as channel:
+        put(channel, b"a")
+        worker = made(channel, lambda _: None, threads=8)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        assert wait_until(lambda: worker.stats().done_events == 1)
+        before = channel.stats().store
+        threading.Event().wait(1.0)
+        after = channel.stats().store
+        worker.stop()
+        thread.join()
+        assert before is not None and after is not None
+        assert after.writes == before.writes and after.reads - before.reads < 30

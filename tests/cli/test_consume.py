@@ -1,0 +1,117 @@
+"""``take`` and ``tail``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pyarrow as pa
+
+from spillable_stream import Channel
+from tests.support.command_line import run, start
+from tests.support.events import numbered, put, take
+
+
+def channel_of(path: Path, count: int, **options: object) -> None:
+    with Channel(path, minimum_required_space=0, **options) as channel:
+        put(channel, *numbered(1, count))
+
+
+def test_a_take_prints_a_body_a_line_and_commits_them(path: Path) -> None:
+    channel_of(path, 5)
+    done = run("take", path, "--group", "audit", "--max", 3)
+    assert (done.exit_code, done.stdout) == (0, "1\n2\n3\n")
+    assert run("take", path, "--group", "audit").stdout == "4\n5\n"
+    assert run("take", path, "--group", "audit").stdout == ""
+    assert run("take", path, "--max", 1).stdout == "", "the group default came too late: no group was there to wait for"
+
+
+def test_a_take_as_json_has_everything(path: Path) -> None:
+    channel_of(path, 2)
+    said = [json.loads(line) for line in run("take", path, "--json").stdout.splitlines()]
+    assert [(e["id"], e["body"], e["headers"]) for e in said] == [(1, "1", {}), (2, "2", {})]
+
+
+def test_a_take_of_a_typed_channel_prints_rows(path: Path) -> None:
+    typed = Channel(path, schema=pa.schema([("n", pa.int64())]), minimum_required_space=0)
+    with typed as channel, channel.put_transaction() as tx:
+        tx.put({"n": 1})
+    assert run("take", path).stdout == '{"n": 1}\n'
+
+
+def test_a_take_needs_a_channel_and_never_makes_one(path: Path) -> None:
+    done = run("take", path)
+    assert done.exit_code == 2 and "NotAChannelError" in done.stderr and not path.exists()
+
+
+def test_a_take_whose_pipe_breaks_returns_what_was_not_handed_over(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *[b"%06d" % i + b"x" * 1000 for i in range(3000)])
+    process = start("take", path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.read(10)[:6] == b"000000"
+    process.stdout.close()
+    said = process.stderr.read().decode()
+    assert process.wait(60) == 1
+    assert "nobody reads the output any more: the last 1,000 events are back in the queue" in said
+    with Channel(path, create=False) as channel:
+        assert take(channel, 1)[0][:6] == b"000000", "nothing was committed: the first thousand never fit into the pipe"
+
+
+def test_a_take_that_waits_is_interrupted_in_one_line(path: Path) -> None:
+    channel_of(path, 2)
+    process = start("take", path, "--wait", 60, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and said.decode().startswith("interrupted: ")
+    assert "Traceback" not in said.decode()
+
+
+def test_a_tail_prints_the_last_events_and_takes_nothing(path: Path) -> None:
+    channel_of(path, 30)
+    assert run("tail", path, "-n", 2).stdout == "29\n30\n"
+    assert run("tail", path).stdout.splitlines() == [str(i) for i in range(21, 31)]
+    assert run("tail", path, "-n", 100).stdout.count("\n") == 30
+    assert run("tail", path, "-n", 0).stdout == ""
+    with Channel(path, create=False) as channel:
+        assert channel.stats().channel_size == 30
+
+
+def test_a_tail_begins_where_it_is_told(path: Path) -> None:
+    channel_of(path, 5)
+    assert run("tail", path, "--from", 4).stdout == "4\n5\n"
+    assert run("tail", path, "--from", "1h ago").stdout.count("\n") == 5
+    assert run("tail", path, "--from", "latest").stdout == ""
+    done = run("tail", path, "--from", "soon")
+    assert done.exit_code == 2 and "is not a place in a channel" in done.stderr
+
+
+def test_a_tail_finds_enough_events_where_ids_are_missing(path: Path) -> None:
+    channel_of(path, 20, memory_capacity=1000)
+    with Channel(path, create=False) as channel:
+        put(channel, *numbered(21, 5))
+        channel.consumer("default")
+        with channel.take_transaction() as first:
+            first.take_many(5)
+            with channel.take_transaction() as second:
+                second.take_many(15)
+            first.rollback()
+        lines = run("tail", path, "-n", 7).stdout.splitlines()
+        assert len(lines) == 7 and lines[-5:] == ["21", "22", "23", "24", "25"]
+
+
+def test_a_tail_follows_what_comes(path: Path) -> None:
+    channel_of(path, 2)
+    process = start("tail", path, "-n", 1, "-f", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["id"] == 2
+    with Channel(path, create=False) as channel:
+        put(channel, b"new", b"newer")
+        assert [json.loads(process.stdout.readline())["body"] for _ in range(2)] == ["new", "newer"]
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and said == b"interrupted: nothing was taken\n"

@@ -1,0 +1,97 @@
+"""``export``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from spillable_stream import Channel
+from tests.support.command_line import run, start
+from tests.support.events import numbered, put
+
+
+def test_a_file_has_the_events_with_their_ids_and_nothing_is_taken(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 5))
+    done = run("export", path, tmp_path / "f.parquet")
+    assert (done.exit_code, done.stdout) == (0, f"{tmp_path / 'f.parquet'}: 5 events\n")
+    table = pa.parquet.read_table(tmp_path / "f.parquet")
+    assert table.column("body").to_pylist() == numbered(1, 5) and table.column("write_order_id").to_pylist() == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    assert run("export", path, tmp_path / "f.jsonl", "--from", 2, "--to", 3).exit_code == 0
+    said = [json.loads(line) for line in (tmp_path / "f.jsonl").read_text().splitlines()]
+    assert said == [{"headers": {}, "body": str(i), "write_order_id": i} for i in (2, 3)]
+    assert json.loads(run("export", path, tmp_path / "t.csv", "--from", "1h ago", "--json").stdout)["events"] == 5
+    with Channel(path, create=False) as channel:
+        assert channel.stats().channel_size == 5
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["channel", "f.jsonl", "f.parquet", "t.csv"]
+
+
+def test_a_typed_channel_is_a_table(path: Path, tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64()), ("at", pa.timestamp("s")), ("l", pa.list_(pa.string()))])
+    with Channel(path, schema=schema, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put({"n": 1, "at": None, "l": ["a", 'b"']})
+    run("export", path, tmp_path / "f.parquet")
+    assert pa.parquet.read_table(tmp_path / "f.parquet").select(["n", "l"]).to_pylist() == [{"n": 1, "l": ["a", 'b"']}]
+    run("export", path, tmp_path / "f.csv")
+    assert (tmp_path / "f.csv").read_text() == 'n,at,l,write_order_id\n1,,"[""a"", ""b\\""""]",1\n'
+
+
+def test_nothing_to_export_is_a_file_without_rows(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0):
+        pass
+    for name in ("f.parquet", "f.jsonl", "f.csv"):
+        assert run("export", path, tmp_path / name).stdout.endswith(": 0 events\n")
+    assert pa.parquet.read_table(tmp_path / "f.parquet").num_rows == 0
+
+
+def test_a_file_that_is_there_is_replaced_only_with_yes(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    (tmp_path / "f.csv").write_text("mine")
+    assert run("export", path, tmp_path / "f.csv").exit_code == 2
+    assert (tmp_path / "f.csv").read_text() == "mine"
+    assert run("export", path, tmp_path / "f.csv", "--yes").exit_code == 0
+    assert "write_order_id" in (tmp_path / "f.csv").read_text()
+
+
+def test_a_format_that_is_not_known_is_status_2(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0):
+        pass
+    done = run("export", path, tmp_path / "f.txt")
+    assert done.exit_code == 2 and "give --format" in done.stderr
+
+
+def test_an_export_that_is_killed_leaves_no_file_and_is_continued(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.jsonl"
+    with Channel(path, minimum_required_space=0) as channel:
+        for i in range(30):
+            put(channel, *[b"%05d" % n * 2000 for n in range(i * 1000, i * 1000 + 1000)])
+    for number in (signal.SIGKILL, signal.SIGINT):
+        process = start("export", path, out, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        deadline, before = time.monotonic() + 100, len(list(tmp_path.glob("*.partial/part-*")))
+        while len(list(tmp_path.glob("*.partial/part-*"))) == before and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == (130 if number == signal.SIGINT else -9) and not out.exists()
+    assert b"the same command continues" in said
+    with Channel(path, create=False) as channel:
+        put(channel, b"later")
+    done = run("export", path, out)
+    assert done.exit_code == 0 and "continuing behind the event" in done.stderr
+    ids = [json.loads(line)["write_order_id"] for line in out.open()]
+    assert ids == list(range(1, 30_001)), "those that were there when it began"
+    assert not list(tmp_path.glob("*.partial"))

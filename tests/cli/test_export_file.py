@@ -1,0 +1,87 @@
+"""A resumable export to one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, OptionError, StorageError
+from spillable_stream.cli import export_file
+from spillable_stream.cli.export_file import Export, ExportPlan
+from tests.support.events import numbered, put
+
+
+def plan(channel: Channel, last_id: int = 20, format: str = "jsonl") -> ExportPlan:
+    return ExportPlan(channel.uuid, 1, last_id, format, ["body", "write_order_id"])
+
+
+def bodies(out: Path) -> list[str]:
+    return [json.loads(line)["body"] for line in out.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_an_export_that_stops_after_any_batch_has_every_event_once(
+    path: Path, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_file, "_PART_BYTES", 1)
+
+    def stop(_: Export) -> None:
+        raise KeyboardInterrupt
+
+    with Channel(path, minimum_required_space=0) as channel:
+        for i in range(10):
+            put(channel, *[b"%d" % n * 200_000 for n in range(2 * i, 2 * i + 2)])
+        outs = [tmp_path / f"whole.{format}", tmp_path / f"stopped.{format}"]
+        assert Export(channel, outs[0], plan(channel, format=format)).run() == 20
+        stops = 0
+        while True:
+            work, seen = Export(channel, outs[1], plan(channel, format=format)), []
+
+            def stop_second(now: Export, seen: list[int] = seen) -> None:
+                seen.append(now.read_id)
+                if len(seen) == 2:
+                    raise KeyboardInterrupt
+
+            work.progressed = stop_second
+            try:
+                assert work.run() == 20
+                break
+            except KeyboardInterrupt:
+                stops += 1
+        assert stops > 5
+        assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+def test_columns_that_come_meanwhile_are_left_out(path: Path, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    with Channel(path, minimum_required_space=0, schema=pa.schema([("body", pa.string())])) as channel:
+        with channel.put_transaction() as tx:
+            tx.put({"body": "x"})
+        settled = plan(channel, 1, "csv")
+        channel.evolve(pa.schema([("body", pa.string()), ("more", pa.int64())]))
+        Export(channel, tmp_path / "f.csv", settled).run()
+    assert (tmp_path / "f.csv").read_text() == "body,write_order_id\nx,1\n"
+
+
+def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 20))
+        work = Export(channel, tmp_path / "f.jsonl", plan(channel))
+        work.progressed = lambda _: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment,return-value]
+        with pytest.raises(KeyboardInterrupt):
+            work.run()
+        with pytest.raises(OptionError, match="is left of an export of the channel"):
+            Export(channel, tmp_path / "f.jsonl", ExportPlan("another", 1, 20, "jsonl", ["body"]))
+        (tmp_path / "f.jsonl.partial" / "plan.json").write_text("{")
+        with pytest.raises(OptionError, match=r"plan\.json can't be read"):
+            Export(channel, tmp_path / "f.jsonl", plan(channel))
+
+
+def test_a_directory_that_refuses_is_named(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 20))
+        with pytest.raises(StorageError, match=r"exporting to .* failed: No such file"):
+            Export(channel, tmp_path / "nowhere" / "f.jsonl", plan(channel)).run()

@@ -1,0 +1,100 @@
+"""``groups``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from tests.support.command_line import run
+from tests.support.events import numbered, peek, put, take
+
+
+@pytest.fixture
+def ten(path: Path) -> Path:
+    """A channel with ten events; the group "a" has taken four."""
+    with Channel(path, minimum_required_space=0, retention_bytes=1 << 20) as channel:
+        channel.consumer("b").position()
+        put(channel, *numbered(1, 10))
+        take(channel, 4, "a")
+    return path
+
+
+def position(path: Path, group: str) -> int:
+    with Channel(path, create=False, readonly=True) as channel:
+        return channel.stats().groups[group].position
+
+
+def test_the_list_has_positions_lags_and_owners(ten: Path) -> None:
+    done = run("groups", "list", ten)
+    assert done.exit_code == 0
+    assert [line.split()[:3] for line in done.stdout.splitlines()[1:3]] == [["b", "0", "10"], ["a", "4", "6"]]
+    with Channel(ten, create=False) as channel:
+        channel.consumer("a")
+        said = json.loads(run("groups", "list", ten, "--json").stdout)["groups"]
+    assert said["a"]["lag"] == 6 and said["a"]["owner"].startswith("pid ")
+
+
+def test_a_group_is_created_where_it_should_begin(ten: Path) -> None:
+    for name, start, begins in (("x", "earliest", 1), ("y", "latest", 11), ("z", "5", 5)):
+        done = run("groups", "create", ten, name, "--from", start)
+        assert done.stdout == f"{ten}: the group {name!r} takes the event {begins} next\n"
+    assert run("groups", "create", ten, "x", "--from", "latest").stdout.endswith("takes the event 1 next\n")
+    for name, start in (("a/b", "earliest"), ("w", "soon"), ("w", "99")):
+        assert run("groups", "create", ten, name, "--from", start).exit_code == 2
+
+
+def test_a_seek_back_asks_nothing(ten: Path) -> None:
+    done = run("groups", "seek", ten, "a", 2)
+    assert (done.exit_code, done.stdout) == (0, f"{ten}: the group 'a' takes the event 2 next\n")
+    assert position(ten, "a") == 1
+    assert run("groups", "seek", ten, "a", "earliest").exit_code == 0
+    assert run("groups", "seek", ten, "a", "1h ago").exit_code == 0
+
+
+@pytest.mark.parametrize(("place", "passed"), [("latest", 6), ("8", 3)])
+def test_a_seek_forward_passes_over_events_only_with_yes(ten: Path, place: str, passed: int) -> None:
+    done = run("groups", "seek", ten, "a", place)
+    assert done.exit_code == 2 and f"forward over {passed} events" in done.stderr and "give --yes" in done.stderr
+    assert position(ten, "a") == 4
+    assert run("groups", "seek", ten, "a", place, "--yes").exit_code == 0
+    assert position(ten, "a") == 4 + passed
+
+
+def test_a_drop_needs_yes_while_the_group_has_events_to_take(ten: Path) -> None:
+    assert run("groups", "drop", ten, "a").exit_code == 2 and position(ten, "a") == 4
+    assert run("groups", "drop", ten, "a", "--yes").exit_code == 0
+    with Channel(ten, create=False, readonly=True) as channel:
+        assert list(channel.stats().groups) == ["b"]
+    run("groups", "create", ten, "done", "--from", "latest")
+    assert run("groups", "drop", ten, "done").exit_code == 0, "it has nothing to lose"
+
+
+def test_on_a_terminal_a_drop_asks(ten: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(question: str, **_: object) -> bool:
+        asked.append(question)
+        return len(asked) > 1
+
+    monkeypatch.setattr(sys.modules["spillable_stream.cli.app"], "is_terminal", lambda: True)
+    monkeypatch.setattr("typer.confirm", answer)
+    done = run("groups", "drop", ten, "a")
+    assert done.exit_code == 1 and "nothing was changed" in done.stderr and position(ten, "a") == 4
+    assert run("groups", "drop", ten, "a").exit_code == 0
+    assert asked[0] == "Drop the group 'a' at 4, which has yet to take 6 events?"
+
+
+def test_a_group_that_is_not_there_is_status_2_and_names_the_others(ten: Path) -> None:
+    for verb in (("drop", ten, "c", "--yes"), ("seek", ten, "c", "latest", "--yes")):
+        done = run("groups", *verb)
+        assert done.exit_code == 2 and "its groups are: 'b', 'a'" in done.stderr
+
+
+def test_a_group_that_somebody_owns_is_status_1(ten: Path) -> None:
+    with Channel(ten, create=False) as channel:
+        assert len(peek(channel, 1, "a")) == 1
+        assert run("groups", "drop", ten, "a", "--yes").exit_code == 1

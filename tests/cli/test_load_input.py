@@ -1,0 +1,107 @@
+"""What a load reads."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from spillable_stream import OptionError, SchemaError
+from spillable_stream.cli import load_input
+from spillable_stream.cli.load_input import Format, format_of, open_input
+
+
+def rows(file: Path, kind: Format, schema: pa.Schema | None = None) -> list[dict[str, object]]:
+    source = open_input(str(file), kind, schema, as_rows=kind is not Format.LINES)
+    try:
+        return [row for batch in source.batches() for row in batch.to_pylist()]
+    finally:
+        source.close()
+
+
+def bodies(file: Path) -> list[object]:
+    return [row["body"] for row in rows(file, Format.LINES)]
+
+
+def test_the_name_says_the_format() -> None:
+    names = ["a.jsonl", "a.ndjson.gz", "A.CSV", "a.parquet", "a.arrows", "a.log", "a", "a.gz", "-"]
+    assert [str(format_of(n)) for n in names] == [
+        "jsonl", "jsonl", "csv", "parquet", "arrow", "lines", "lines", "lines", "lines",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 1 << 20])
+def test_lines_are_whole_however_the_file_is_read(
+    tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_input, "_CHUNK_BYTES", chunk_bytes)
+    file = tmp_path / "f"
+    for text, lines in {
+        b"": [],
+        b"a": [b"a"],
+        b"a\n": [b"a"],
+        b"\n\n": [b"", b""],
+        b"ab\r\n\ncd": [b"ab\r", b"", b"cd"],
+    }.items():
+        file.write_bytes(text)
+        assert bodies(file) == lines, text
+
+
+def test_compressed_lines_are_read(tmp_path: Path) -> None:
+    (tmp_path / "f.gz").write_bytes(gzip.compress(b"a\nb\n"))
+    assert bodies(tmp_path / "f.gz") == [b"a", b"b"]
+
+
+def test_json_lines_are_rows_and_the_first_say_the_types(tmp_path: Path) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text('{"n": 1, "s": null}\n\n{"n": 2, "s": "x"}')
+    assert rows(file, Format.JSONL, pa.schema([("n", pa.int64()), ("s", pa.string())])) == [
+        {"n": 1, "s": None}, {"n": 2, "s": "x"},
+    ]  # fmt: skip
+    source = open_input(str(file), Format.JSONL, None, as_rows=True)
+    assert source.schema == pa.schema([("n", pa.int64()), ("s", pa.string())])
+    source.close()
+
+
+@pytest.mark.parametrize("line", ["{", '{"m": 1}', '{"n": "x"}', '{"n": 1}{"n": 2}'])
+def test_json_that_does_not_fit_is_refused_with_its_lines(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text('{"n": 1}\n' + line + "\n")
+    with pytest.raises(SchemaError, match=r"f\.jsonl, lines 1 to 2: "):
+        rows(file, Format.JSONL, pa.schema([("n", pa.int64())]))
+
+
+def test_csv_has_names_and_values_of_several_lines(tmp_path: Path) -> None:
+    file = tmp_path / "f.csv"
+    file.write_text('n,s\n1,"x\ny"\n2,\n')
+    assert rows(file, Format.CSV) == [{"n": 1, "s": "x\ny"}, {"n": 2, "s": None}]
+    assert rows(file, Format.CSV, pa.schema([("n", pa.string())]))[0]["n"] == "1"
+    file.write_text("n,s\n1,2\n3\n")
+    with pytest.raises(SchemaError, match=r"f\.csv can't be read as (CSV|csv)"):
+        rows(file, Format.CSV)
+
+
+def test_parquet_and_arrow_are_read_as_they_are(tmp_path: Path) -> None:
+    table = pa.table({"n": pa.array([1, 2], pa.int16())})
+    pa.parquet.write_table(table, tmp_path / "f.parquet")
+    with pa.ipc.new_stream(str(tmp_path / "f.arrows"), table.schema) as stream:
+        stream.write_table(table)
+    with pa.ipc.new_file(str(tmp_path / "f.arrow"), table.schema) as stream:
+        stream.write_table(table)
+    for name in ("f.parquet", "f.arrows", "f.arrow"):
+        file = tmp_path / name
+        source = open_input(str(file), format_of(name), None, as_rows=True)
+        assert source.schema == table.schema, name
+        assert pa.Table.from_batches(source.batches()) == table, name
+        source.close()
+
+
+def test_an_input_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="nothing can't be read: No such file"):
+        open_input(str(tmp_path / "nothing"), Format.LINES, None, as_rows=False)
+    (tmp_path / "f.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(SchemaError, match=r"f\.parquet can't be read as parquet"):
+        open_input(str(tmp_path / "f.parquet"), Format.PARQUET, None, as_rows=True)

@@ -1,0 +1,175 @@
+"""``put``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from spillable_stream import Channel
+from tests.support.command_line import run, start
+
+
+def bodies(path: Path) -> list[bytes]:
+    with Channel(path, create=False, readonly=True) as channel:
+        return [body for batch in channel.read() for body in batch.column("body").to_pylist()]
+
+
+def test_a_line_is_an_event_and_a_missing_channel_is_made(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "app.log"
+    file.write_bytes(b"one\ntwo\n")
+    done = run("put", path, file)
+    assert (done.exit_code, done.stdout) == (0, f"{path}: stored 2 events, 1 to 2\n")
+    assert run("put", path, file).stdout == f"{path}: stored 0 events; 2 were stored before\n"
+    assert bodies(path) == [b"one", b"two"]
+
+
+def test_standard_input_is_stored_each_time_unless_it_has_a_name(path: Path) -> None:
+    for _ in range(2):
+        assert run("put", path, input="a\n").exit_code == 0
+    for stored in (2, 0):
+        said = json.loads(run("put", path, "-", "--name", "june", "--json", input="x\ny\n").stdout)
+        assert (said["stored"], said["name"]) == (stored, "load-june")
+    assert bodies(path) == [b"a", b"a", b"x", b"y"]
+
+
+def test_typed_makes_columns_and_adds_new_ones(path: Path, tmp_path: Path) -> None:
+    file, more = tmp_path / "f.jsonl", tmp_path / "g.jsonl"
+    file.write_text('{"n": 1}\n{"n": 2}\n')
+    assert run("put", path, file, "--typed").exit_code == 0
+    more.write_text('{"n": 3, "s": "new"}\n')
+    refused = run("put", path, more)
+    assert refused.exit_code == 1 and "lines 1 to 1" in refused.stderr
+    assert run("put", path, more, "--typed").exit_code == 0
+    assert run("put", path, file).stdout.endswith("2 were stored before\n"), "the same rows, with a column more"
+    with Channel(path, create=False) as channel, channel.take_transaction() as tx:
+        assert tx.take_many(9) == [{"n": 1, "s": None}, {"n": 2, "s": None}, {"n": 3, "s": "new"}]
+
+
+def test_every_format_goes_to_a_typed_channel_and_once(tmp_path: Path) -> None:
+    table = pa.table({"n": [1, 2], "s": ["a", None]})
+    (tmp_path / "f.csv").write_text("n,s\n1,a\n2,\n")
+    (tmp_path / "f.jsonl").write_text('{"n": 1, "s": "a"}\n{"n": 2, "s": null}\n')
+    pa.parquet.write_table(table, tmp_path / "f.parquet")
+    with pa.ipc.new_stream(str(tmp_path / "f.arrows"), table.schema) as stream:
+        stream.write_table(table)
+    for name in ("f.csv", "f.jsonl", "f.parquet", "f.arrows"):
+        path = tmp_path / f"channel {name}"
+        for stored in (2, 0):
+            done = run("put", path, tmp_path / name, "--typed", "--json")
+            assert json.loads(done.stdout)["stored"] == stored, (name, done.stderr)
+        with Channel(path, create=False) as channel, channel.take_transaction() as tx:
+            assert tx.take_many(9) == table.to_pylist(), name
+
+
+def test_rows_that_go_to_a_channel_of_events_are_json_bodies(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("n,s\n1,a\n")
+    run("put", path, tmp_path / "f.csv")
+    assert bodies(path) == [b'{"n": 1, "s": "a"}']
+
+
+def test_what_was_exported_is_put_as_it_was(path: Path, tmp_path: Path) -> None:
+    from spillable_stream import Event
+
+    with Channel(path, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put(Event(b"\x00\xff", {"k": "v"}))
+    run("export", path, tmp_path / "f.parquet")
+    run("put", tmp_path / "other", tmp_path / "f.parquet")
+    with Channel(tmp_path / "other", create=False) as channel, channel.take_transaction() as tx:
+        assert tx.take() == Event(b"\x00\xff", {"k": "v"})
+
+
+def test_what_cannot_be_put_leaves_no_channel_behind(path: Path, tmp_path: Path) -> None:
+    assert run("put", path, tmp_path / "nothing").exit_code == 2
+    (tmp_path / "f").write_bytes(b"text\n")
+    done = run("put", path, tmp_path / "f", "--typed")
+    assert done.exit_code == 1 and "lines of text have no columns" in done.stderr
+    (tmp_path / "f.parquet").write_bytes(b"no")
+    assert run("put", path, tmp_path / "f.parquet", "--typed").exit_code == 1
+    assert not path.exists()
+
+
+def test_text_does_not_go_to_a_typed_channel(path: Path, tmp_path: Path) -> None:
+    with Channel(path, schema=pa.schema([("n", pa.int64())]), minimum_required_space=0):
+        pass
+    (tmp_path / "f").write_bytes(b"text\n")
+    done = run("put", path, tmp_path / "f")
+    assert done.exit_code == 1 and "has columns, and lines of text have none" in done.stderr
+
+
+def test_one_load_runs_once_at_a_time(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        claim = channel.put_port().claim_producer("load-june")
+        done = run("put", path, "-", "--name", "june", input="x\n")
+        assert done.exit_code == 1 and "ProducerBusyError" in done.stderr
+        claim.release()
+    assert bodies(path) == []
+
+
+def test_lines_that_trickle_in_are_stored_as_they_come(path: Path) -> None:
+    process = start("put", path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"first\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not (path / "channel.json").exists() or bodies(path) != [b"first"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.communicate(b"second\n", timeout=60)
+    assert process.returncode == 0 and bodies(path) == [b"first", b"second"]
+
+
+def killed_again_and_again(path: Path, file: Path, kills: int, rows: int, signals: list[int]) -> None:
+    """Load a file, kill the load at random moments, run it again, and compare what is stored with the file."""
+    for i in range(kills):
+        process = start("put", path, file, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wanted = rows * (i + 1) // (kills + 1)
+        while process.poll() is None:
+            if (path / "channel.json").exists() and len_stored(path) >= wanted:
+                process.send_signal(signals[i % len(signals)])
+                process.wait()
+        assert process.returncode, "it was to be killed before its end"
+    done = run("put", path, file, "--json")
+    said = json.loads(done.stdout)
+    assert done.exit_code == 0 and said["stored"] + said["skipped"] == rows and said["skipped"]
+
+
+def len_stored(path: Path) -> int:
+    with Channel(path, create=False, readonly=True) as channel:
+        return channel.stats().last_id
+
+
+@pytest.mark.parametrize("memory_capacity", [0, 1_000_000])
+def test_a_load_that_is_killed_and_run_again_stores_each_row_once(
+    path: Path, tmp_path: Path, memory_capacity: int
+) -> None:
+    file, rows = tmp_path / "f", 200_000
+    file.write_bytes(b"".join(b"row %d\n" % i for i in range(rows)))
+    with Channel(path, minimum_required_space=0, transaction_capacity=1000, memory_capacity=memory_capacity):
+        killed_again_and_again(path, file, 3, rows, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+    assert bodies(path) == [b"row %d" % i for i in range(rows)]
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(3600)
+def test_a_load_of_ten_million_rows_that_is_killed_twenty_times_stores_each_row_once(
+    path: Path, tmp_path: Path
+) -> None:
+    file, rows = tmp_path / "f", 10_000_000
+    with open(file, "wb") as out:
+        out.writelines(b"row %d\n" % i for i in range(rows))
+    with Channel(path, minimum_required_space=0):
+        killed_again_and_again(path, file, 20, rows, [signal.SIGKILL])
+    following = 0
+    with Channel(path, create=False, readonly=True) as channel:
+        for batch in channel.read():
+            for body in batch.column("body").to_pylist():
+                assert body == b"row %d" % following
+                following += 1
+    assert following == rows

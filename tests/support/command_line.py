@@ -1,0 +1,27 @@
+"""Running verbs: in this process, and in one that can be killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import Result
+from typer.testing import CliRunner
+
+from spillable_stream.cli import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: object, input: str | bytes | None = None) -> Result:
+    """Run a verb in this process."""
+    return CliRunner().invoke(app, [str(a) for a in arguments], input=input)
+
+
+def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+    """Start a verb as a program of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "spillable_stream", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, **options)  # type: ignore[call-overload, no-any-return]

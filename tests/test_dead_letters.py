@@ -1,0 +1,101 @@
+"""Dead letters go back, each once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import spillable_stream as ss
+from spillable_stream import Channel, ChannelFullError, Event, GroupOwnedError, OptionError, SchemaError
+from spillable_stream.channel.put_transaction import PutTransaction
+from tests.support.events import peek, put
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    return Channel(tmp_path / "c", minimum_required_space=0)
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Channel:
+    dead = Channel(tmp_path / "dead", minimum_required_space=0)
+    with dead.put_transaction() as tx:
+        tx.put_many(Event(b"%d" % i, {"k": "v", "dead_letter_group": "g"}) for i in range(2500))
+    return dead
+
+
+def test_all_dead_letters_go_back_once_in_order_without_what_was_added(channel: Channel, dead: Channel) -> None:
+    assert ss.dead_letters.replay(dead, channel) == 2500
+    with channel.take_transaction() as tx:
+        events = tx.take_many(10_000)
+    assert [e.body for e in events] == [b"%d" % i for i in range(2500)]
+    assert {tuple(e.headers.items()) for e in events} == {(("k", "v"),)}
+    assert ss.dead_letters.replay(dead, channel) == 0
+
+
+def test_paths_are_opened_and_closed(tmp_path: Path, channel: Channel, dead: Channel) -> None:
+    channel.close()
+    dead.close()
+    assert ss.dead_letters.replay(tmp_path / "dead", str(tmp_path / "c")) == 2500
+    with pytest.raises(ss.NotAChannelError):
+        ss.dead_letters.replay(tmp_path / "dead", tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_replay_that_dies_is_continued_by_the_next_one(
+    channel: Channel, dead: Channel, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies right before or right after its second put."""
+    commit, calls = PutTransaction.commit, []
+
+    class Dead(BaseException):
+        pass
+
+    def dies(tx: PutTransaction) -> None:
+        calls.append(tx)
+        if len(calls) == 2 and not stored:
+            raise Dead
+        commit(tx)
+        if len(calls) == 2:
+            raise Dead
+
+    monkeypatch.setattr(PutTransaction, "commit", dies)
+    with pytest.raises(Dead):
+        ss.dead_letters.replay(dead, channel)
+    monkeypatch.setattr(PutTransaction, "commit", commit)
+    ss.dead_letters.replay(dead, channel)
+    assert peek(channel) == [b"%d" % i for i in range(2500)]
+
+
+def test_a_channel_that_gets_full_has_what_fitted_and_the_rest_follows(tmp_path: Path, dead: Channel) -> None:
+    with Channel(tmp_path / "s", overflow_capacity=2000, keep_alive=0, minimum_required_space=0) as channel:
+        with pytest.raises(ChannelFullError):
+            ss.dead_letters.replay(dead, channel)
+        with channel.take_transaction() as tx:
+            assert len(tx.take_many(3000)) == 2000
+        assert ss.dead_letters.replay(dead, channel) == 500
+
+
+def test_what_can_not_be_replayed_is_refused_and_stays(tmp_path: Path, dead: Channel, channel: Channel) -> None:
+    with Channel(tmp_path / "t", schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as typed:
+        with pytest.raises(SchemaError, match="the dead letter 1 is an event"):
+            ss.dead_letters.replay(dead, typed)
+        with pytest.raises(SchemaError, match="must be an event channel"):
+            ss.dead_letters.replay(typed, dead)
+    with pytest.raises(OptionError, match=r"is .* itself"):
+        ss.dead_letters.replay(dead, tmp_path / "dead")
+    with Channel(tmp_path / "dead") as reader, reader.take_transaction() as tx:
+        tx.take()
+        tx.rollback()
+        with pytest.raises(GroupOwnedError):
+            ss.dead_letters.replay(dead, channel)
+    assert dead.stats().groups["default"].lag == 2500 and peek(channel) == []
+
+
+def test_another_group_replays_for_itself(channel: Channel, dead: Channel) -> None:
+    put(dead, b"x")
+    assert ss.dead_letters.replay(dead, channel) == 2501
+    assert ss.dead_letters.replay(dead, channel, group="again") == 0, "the first group let the events go"
