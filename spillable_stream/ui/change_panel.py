@@ -12,6 +12,8 @@ from spillable_stream.ui.changes import Changes, changeable_options
 
 __all__ = ["change_panel"]
 
+_REFRESH_SECONDS = 1.0
+
 
 def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -> None:
     """Lay out the panel.
@@ -35,9 +37,12 @@ def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -
                 ui.notify(await asyncio.to_thread(change), type="positive")
             except FAILURES as e:
                 ui.notify(str(e), type="negative", multi_line=True, timeout=0, close_button="Close")
+
+    def refresh() -> None:
         names = groups()
         for select in selects:
-            select.set_options(names, value=select.value if select.value in names else None)
+            if select.options != names:
+                select.set_options(names, value=select.value if select.value in names else None)
 
     def button(text: str, question: Callable[[], str], change: Callable[[], str]) -> None:
         ui.button(text, on_click=lambda: ask(question(), change)).props("no-caps outline")
@@ -85,6 +90,7 @@ def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -
             ui.label("Makes the next open short, and removes files that are no longer needed.").classes("s-soft")
             button("Make a checkpoint", lambda: f"Make a checkpoint of {path}?", lambda: changes.checkpoint(path))
     selects += [group, dropped]
+    ui.timer(_REFRESH_SECONDS, refresh)
 
 
 def _card(title: str) -> ui.element:

@@ -68,8 +68,8 @@ def _frame(title: str, changes: Changes) -> Iterator[None]:
         allowed = "changes allowed" if changes.allowed else "read-only"
         ui.html(f'<span class="s-badge {"warn" if changes.allowed else ""}">{allowed}</span>', sanitize=False)
         ui.space()
-        ui.button("Light", on_click=dark.disable).props("flat dense no-caps color=inherit").mark("light")
-        ui.button("Dark", on_click=dark.enable).props("flat dense no-caps color=inherit").mark("dark")
+        ui.button("Light", on_click=dark.disable).props("flat dense no-caps color=inherit")
+        ui.button("Dark", on_click=dark.enable).props("flat dense no-caps color=inherit")
     with ui.element("div").classes("s-main column").props('id="main" tabindex="-1"'):
         ui.html(escape(title), sanitize=False, tag="h1").classes("s")
         yield

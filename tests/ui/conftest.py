@@ -11,18 +11,20 @@ import pytest
 
 from spillable_stream import Channel, Event
 from tests.support.browser import Served, browser, serving
-from tests.support.events import take
+from tests.support.events import numbered, put, take
 
 
 @pytest.fixture(scope="session")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with an event channel, ``orders``, and a typed one, ``weather``."""
+    """A directory with a channel of events, ``orders``, a typed one, ``weather``, and one to change, ``clicks``."""
     place = tmp_path_factory.mktemp("page")
     with Channel(place / "orders", minimum_required_space=0) as orders:
         with orders.put_transaction() as tx:
             tx.put_many(Event(b'{"order": %d}' % i, {"source": "web"}) for i in range(1, 31))
             tx.put_many([Event(b"<script>document.title = 'stolen'</script>"), Event(bytes(range(256)))])
         take(orders, 5, "billing")
+    with Channel(place / "clicks", minimum_required_space=0) as clicks:
+        put(clicks, *numbered(0, 27))
     weather = Channel(place / "weather", schema=pa.schema([("city", pa.string())]), minimum_required_space=0)
     with weather, weather.put_transaction() as tx:
         tx.put_many({"city": city} for city in ("Graz", "Turku", "<b>Lyon"))
@@ -31,8 +33,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def served(places: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The page of both channels, and of one that is missing; it only looks."""
-    paths = [places / name for name in ("orders", "weather", "missing")]
+    """The page of these channels, and of one that is missing; it only looks."""
+    paths = [places / name for name in ("orders", "weather", "missing", "clicks")]
     with serving(tmp_path_factory.mktemp("served"), *paths) as found:
         yield found
 

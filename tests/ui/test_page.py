@@ -16,14 +16,14 @@ pytestmark = NEEDS_BROWSER
 
 def test_the_fill_moves_without_a_reload(served: Served, places: Path, tab: Any) -> None:
     tab.goto(served.link)
-    memory = tab.get_by_role("region", name="orders").or_(tab.locator("section[aria-label=orders]"))
-    memory.get_by_text("27 of 100M").wait_for()
+    card = tab.locator("section[aria-label=clicks]")
+    card.get_by_text("27 of 100M").wait_for()
     tab.evaluate("window.untouched = true")
-    with Channel(places / "orders", create=False) as channel:
+    with Channel(places / "clicks", create=False) as channel:
         put(channel, *numbered(0, 100))
-        memory.get_by_text("127 of 100M").wait_for()
-        take(channel, 100, "billing")
-        memory.get_by_text("27 of 100M").wait_for()
+        card.get_by_text("127 of 100M").wait_for()
+        take(channel, 100)
+        card.get_by_text("27 of 100M").wait_for()
     assert tab.evaluate("window.untouched")
 
 
@@ -40,7 +40,6 @@ def test_a_channel_has_charts_groups_and_the_way_back_by_keyboard(served: Served
     tab.get_by_role("link", name="orders", exact=True).focus()
     tab.keyboard.press("Enter")
     tab.get_by_role("heading", level=1).get_by_text("orders").wait_for()
-    assert tab.locator("canvas").count() == 0 or tab.get_by_role("img").count() >= 4
     tab.get_by_role("table").get_by_text("billing").wait_for()
     label = tab.locator(".s-chart").first.get_attribute("aria-label")
     assert label.startswith("Events put and taken a second")
