@@ -177,6 +177,9 @@ class BareOwners:
     def look(self, group: str) -> OwnerSeen:
         return OwnerSeen(group in self.owned, self.former.get(group, ""))
 
+    def inquire(self, group: str) -> OwnerSeen:
+        return self.look(group)
+
     def owner_of(self, group: str) -> str:
         return self.former.get(group, "")
 
@@ -211,6 +214,9 @@ class BareEngine(Engine):
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
         self.is_parked = False
+
+    def fixed_options(self) -> dict[str, object]:
+        return {}
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in given.items() if name not in defaults(CREATION)}
