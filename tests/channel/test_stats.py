@@ -61,6 +61,7 @@ def test_appends_to_disk_and_transactions_are_counted_whoever_made_them(open_cha
         on_disk = looking.stats()
         made = channel.stats()
     assert in_memory.transactions == before.transactions + 1
+    assert in_memory.disk_appends == before.disk_appends, "memory is not synced"
     assert on_disk.disk_appends - in_memory.disk_appends == 2
     assert on_disk.transactions == in_memory.transactions + 2
     assert made.disk_appends >= made.counters.disk_syncs + 1, "its own, and the other's"
