@@ -81,3 +81,13 @@ def test_it_does_not_write_and_leaves_the_channels_as_they_are(path: Path) -> No
         assert observer.observe()[0].stats is not None
     after = {p: (p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else b"") for p in path.rglob("*")}
     assert after == before
+
+
+def test_a_channel_in_a_store_is_looked_at_like_one_on_a_disk(tmp_path: Path) -> None:
+    address = f"object+file://{tmp_path}/orders"
+    with Channel(address) as channel, Observer([address]) as observer:
+        observer.observe()
+        put(channel, b"a", b"b")
+        (seen,) = observer.observe()
+        assert seen.stats is not None and seen.stats.channel_size == 2
+        assert seen.rates is not None and seen.rates.syncs > 0 and seen.rates.puts > 0
