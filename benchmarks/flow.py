@@ -14,10 +14,11 @@ from benchmarks.events import Shape, event_batch
 from benchmarks.ours import new_channel
 from benchmarks.rounds import Contestant, Figures, Group, Plan
 from spillable_stream import flow
-from spillable_stream.flow.event_batch import EVENT_SCHEMA, select_rows
+from spillable_stream.flow.event_batch import select_rows
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain
 from spillable_stream.flow.selectors import Selector
 from spillable_stream.flow.sinks.null import Null
+from spillable_stream.format.batch import EVENT_SCHEMA
 
 __all__ = ["CASES", "groups"]
 
