@@ -2,7 +2,8 @@
 
 A store is an S3 that moto plays over the loopback interface, or a dictionary that answers as late as a bucket in the
 same region does. One thread commits; or several handles do, on a thread each, as hosts would: in one channel, or each
-in a channel of its own, while one source reads all of them.
+in a channel of its own, while one source reads all of them. A handle follows what another has appended, or opens the
+channel so many slots behind its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from unittest import mock
@@ -27,22 +29,27 @@ from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
-from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
+from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.set_reader import SpillableSetReader
 from tests.support.memory_store import MemoryStore
 
-__all__ = ["CHANNELS", "FLOOR", "WRITERS", "groups", "loopback_name", "region_name"]
+__all__ = ["CHANNELS", "FLOOR", "FOLLOW", "OPEN", "WRITERS", "groups", "loopback_name", "region_name"]
 
 FLOOR = "conditional PUT of the same bytes"
 WRITERS = "writers"
 CHANNELS = "channels of a set"
+FOLLOW = "following"
+OPEN = "opening in a store"
 
 SHAPES = (Shape(1_000, 100), Shape(100_000, 100), Shape(1, 100))
 _PUT_SECONDS, _GET_SECONDS = 0.05, 0.02
 _LEAST_SECONDS = 2.0
+_FAIR_SECONDS = 60.0  # for less, chance decides who is starved
+_SLOTS = 1_000
 _WRITERS = (1, 2, 4, 8)
 _SHARDED = Shape(1_000, 100)
 _TRIGGER_SECONDS = 1.0
@@ -94,10 +101,14 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
             BATCHES: lambda _, shape=shape: _channel(_Far(), shape, seconds),
         }
         yield Group(region_name(shape), title, "events/s", FLOOR, contestants, 3)
-    contestants = {
-        f"{n} {'writer' if n == 1 else 'writers'}": lambda _, n=n: _writers(n, 4 * seconds) for n in _WRITERS
-    }
-    title = f"Several writers of one channel in that region, {4 * seconds:.0f} s"
+    contestants = {"GETs of the same slots": lambda _: _gets(), "a handle": lambda _: _follow()}
+    yield Group(
+        FOLLOW, f"Following {_SLOTS:,} slots in that region", "slots/s", "GETs of the same slots", contestants, 3
+    )
+    contestants = {f"{n:,} slots behind": lambda _, n=n: _open(n) for n in (0, 100, _SLOTS)}
+    yield Group(OPEN, "Opening a channel in that region", "ms", "", contestants, 3)
+    contestants = {f"{n} {'writer' if n == 1 else 'writers'}": lambda _, n=n: _writers(n) for n in _WRITERS}
+    title = f"Several writers of one channel in that region, {_FAIR_SECONDS:.0f} s"
     yield Group(WRITERS, title, "commits/s", "1 writer", contestants, 3)
     contestants = {
         f"{n} {'channel' if n == 1 else 'channels'}": lambda _, n=n: _sharded(n, 4 * seconds) for n in _WRITERS
@@ -164,7 +175,65 @@ def _channel(store: Store, shape: Shape, seconds: float) -> Figures:
         return {"put": rate(put, seconds)}
 
 
-def _writers(writers: int, seconds: float) -> Figures:
+def _with_slots(slots: int) -> _Far:
+    """Return a store with a channel whose newest checkpoint is so many slots old."""
+    far = _Far()
+    with _opened(_near(far)) as channel:
+        channel.checkpoint()
+        _append(channel, slots)
+        channel.close(checkpoint=False)
+    return far
+
+
+def _near(far: _Far) -> MemoryStore:
+    """Return the store as somebody sees it who does not wait for it."""
+    near = MemoryStore()
+    near.objects = far.objects
+    return near
+
+
+def _append(channel: ss.Channel, slots: int) -> None:
+    """Append slots with an event each, and make no checkpoint."""
+    with mock.patch.object(channel.engine().checkpointing, "make_if_due"):
+        for _ in range(slots):
+            with channel.put_transaction() as tx:
+                tx.put(ss.Event(b"x" * 100))
+
+
+def _gets() -> Figures:
+    """Read slots as fast as a handle might, which reads so many at once."""
+    store = _with_slots(_SLOTS)
+    keys = sorted(key for key in store.objects if key.startswith(LOG))[-_SLOTS:]
+    began = time.perf_counter()
+    for first in range(0, len(keys), MOST_AT_ONCE):
+        in_parallel([partial(store.get, key) for key in keys[first : first + MOST_AT_ONCE]])
+    return {"read": len(keys) / (time.perf_counter() - began)}
+
+
+def _follow() -> Figures:
+    """Let a handle follow what another one has appended since its last look."""
+    far = _with_slots(0)
+    with _opened(far) as channel, _opened(_near(far)) as other:
+        _append(other, _SLOTS)
+        began = time.perf_counter()
+        channel.engine().follow()
+        seconds = time.perf_counter() - began
+        for handle in (channel, other):
+            handle.close(checkpoint=False)
+    return {"read": _SLOTS / seconds}
+
+
+def _open(slots: int) -> Figures:
+    """Open a channel, read it up to its end, and close it."""
+    store = _with_slots(slots)
+    began = time.perf_counter()
+    with _opened(store) as channel:
+        seconds = time.perf_counter() - began
+        channel.close(checkpoint=False)
+    return {"open": 1000 * seconds}
+
+
+def _writers(writers: int, seconds: float = _FAIR_SECONDS) -> Figures:
     """Let handles commit one event after the other, and return what they did together, and the least of one."""
     store, done, slowest = _Far(), [0] * writers, [0.0] * writers
     end = time.monotonic() + seconds

@@ -15,6 +15,7 @@ from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, 
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
+from spillable_stream.log_records import configure as _configure_logging
 
 if TYPE_CHECKING:
     import os
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from spillable_stream import dead_letters
+    from spillable_stream.archive.backup import BackupReport, backup
+    from spillable_stream.archive.restore import RestoreReport, restore
     from spillable_stream.channel.workers.async_worker import AsyncWorker
     from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
     from spillable_stream.channel.workers.worker import Worker
@@ -47,6 +50,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncWorker",
     "Attempt",
+    "BackupReport",
     "Channel",
     "ChannelStats",
     "Consumer",
@@ -63,6 +67,7 @@ __all__ = [
     "ProducerStats",
     "PutTransaction",
     "Report",
+    "RestoreReport",
     "Result",
     "Retry",
     "SpoolStats",
@@ -70,6 +75,7 @@ __all__ = [
     "TakeTransaction",
     "Target",
     "TierStats",
+    "backup",
     "Worker",
     "WorkerStats",
     "dead_letters",
@@ -78,9 +84,12 @@ __all__ = [
     "register",
     "register_credentials",
     "repair",
+    "restore",
     "verify",
     *_errors,
 ]
+
+_configure_logging()
 
 
 # Imported when they are first used: a program that only opens a channel does not pay for them.
@@ -88,6 +97,7 @@ _MODULES = {
     "AsyncProducer": "producer.async_producer",
     "AsyncWorker": "channel.workers.async_worker",
     "Attempt": "producer.result",
+    "BackupReport": "archive.backup",
     "DeadLetter": "channel.workers.verdicts",
     "Drop": "channel.workers.verdicts",
     "Finding": "integrity.findings",
@@ -96,14 +106,17 @@ _MODULES = {
     "ProducerHandler": "producer.logging_handler",
     "ProducerStats": "producer.stats",
     "Report": "integrity.findings",
+    "RestoreReport": "archive.restore",
     "Result": "producer.result",
     "Target": "producer.target",
+    "backup": "archive.backup",
     "exit_on_sigterm": "termination",
     "Retry": "channel.workers.verdicts",
     "StoreUsage": "objects.metered_store",
     "register_credentials": "objects.credentials",
     "Worker": "channel.workers.worker",
     "repair": "integrity.repair",
+    "restore": "archive.restore",
     "verify": "integrity.verify",
 }
 

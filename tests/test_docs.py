@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import subprocess
@@ -47,6 +48,33 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     environment = short_sessions(tmp_path / "spark-conf")
     done = subprocess.run([sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
+
+
+def transcript(page: Path) -> list[tuple[str, str]]:
+    """Return the commands of a page's console blocks, and what each one is said to print; ``…`` stands for anything."""
+    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    commands: list[tuple[str, str]] = []
+    for line in "".join(blocks).splitlines(keepends=True):
+        if line.startswith("$ "):
+            commands.append((line[2:].strip(), ""))
+        else:
+            command, output = commands[-1]
+            commands[-1] = command, output + line
+    return commands
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```console" in page.read_text()], ids=page_name)
+def test_console_blocks_print_what_they_say(page: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "spillable"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m spillable_stream "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    for command, said in transcript(page):
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stderr)
+        pattern = "".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", said))
+        assert re.fullmatch(pattern, done.stdout, re.DOTALL), (command, said, done.stdout)
 
 
 def test_option_tables_and_the_configuration_file_are_made_of_the_options() -> None:

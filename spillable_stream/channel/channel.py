@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
@@ -30,7 +32,15 @@ from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.open_engine import NewChannel, channel_path, ensure_channel, open_engine, port_of
+from spillable_stream.engine.open_engine import (
+    NewChannel,
+    channel_path,
+    ensure_channel,
+    last_known,
+    open_engine,
+    port_of,
+    remember,
+)
 from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.requests import Control
@@ -45,8 +55,10 @@ from spillable_stream.format.batch import (
 )
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
+from spillable_stream.log_records import fields
 from spillable_stream.names import check_group, is_name
 from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import StoreError
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
 from spillable_stream.options import CHANNEL, CREATION, HANDLE, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
@@ -57,8 +69,11 @@ if TYPE_CHECKING:
     from spillable_stream.channel.spool import Spool
     from spillable_stream.channel.workers.async_worker import AsyncWorker
     from spillable_stream.channel.workers.worker import Worker
+    from spillable_stream.engine.last_known import LastKnown
 
 __all__ = ["Channel"]
+
+_log = logging.getLogger(__name__)
 
 
 class Channel:
@@ -128,7 +143,14 @@ class Channel:
             fixed = CreationOptions(**{name: all_given[name] for name in defaults(CREATION) if name in all_given})
             return NewChannel(options, fixed, [encode_schema(first)])
 
-        ensure_channel(self._fs, self.path, new if create and not readonly else None)
+        known = None
+        try:
+            ensure_channel(self._fs, self.path, new if create and not readonly else None)
+        except StoreError as e:
+            known = None if front is None or e.is_lasting else last_known(self._fs, Path(front.path), self.path)
+            if known is None:
+                raise
+            _log.warning("%s: the store does not answer, so puts go to the spool, and nothing else works: %s", path, e)
         # The channel's own is known when it is open.
         self._open_timeout_seconds = given.get("lock_timeout", ChannelOptions().lock_timeout)
         self._closed = self._left = False
@@ -140,15 +162,18 @@ class Channel:
         self._owning = ActiveCalls(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
         self._front = front
         self._spool: Spool | None = None
-        self._open()
+        self._open(known)
         try:
-            self._settle(given, arrow_schema)
+            self._settle(given, arrow_schema, is_known=known is not None)
             if front is not None:
                 self._spool = self._open_spool(front)
+                if known is None:
+                    remember(self._fs, Path(front.path), self._engine)
         except BaseException:
             self._engine.close()
             raise
         _handles.add(self)
+        _log.debug("opened %s%s", self.path, " to look at" if readonly else "", extra=fields(self.path))
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
@@ -169,17 +194,25 @@ class Channel:
             raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
-    def _open(self) -> None:
+    def _open(self, known: LastKnown | None = None) -> None:
+        timeout_seconds = self._open_timeout_seconds
         self._engine = open_engine(
-            self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly, cache=self._cache
+            self._fs, self.path, timeout_seconds, readonly=self.readonly, cache=self._cache, known=known
         )
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
 
-    def _settle(self, given: dict[str, Any], schema: pa.Schema | None) -> None:
-        """Store the options and the schema of this open that differ from the channel's."""
+    def _settle(self, given: dict[str, Any], schema: pa.Schema | None, *, is_known: bool = False) -> None:
+        """Store the options and the schema of this open that differ from the channel's.
+
+        Args:
+            given: the options.
+            schema: the schema.
+            is_known: whether the channel is known from before only, and can't be asked: what differs is an error.
+        """
         store_options(self._engine, given)
-        if schema is not None:
+        newest = self._engine.schemas()[-1]
+        if schema is not None and not (is_known and merge_schemas(newest, schema).equals(newest)):
             self.evolve(schema)
         self._engine.upkeep.ensure()
 
@@ -655,6 +688,7 @@ class Channel:
                 self._engine.leave(checkpoint=checkpoint, flush=flush)
             finally:
                 self._engine.close()
+                _log.debug("closed %s", self.path, extra=fields(self.path))
 
     def park(self) -> None:
         """Leave the handle as if it were closed, without a checkpoint, until `resume`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -23,12 +24,15 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["Consumer"]
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _P = ParamSpec("_P")
@@ -76,9 +80,10 @@ class Consumer:
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
-        self._looked = engine.follower.snapshot
+        self._snapshot = engine.follower.snapshot
         self._ownership = engine.owners.own(group, owner_timeout_seconds, note)
         self.owner: str = self._ownership.note
+        _log.debug("the group %r of %s is owned here", group, engine.path, extra=fields(engine.path, group=group))
         try:
             self._take_over(create or partial(create_group, engine, group, starting), resume)
         except BaseException:
@@ -178,7 +183,7 @@ class Consumer:
 
     def _claim(self, limit: int, moved_at: int | None) -> list[Range]:
         claimed: list[Range] = []
-        with self._mutex, self._looked as state:
+        with self._mutex, self._snapshot as state:
             if moved_at is not None and moved_at != self.moved_at:
                 raise self._moved()
             for first, last in self._free(state):
@@ -381,6 +386,8 @@ class Consumer:
         self.active_calls.end("a close")
         self._engine.readers.forget(self.group)
         self._ownership.close()
+        path = self._engine.path
+        _log.debug("the group %r of %s is given up", self.group, path, extra=fields(path, group=self.group))
 
     def leave(self) -> None:
         """In a forked child, where the threads of calls under way do not exist: leave the group to the parent."""

@@ -195,8 +195,7 @@ class PutTransaction(Transaction):
         self._frames, self._frames_bytes = [], 0
 
     def _commit(self) -> None:
-        if self._failure is not None:
-            self._require_sound("commit")
+        self._require_sound("commit")
         counters = self._engine.counters
         counters.event_put_attempt_count += self.count
         try:

@@ -35,6 +35,7 @@ from spillable_stream.errors import (
     StorageError,
     TransactionStateError,
 )
+from spillable_stream.log_records import fields
 from spillable_stream.objects.store import StoreError
 
 if TYPE_CHECKING:
@@ -215,7 +216,12 @@ class Spool:
                 self._trouble = e
                 raise
             if self._failures:
-                _log.info("%s: the spool %s is shipped again", self._store_path, self._local.path)
+                _log.info(
+                    "%s: the spool %s is shipped again",
+                    self._store_path,
+                    self._local.path,
+                    extra=fields(self._store_path),
+                )
             self._trouble, self._failures = None, 0
             return True
 
@@ -227,7 +233,11 @@ class Spool:
         if time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
             self._warned_at = time.monotonic()
             _log.warning(
-                "%s: what is in the spool %s waits, and is tried again: %s", self._store_path, self._local.path, error
+                "%s: what is in the spool %s waits, and is tried again: %s",
+                self._store_path,
+                self._local.path,
+                error,
+                extra=fields(self._store_path),
             )
 
     def flush(self) -> int:
@@ -297,6 +307,7 @@ class Spool:
                 self._store_path,
                 f"{left:,}",
                 self._local.path,
+                extra=fields(self._store_path),
             )
 
     def after_fork(self) -> None:

@@ -12,7 +12,9 @@ from typing import TextIO
 
 from spillable_stream.cli import (
     consume,
+    copies,
     create,
+    dead_letters,
     describe,
     examine,
     export,
@@ -30,7 +32,9 @@ from spillable_stream.termination import exit_on_sigterm
 __all__ = [
     "app",
     "consume",
+    "copies",
     "create",
+    "dead_letters",
     "describe",
     "examine",
     "export",

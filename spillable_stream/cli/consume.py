@@ -48,7 +48,7 @@ def take(
     They are committed when they are printed, up to 1,000 at a time. If the reader of a pipe ends, those that were not
     handed over are back in the queue.
 
-    Example: [bold]spillable take /data/orders --group audit --max 100[/bold]
+    Example: `spillable take /data/orders --group audit --max 100`
 
     Exit status: 0 done, also if nothing was there; 1 it failed, or the pipe broke; 2 no such channel.
     """
@@ -103,9 +103,9 @@ def tail(
 ) -> None:
     """Print the last events, a body a line, and take nothing.
 
-    Example: [bold]spillable tail /data/orders -n 20 -f[/bold]
+    Example: `spillable tail /data/orders -n 20 -f`
 
-    Example: [bold]spillable tail /data/orders --from "15m ago" --json[/bold]
+    Example: `spillable tail /data/orders --from "15m ago" --json`
 
     Exit status: 0 done; 1 it failed, or the pipe broke; 2 no such channel.
     """

@@ -39,7 +39,7 @@ def create(
     An option is taken from -o, then from the file, then from the environment (SPILLABLE_MEMORY_CAPACITY), and has its
     default otherwise.
 
-    Example: [bold]spillable create /data/orders -o memoryCapacity=100000 --schema orders.parquet[/bold]
+    Example: `spillable create /data/orders -o memoryCapacity=100000 --schema orders.parquet`
 
     Exit status: 0 it was made; 1 there is one, or it failed; 2 no such option or file.
     """
@@ -50,7 +50,7 @@ def create(
         columns = None if schema is None else _columns(schema)
         _require_none(path)
         with Channel(path, schema=columns, **given) as channel:
-            typer.echo(f"{channel.path}: created as {channel.uuid}")
+            typer.echo(f"{path}: created as {channel.uuid}")
 
 
 @app.command()
@@ -63,7 +63,7 @@ def alter(
 ) -> None:
     """Change options that a channel stores, for all processes, or add the new columns of a file. Events stay.
 
-    Example: [bold]spillable alter /data/orders -o retentionMs=86400000[/bold]
+    Example: `spillable alter /data/orders -o retentionMs=86400000`
 
     Exit status: 0 it is so now; 1 it failed; 2 no such channel, option or file.
     """

@@ -27,7 +27,7 @@ def stats(path: ChannelPath, as_json: AsJson = False) -> None:
 
     With --json it is `ChannelStats`, and Flume's counters as "flume".
 
-    Example: [bold]spillable stats /data/orders --json[/bold]
+    Example: `spillable stats /data/orders --json`
 
     Exit status: 0 done; 1 it failed; 2 no such channel.
     """
@@ -49,7 +49,7 @@ def describe(path: ChannelPath, options: _Options = False, config: _Config = Non
     With --options every option is printed with its source: default, file, environment or stored. Where there is no
     channel, they are those that a new one would get.
 
-    Example: [bold]spillable describe /data/orders --options[/bold]
+    Example: `spillable describe /data/orders --options`
 
     Exit status: 0 done; 1 it failed; 2 no such channel.
     """

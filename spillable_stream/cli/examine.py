@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, ChannelPath, app, fail
+from spillable_stream.cli.app import (
+    HEALTHY,
+    INTERRUPTED,
+    UNHEALTHY,
+    UNKNOWN,
+    AsJson,
+    ChannelPath,
+    Yes,
+    app,
+    confirm,
+    fail,
+    say,
+)
 from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Finding, Report
 from spillable_stream.integrity.repair import repair as repair_channel
@@ -33,9 +47,11 @@ _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many object
 def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     """Read a whole channel, live or not, and report what is wrong and where. Nothing is changed.
 
+    Example: `spillable verify /data/orders`
+
     Exit status: 0 healthy, 1 something is wrong, 2 it can't be told.
     """
-    report = _examined(verify_channel, path, as_json)
+    report = _examined(verify_channel, path, as_json, "nothing was changed")
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
     else:
@@ -44,14 +60,19 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def repair(path: ChannelPath, as_json: AsJson = False) -> None:
+def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None:
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
-    A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that.
+    A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that. If
+    events can't be saved, it says so, and asks first.
+
+    Example: `spillable repair /data/orders`
 
     Exit status: 0 healthy now, 1 it can't be repaired, 2 it was not tried.
     """
-    report = _examined(repair_channel, path, as_json)
+    if not yes:
+        _confirm_loss(path, _examined(verify_channel, path, as_json, "nothing was changed"))
+    report = _examined(repair_channel, path, as_json, "run it again: a repair that was interrupted is done anew")
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
     elif report.quarantine is None:
@@ -64,6 +85,8 @@ def repair(path: ChannelPath, as_json: AsJson = False) -> None:
 @app.command()
 def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) -> None:
     """Test whether a channel is safe in a store of objects: race for new objects there, then delete them.
+
+    Example: `spillable check-store s3://bucket/orders`
 
     Exit status: 0 safe as far as the test can tell, 1 not safe, 2 it can't be told.
     """
@@ -85,13 +108,47 @@ def _print_verdict(verdict: StoreVerdict) -> None:
     typer.echo(f"{verdict.root}: {'safe for a channel' if verdict.sound else 'not safe for a channel'} ({tried})")
 
 
-def _examined(examine: Callable[[str], Report], path: str, as_json: bool) -> Report:
-    """Return a report, or say why there is none and exit."""
+def _confirm_loss(path: str, report: Report) -> None:
+    """Ask before a repair that gives up events."""
+    loss = report.loss
+    if report.unrepairable or not (loss.lost or loss.kept or loss.doubtful):
+        return
+    confirm(f"A repair of {path} gives up {loss.count:,} events that can't be read. Repair it?", yes=False)
+
+
+def _examined(examine: Callable[[str], Report], path: str, as_json: bool, interrupted: str) -> Report:
+    """Return a report, or say why there is none and exit.
+
+    Args:
+        examine: what makes the report.
+        path: the channel.
+        as_json: whether errors are JSON.
+        interrupted: what to say after Ctrl-C.
+    """
     try:
-        return examine(path)
+        with _spinner(path):
+            return examine(path)
+    except KeyboardInterrupt:
+        say(f"interrupted: {interrupted}")
+        raise typer.Exit(INTERRUPTED) from None
     except SpillableError as e:
         shown_path = path if is_location(path) else str(Path(path).absolute())
         fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
+
+
+@contextmanager
+def _spinner(path: str) -> Iterator[None]:
+    """Show that work is under way, and for how long, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(f"reading {path}", total=None)
+        yield
 
 
 def _print(report: Report, who: str) -> None:

@@ -45,7 +45,7 @@ def export(
     The file has its name when it is whole. An export that was interrupted continues where it was when it is run again;
     until then what is done is in OUT.partial.
 
-    Example: [bold]spillable export /data/orders orders.parquet --from 2026-01-31[/bold]
+    Example: `spillable export /data/orders orders.parquet --from 2026-01-31`
 
     Exit status: 0 the file is whole; 1 it is not, and the same command continues; 2 no such channel, place or format.
     """

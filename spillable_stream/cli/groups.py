@@ -32,7 +32,7 @@ app.add_typer(groups, name="groups")
 def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
     """List the groups with their positions, how far each is behind, and who owns it.
 
-    Example: [bold]spillable groups list /data/orders[/bold]
+    Example: `spillable groups list /data/orders`
 
     Exit status: 0 done; 1 it failed; 2 no such channel.
     """
@@ -58,7 +58,7 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
 def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest") -> None:
     """Create a group, which holds events back from then on until it has taken them. One that is there stays as it is.
 
-    Example: [bold]spillable groups create /data/orders audit --from latest[/bold]
+    Example: `spillable groups create /data/orders audit --from latest`
 
     Exit status: 0 it is there; 1 it failed; 2 no such channel, or no group can have this name.
     """
@@ -77,7 +77,7 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
 def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
     """Forget a group, so that it holds back no event. Events that no other group needs leave the channel.
 
-    Example: [bold]spillable groups drop /data/orders audit --yes[/bold]
+    Example: `spillable groups drop /data/orders audit --yes`
 
     Exit status: 0 done; 1 it failed, or the answer was no; 2 no such channel or group, or --yes is missing.
     """
@@ -99,7 +99,7 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
 
     A move forward passes over events that the group has yet to take, and they may leave the channel: it asks first.
 
-    Example: [bold]spillable groups seek /data/orders audit 2026-01-31T09:30[/bold]
+    Example: `spillable groups seek /data/orders audit 2026-01-31T09:30`
 
     Exit status: 0 done; 1 it failed, or the answer was no; 2 no such channel, group or place, or --yes is missing.
     """

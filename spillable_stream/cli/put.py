@@ -48,9 +48,9 @@ def put(
     The load of a file is numbered: run it again after an interrupt, and each row is stored once. So is that of standard
     input with --name. A file that grew is continued; one that changed is refused, and needs a --name of its own.
 
-    Example: [bold]spillable put /data/orders orders.jsonl --typed[/bold]
+    Example: `spillable put /data/orders orders.jsonl --typed`
 
-    Example: [bold]journalctl -f -o json | spillable put /data/journal[/bold]
+    Example: `journalctl -f -o json | spillable put /data/journal`
 
     Exit status: 0 all is stored; 1 it is not, and the same command continues; 2 no such file, channel or option.
     """

@@ -28,6 +28,7 @@ from spillable_stream.engine.group_owners import GroupHold, GroupOwners, OwnerSe
 from spillable_stream.engine.log_port import Log
 from spillable_stream.errors import GroupOwnedError, OptionError, SpillableError, StorageError
 from spillable_stream.format.record import GroupRecord
+from spillable_stream.log_records import fields
 from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -237,7 +238,13 @@ class AutomaticGroups:
     def _tell(self, name: str, watch: _Watch, untaken: int, *, has_planned: bool) -> None:
         path, idle = self._log.path, _span(watch.idle_ms)
         if not has_planned:
-            _log.info("the group %r of %s never planned a batch, and was dropped after %s", name, path, idle)
+            _log.info(
+                "the group %r of %s never planned a batch, and was dropped after %s",
+                name,
+                path,
+                idle,
+                extra=fields(path, group=name),
+            )
             return
         _log.warning(
             "the group %r of %s, made by a stream without a group of its own, has had no owner for %s and was dropped: "
@@ -248,6 +255,7 @@ class AutomaticGroups:
             path,
             idle,
             f"{untaken:,} events no longer wait for it" if untaken else "it had taken every event",
+            extra=fields(path, group=name),
         )
 
 

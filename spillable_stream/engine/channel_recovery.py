@@ -19,6 +19,7 @@ from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.recovery import discard_unfinished_file, recover, require_log_of_checkpoint
 from spillable_stream.log.spares import Spares
 from spillable_stream.log.tier_logs import Positions, Tiers
+from spillable_stream.log_records import fields
 
 __all__ = ["RecoveredChannel", "recover_channel"]
 
@@ -72,7 +73,8 @@ def recover_channel(
     if start.disk.offset:
         require_log_of_checkpoint(fs, disk, start.disk, state.time_us)
     log = recover(fs, disk, start.disk, partial(loader.apply, state))
-    _log.info("recovered %s: the log ends at %s, event %d", path, log.end, state.last_id)
+    more = fields(path, last_id=state.last_id)
+    _log.info("recovered %s: the log ends at %s, event %d", path, log.end, state.last_id, extra=more)
     Spares(fs, lock.layout).keep(0)  # of a copied or restored channel they may hold frames of files that are to come
     if state.memory.open:
         ends, replayed = memory.settle(state, log.end, known), None

@@ -20,6 +20,7 @@ from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import LockTimeoutError
+from spillable_stream.log_records import fields
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Checkpointing"]
@@ -96,7 +97,8 @@ class Checkpointing:
                 return True
             self._failed_at = time.monotonic()
             self._counters.checkpoint_write_error_count += 1
-            _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+            more = fields(self._log.path)
+            _log.warning("no checkpoint was made; the next open takes longer: %s", e, extra=more)
             return False
 
     def _is_due(self) -> bool:
@@ -122,6 +124,7 @@ class Checkpointing:
             self._active_calls.refuse("a checkpoint")
         wait_seconds = self._log.lock_timeout_seconds
         self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=spares))
+        _log.debug("a checkpoint of %s was made", self._log.path, extra=fields(self._log.path))
 
     def give_back_when_idle(self) -> None:
         """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.

@@ -58,9 +58,11 @@ class StateLoader:
                     self._require_complete(replayed[0])
                     return replayed
                 return self.load_at(look.before)
-            except (FileNotFoundError, DataLossError, CorruptionError):
+            except (FileNotFoundError, DataLossError, CorruptionError) as e:
                 # Another process may have made a checkpoint and removed files meanwhile.
-                if look.is_last or (look.number > 1 and look.is_unmoved()):
+                if look.number > 1 and look.is_unmoved():
+                    raise
+                if look.is_last and not isinstance(e, FileNotFoundError):
                     raise
         raise ChannelBusyError(f"{self._layout.path} changes faster than it can be read; try again")
 

@@ -86,7 +86,7 @@ class LocalLog:
         self.closed: bool = False
         self.is_far: bool = False
         self.poll_seconds: tuple[float, float] = (0.001, 0.05)
-        self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None
+        self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None  # what `obey` was told last
         self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
         if self.view is not None:
             found = self.view.find(lock_timeout_seconds)
@@ -173,20 +173,16 @@ class LocalLog:
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
-        options, byte_capacity = state.options, state.memory_byte_capacity()
-        if (
-            options,
-            byte_capacity,
-            self.tiers,
-        ) == self._obeyed:  # mostly: others have only put and taken
+        said = options, byte_capacity, tiers = state.options, state.memory_byte_capacity(), self.tiers
+        if said == self._obeyed:  # mostly: others have only put and taken
             return
-        disk, memory = self.tiers.disk, self.tiers.memory
+        disk, memory = tiers.disk, tiers.memory
         disk.max_file_size_bytes = options.max_file_size
         if options.retention_bytes:  # so that there is always a file that can go
             disk.max_file_size_bytes = min(options.max_file_size, options.retention_bytes // FILES_OF_A_LIMIT)
         disk.preallocation.minimum_required_space = options.minimum_required_space
         memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
-        self._obeyed = options, byte_capacity, self.tiers
+        self._obeyed = said
 
     def heal(self, at: Followed) -> None:
         """Cut what a holder of the lock that died or failed left behind the published ends.

@@ -14,6 +14,7 @@ from spillable_stream.engine.task_plans import StagedFile
 from spillable_stream.errors import ReadonlyChannelError
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import Tier
+from spillable_stream.format.frame import FrameHeader
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.tier_logs import Positions
@@ -70,6 +71,9 @@ class Reader(Protocol):
             DataLossError: they are not there any more.
             CorruptionError: a frame is damaged or missing; names the events.
         """
+
+    def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield the header and the undecoded payload of each frame that an extent covers; raises what `read` raises."""
 
     def close(self) -> None:
         """Close what is open; another `read` opens it again."""

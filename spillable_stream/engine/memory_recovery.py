@@ -34,6 +34,7 @@ from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.recovery import recover
 from spillable_stream.log.tier_logs import Tiers
 from spillable_stream.log.wal import Position
+from spillable_stream.log_records import fields
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.memory_loss_rules import (
     MemoryLoss,
@@ -128,7 +129,9 @@ class MemoryRecovery:
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
             if not self._is_lost_to(e):
                 raise
-            _log.warning("the memory tier of %s can't be used: %s", self._layout.path, e)
+            _log.warning(
+                "the memory tier of %s can't be used: %s", self._layout.path, e, extra=fields(self._layout.path)
+            )
             return None
         if unsafe and (loss := lose_newest_appends(whole)) is not None:
             return RecoveredEnds(self._record(whole, end, loss), memory, loss.last_id)

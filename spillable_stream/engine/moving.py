@@ -16,6 +16,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord, SegmentRef
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
+from spillable_stream.log_records import fields
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 
@@ -135,6 +136,7 @@ class Moving:
             state.first_kept,
             through,
             cause,
+            extra=fields(self._log.path, first_id=state.first_kept, last_id=through),
         )
         self._appender.append_alone(Control(FrameType.RETENTION, RetentionRecord(through=through)))
         self._memory.free_taken()

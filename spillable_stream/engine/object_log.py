@@ -17,7 +17,9 @@ from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
+    CorruptionError,
     LockTimeoutError,
+    NotAChannelError,
     StorageError,
     TransactionStateError,
 )
@@ -29,8 +31,9 @@ from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
-from spillable_stream.objects.checkpoints import Checkpoints
+from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.objects.identity import read_identity
 from spillable_stream.objects.loading import (
     BehindError,
     apply_frames,
@@ -74,6 +77,7 @@ class ObjectLog:
         provider: the provider of the store's credentials; "" for the environment's.
         readonly: whether the channel is only looked at: the handle refuses to append.
         disk_cache: where what is read is kept on this host; None: nowhere.
+        known: a state of the channel to begin with, whatever came since; None: the store is asked.
 
     Attributes:
         slots: the channel's slots.
@@ -98,6 +102,7 @@ class ObjectLog:
         provider: str = "",
         readonly: bool = False,
         disk_cache: DiskCache | None = None,
+        known: Checkpoint | None = None,
     ) -> None:
         self.location = location
         self.provider = provider
@@ -112,6 +117,8 @@ class ObjectLog:
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
         self._disk_cache = disk_cache
+        self._known = known
+        self._is_proven = known is None  # that the channel is the one that was asked for
         self.pace: Pace = Pace()
         self.checkpoint_number: int = 0
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
@@ -168,15 +175,19 @@ class ObjectLog:
             self._looks_ended = number
 
     def _find(self) -> None:
-        tail, is_end = self._tail, False
+        tail, is_end, is_behind = self._tail, False, False
         assert tail is not None
         while not is_end:
             try:
-                found, is_end = read_on(self.slots, tail)
+                found, is_end = read_on(self.slots, tail, is_behind=is_behind)
             except BehindError:
                 with self._knowing():
                     self._begin_anew()
                 return
+            except CorruptionError:
+                self._require_same()  # another channel's slots look damaged
+                raise
+            self._is_proven = is_behind = True
             if not found and is_end:
                 return
             with self._knowing():
@@ -231,15 +242,29 @@ class ObjectLog:
         Raises:
             CorruptionError: the log is damaged.
             DataLossError: objects are missing.
+            NotAChannelError: another channel is there than the one that is known.
             StoreError: the store refused or failed.
         """
-        loaded = load(self.slots, self.checkpoints)
+        known, self._known = self._known, None
+        if known is None:
+            self._require_same()
+        loaded = known or load(self.slots, self.checkpoints)
         self._news.clear()
         self._must_load = False
         self._tail = loaded.tail
-        self.checkpoint_number = max(self.checkpoint_number, loaded.base)
+        if known is None:
+            self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         self._publish()
         return loaded.state, self._positions()
+
+    def _require_same(self) -> None:
+        if not self._is_proven:
+            if read_identity(self.store) != self.channel:
+                raise NotAChannelError(
+                    f"the channel {self.channel} is not at {self.location} any more: it was removed, or another one is "
+                    "there"
+                )
+            self._is_proven = True
 
     def _positions(self) -> Positions:
         return Positions.of(self._point)

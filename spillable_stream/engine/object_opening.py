@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from spillable_stream.engine.last_known import LastKnown
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError
@@ -51,6 +52,7 @@ def open_object_engine(
     *,
     readonly: bool,
     cache: DiskCache | None = None,
+    known: LastKnown | None = None,
     store: Store | None = None,
 ) -> ObjectEngine:
     """Open a channel.
@@ -60,6 +62,7 @@ def open_object_engine(
         lock_timeout_seconds: how long to wait for other threads.
         readonly: whether the channel is only looked at.
         cache: where what is read is kept on this host; None: nowhere.
+        known: what to begin with, without a request; None: the store is asked.
         store: the store, for tests.
 
     Raises:
@@ -68,13 +71,20 @@ def open_object_engine(
         StorageError: the store refused or failed.
     """
     found = open_store(location) if store is None else store
-    channel = read_identity(found)
+    channel = known.channel if known is not None else read_identity(found)
     if channel is None:
         raise _no_channel(location)
     store = MeteredStore(found, location.scheme)
-    return ObjectEngine(
-        ObjectLog(store, location, channel, lock_timeout_seconds, readonly=readonly, disk_cache=cache), store.usage
+    log = ObjectLog(
+        store,
+        location,
+        channel,
+        lock_timeout_seconds,
+        readonly=readonly,
+        disk_cache=cache,
+        known=None if known is None else known.checkpoint,
     )
+    return ObjectEngine(log, store.usage)
 
 
 def object_identity(location: Location) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from spillable_stream.engine.engine_port import EnginePort
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_owners import ObjectOwnership
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
-from spillable_stream.engine.port import ProducerClaim, ReadPlan, StagePlan
+from spillable_stream.engine.port import PARALLELISM, ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.errors import GroupOwnedError, ProducerBusyError
 from spillable_stream.names import check_producer
 from spillable_stream.objects.disk_cache import DiskCache
@@ -17,7 +18,7 @@ from spillable_stream.state.ranges import Range
 
 __all__ = ["ObjectPort", "OwnedProducer"]
 
-_TASKS_AT_ONCE = 64  # Spark tells a source nothing of its cluster; with fewer cores tasks queue, which costs little
+_TASKS_AT_ONCE = 64  # where nothing says how many cores the cluster has; with fewer, tasks queue, which costs little
 _COMMIT_DELAY_SECONDS = 1.0
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
 
@@ -52,7 +53,8 @@ class ObjectPort(EnginePort[ObjectEngine]):
             ]
 
     def tasks_at_once(self) -> int:
-        return _TASKS_AT_ONCE
+        told = os.environ.get(PARALLELISM, "")
+        return int(told) if told.isdecimal() and int(told) > 0 else _TASKS_AT_ONCE
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.log.store, lost)

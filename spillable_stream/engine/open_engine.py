@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from spillable_stream.engine.creation import create_channel
 from spillable_stream.engine.engine import Engine
@@ -27,7 +27,19 @@ from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["NewChannel", "channel_path", "ensure_channel", "open_engine", "port_of", "uuid_at"]
+if TYPE_CHECKING:
+    from spillable_stream.engine.last_known import LastKnown
+
+__all__ = [
+    "NewChannel",
+    "channel_path",
+    "ensure_channel",
+    "last_known",
+    "open_engine",
+    "port_of",
+    "remember",
+    "uuid_at",
+]
 
 
 class NewChannel(NamedTuple):
@@ -96,6 +108,7 @@ def open_engine(
     *,
     readonly: bool,
     cache: DiskCache | None = None,
+    known: LastKnown | None = None,
 ) -> Engine:
     """Open a channel.
 
@@ -105,6 +118,7 @@ def open_engine(
         lock_timeout_seconds: how long to wait for other processes.
         readonly: whether the channel is only looked at.
         cache: where what is read of a channel in a store is kept; None: nowhere.
+        known: what a channel in a store is to begin with; None: it is asked.
 
     Raises:
         NotAChannelError: there is none.
@@ -115,10 +129,32 @@ def open_engine(
     if isinstance(path, Location):
         from spillable_stream.engine.object_opening import open_object_engine
 
-        return open_object_engine(path, lock_timeout_seconds, readonly=readonly, cache=cache)
+        return open_object_engine(path, lock_timeout_seconds, readonly=readonly, cache=cache, known=known)
     layout = read_identity(fs, path)
     layout.grant(fs)
     return LocalEngine(fs, layout, lock_timeout_seconds, readonly=readonly)
+
+
+def last_known(fs: FileSystem, directory: Path, path: ChannelPath) -> LastKnown | None:
+    """Return what a handle of this host knew last of a channel in a store; None if it is not known, or on a disk.
+
+    Args:
+        fs: the file system.
+        directory: where `remember` wrote it.
+        path: where the channel is.
+    """
+    from spillable_stream.engine.last_known import recall
+
+    return recall(fs, directory, path) if isinstance(path, Location) else None
+
+
+def remember(fs: FileSystem, directory: Path, engine: Engine) -> None:
+    """Write down what a handle knows of a channel in a store, for `last_known`; a failure is logged."""
+    from spillable_stream.engine.last_known import write_down
+    from spillable_stream.engine.object_engine import ObjectEngine
+
+    assert isinstance(engine, ObjectEngine)
+    write_down(fs, directory, engine)
 
 
 def port_of(engine: Engine) -> ChannelPort:

@@ -21,6 +21,7 @@ from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 
 __all__ = [
+    "PARALLELISM",
     "ChannelPort",
     "DiskCache",
     "GroupOwner",
@@ -35,6 +36,10 @@ __all__ = [
     "StagedFile",
     "Unreadable",
 ]
+
+
+PARALLELISM = "SPILLABLE_PARALLELISM"
+"""The environment variable that says how many tasks of Spark run at once, to the worker that plans a read."""
 
 
 class SinkBatch(NamedTuple):

@@ -21,6 +21,7 @@ from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
+from spillable_stream.log_records import fields
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import count_of, shown
@@ -101,7 +102,10 @@ class Retention:
             self._append({"clock": now})
         elif (jump := WallClock(last).jump_to(now)) is not None:
             _log.warning(
-                "%s: the wall clock jumped by %+.1f s; no event leaves for that", self._log.path, jump.by_us / 1e6
+                "%s: the wall clock jumped by %+.1f s; no event leaves for that",
+                self._log.path,
+                jump.by_us / 1e6,
+                extra=fields(self._log.path),
             )
             self._append({"clock": now, "jump": jump})
         self._reading = now  # not before a jump is noted: the next look must find it again
@@ -127,6 +131,7 @@ class Retention:
                 self._log.path,
                 through,
                 ", ".join(untaken),
+                extra=fields(self._log.path, last_id=through),
             )
         return True
 

@@ -13,6 +13,7 @@ from spillable_stream.log.identity_file import identity_of
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault, whereabouts
+from spillable_stream.log_records import fields
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -78,7 +79,7 @@ def own_backup(fs: FileSystem, layout: Layout, owner: Owner, moved_from: Owner |
             return  # `Checkpoints` says so
         _own(fs, backup, owner)
     except (StorageError, ForeignDirectoryError, FileNotFoundError) as e:
-        _log.warning("there is no backup of checkpoints in %s: %s", backup, e)
+        _log.warning("there is no backup of checkpoints in %s: %s", backup, e, extra=fields(layout.path))
 
 
 def restore_home(fs: FileSystem, layout: Layout) -> None:

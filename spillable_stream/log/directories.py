@@ -28,6 +28,7 @@ from spillable_stream.log.claim import make_missing, own_backup
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, Owner, parse_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
+from spillable_stream.log_records import fields
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -163,7 +164,7 @@ class Directories:
         The channel's own directory records the new token before they do, and keeps the old one until all have it, so
         that a crash in between is recoverable.
         """
-        _log.info("%s was moved, copied or restored", self._layout.path)
+        _log.info("%s was moved, copied or restored", self._layout.path, extra=fields(self._layout.path))
         self._fs.sync_parents(self._layout.path)  # whatever moved it may not have synced the path
         (home, inode), token = self._here(), owner.next or uuid.uuid4().hex
         moving = replace(owner, next=token, home=home, inode=inode)

@@ -163,9 +163,7 @@ class EventReader:
             if self._held is not None:
                 self._release()
             if self._last is not None and 0 < self._last[1] - begin <= _LARGEST_WINDOW_BYTES:
-                self._window_bytes = (
-                    self._last[1] - begin + _BETWEEN_BYTES
-                )  # the next read is mostly as long as this one
+                self._window_bytes = self._last[1] - begin + _BETWEEN_BYTES  # the next read is mostly as long
         raise CorruptionError(
             f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
         )

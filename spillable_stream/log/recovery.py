@@ -30,6 +30,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
 from spillable_stream.log.tail import cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
+from spillable_stream.log_records import fields
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -100,7 +101,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
         files, wal.read_file_header, lambda: max(checkpoints.newest_file_id(), _known_end(wal).file_id), commit
     )
     if verdict is NewestFile.UNFINISHED:
-        _log.warning("%s does not count: it was being made when the host stopped", path)
+        _log.warning("%s does not count: it was being made when the host stopped", path, extra=fields(file=path))
         fs.remove(path)
         fs.sync_directory(path.parent)
     elif verdict is NewestFile.DAMAGED:

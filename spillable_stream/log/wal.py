@@ -29,6 +29,7 @@ from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.rolling import MakeImage, Rolling
 from spillable_stream.log.tier_files import DiskFiles, MemoryFiles, TierFiles
 from spillable_stream.log.written_file import WrittenFile
+from spillable_stream.log_records import fields
 from spillable_stream.storage.file import File
 
 __all__ = ["Entry", "Position", "WriteAheadLog"]
@@ -186,7 +187,9 @@ class WriteAheadLog:
             raise StorageError(f"{e}; the transaction was not committed; the log continues in a new file") from e
         took = time.monotonic() - started
         if took > _SLOW_SYNC_SECONDS:
-            _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)
+            _log.warning(
+                "syncing %s took %.1f s; the disk is slow or overloaded", file.path, took, extra=fields(file=file.path)
+            )
 
     def _settle_failed_sync(self, head: TierEnd, image: MakeImage, cause: StorageError) -> None:
         try:

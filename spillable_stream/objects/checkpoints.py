@@ -28,7 +28,16 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["CHECKPOINTS", "HINT", "Checkpoint", "Checkpoints", "Hint", "checkpoint_key"]
+__all__ = [
+    "CHECKPOINTS",
+    "HINT",
+    "Checkpoint",
+    "Checkpoints",
+    "Hint",
+    "checkpoint_key",
+    "decode_checkpoint",
+    "encode_checkpoint",
+]
 
 CHECKPOINTS = "checkpoints/"
 """What the keys of checkpoints begin with."""
@@ -87,9 +96,7 @@ class Checkpoints:
         Raises:
             StorageError: the store refused or failed, or what is there is not that state.
         """
-        value = {"position": (tail.number, tail.end), "tokens": (tail.token, tail.counts), "state": state.image()}
-        data = b"".join(encode(Frame.of(FrameType.CHECKPOINT, pack(value)), self._seed))
-        self._store.create(checkpoint_key(tail.number), data)
+        self._store.create(checkpoint_key(tail.number), _encoded(tail, state, self._seed))
         there = self._read(tail.number)
         if there is None:
             raise StorageError(
@@ -131,7 +138,8 @@ class Checkpoints:
 
     def _read(self, number: int) -> Checkpoint | None:
         try:
-            return _parse(self._store.get(checkpoint_key(number)), self._seed, number)
+            found = _parse(self._store.get(checkpoint_key(number)), self._seed)
+            return found if found.tail.number == number else None
         except (ObjectMissingError, CorruptionError, *NONSENSE):
             return None
 
@@ -156,7 +164,33 @@ def checkpoint_key(number: int) -> str:
     return f"{CHECKPOINTS}{number:020d}"
 
 
-def _parse(data: Payload, seed: int, number: int) -> Checkpoint:
+def encode_checkpoint(channel: str, tail: Tail, state: ChannelState) -> bytes:
+    """Return the bytes of the checkpoint of a slot.
+
+    Args:
+        channel: the channel's UUID.
+        tail: the slot.
+        state: the state after it.
+    """
+    return _encoded(tail, state, file_seed(channel, "checkpoint"))
+
+
+def decode_checkpoint(channel: str, data: Payload) -> Checkpoint:
+    """Return the checkpoint that some bytes are.
+
+    Args:
+        channel: the channel's UUID.
+        data: the bytes; others than `encode_checkpoint` returns raise CorruptionError, or one of `NONSENSE`.
+    """
+    return _parse(data, file_seed(channel, "checkpoint"))
+
+
+def _encoded(tail: Tail, state: ChannelState, seed: int) -> bytes:
+    value = {"position": (tail.number, tail.end), "tokens": (tail.token, tail.counts), "state": state.image()}
+    return b"".join(encode(Frame.of(FrameType.CHECKPOINT, pack(value)), seed))
+
+
+def _parse(data: Payload, seed: int) -> Checkpoint:
     """Return the checkpoint that some bytes are; any other bytes raise CorruptionError, or one of `NONSENSE`."""
     header = parse_header(data, 0, seed)
     if header is None or header.type != FrameType.CHECKPOINT or len(data) != frame_size(header.length):
@@ -166,7 +200,8 @@ def _parse(data: Payload, seed: int, number: int) -> Checkpoint:
         raise CorruptionError("a checkpoint is damaged")
     value = unpack(payload)
     position, (token, counts) = value["position"], value["tokens"]
-    if position[0] != number or len(token) != TOKEN_BYTES or len(counts) != TOKEN_BYTES:
-        raise CorruptionError("a checkpoint is another slot's")
+    if len(token) != TOKEN_BYTES or len(counts) != TOKEN_BYTES:
+        raise CorruptionError("a checkpoint has no tokens")
+    number = int(position[0])
     tail = Tail(number, bytes(token), bytes(counts), int(position[1]))
     return Checkpoint(tail, ChannelState.from_image(value["state"]), number)

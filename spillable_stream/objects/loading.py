@@ -74,20 +74,26 @@ def _first(slots: Slots, *, is_last: bool) -> Checkpoint | None:
 
 
 def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
-    tail, state, is_end = base.tail, base.state, False
+    tail, state, is_end, is_behind = base.tail, base.state, False, False
     while not is_end:
-        found, is_end = read_on(slots, tail)
+        found, is_end = read_on(slots, tail, is_behind=is_behind)
+        is_behind = True
         for slot in found:
             apply_slot(slots, state, tail, slot)
             tail = tail.then(slot)
     return Checkpoint(tail, state, base.base)
 
 
-def read_on(slots: Slots, tail: Tail) -> tuple[list[Slot], bool]:
+def read_on(slots: Slots, tail: Tail, *, is_behind: bool = False) -> tuple[list[Slot], bool]:
     """Return the slots after a tail, proven, and whether the log ended there just now; not too many at once.
 
     The proof comes last: where the tail is still there, no slot after it was ever deleted, so none that was found is a
     late writer's, and one that was not there was never there.
+
+    Args:
+        slots: the channel's slots.
+        tail: the last one that is known.
+        is_behind: whether many slots are likely to be there, so that many are asked for at once from the first on.
 
     Raises:
         BehindError: slots after the tail were collected.
@@ -95,7 +101,7 @@ def read_on(slots: Slots, tail: Tail) -> tuple[list[Slot], bool]:
         StoreError: the store refused or failed.
     """
     found: list[Slot] = []
-    size_bytes, is_end, width = 0, False, 1
+    size_bytes, is_end, width = 0, False, MOST_AT_ONCE if is_behind else 1
     while not is_end and len(found) < _MOST_SLOTS and size_bytes < _MOST_BYTES:
         first = tail.number + 1 + len(found)
         for slot in slots.read_all(range(first, first + width)):

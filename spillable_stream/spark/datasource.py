@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -84,7 +83,7 @@ class SpillableDataSource(DataSource):
         place = self._place()
         options = BatchOptions.of(self._read_options(BATCH), in_store=_is_in_store(place))
         if isinstance(place, ChannelSet):
-            return SpillableSetBatchReader(place, replace(options, of_set=True), schema)
+            return SpillableSetBatchReader(place, options, schema)
         return SpillableBatchReader(place, options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -93,7 +92,7 @@ class SpillableDataSource(DataSource):
             place = self._place()
             options = StreamOptions.of(self._read_options(SOURCE), in_store=_is_in_store(place))
             if isinstance(place, ChannelSet):
-                return SpillableSetReader(place, replace(options, of_set=True), schema, self._load)
+                return SpillableSetReader(place, options, schema, self._load)
             return SpillableStreamReader(place, options, schema, self._load)
         except OptionError as e:
             return _RefusedReader(e)

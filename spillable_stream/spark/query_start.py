@@ -47,7 +47,9 @@ class QueryStart:
         """Return the event after which the first batch begins.
 
         A group that the options name is created if it is missing. It has no owner until Spark asks where the first
-        batch ends; a group of the query's own is made only then.
+        batch ends; a group of the query's own is made only then. So is any in a channel of a set that does not begin
+        with its first event: Spark may ask again after the first batch has failed, and a channel that has appeared
+        since is not in that batch, and begins with its first event.
 
         Raises:
             DataLossError: the event to start at has left the channel.
@@ -57,7 +59,9 @@ class QueryStart:
         if self._position_id is None:
             port = channel.port()
             if not self._group.is_automatic and not self._begins_with_a_reset(channel):
-                return port.create_group(self._group.name, self.starting(channel))
+                starting = self.starting(channel)
+                if starting == "earliest" or not self._options.of_set:
+                    return port.create_group(self._group.name, starting)
             self._position_id = port.starting_position(starting_id(channel, self._options))
         self._group.begin(self._position_id)
         return self._position_id
@@ -75,7 +79,9 @@ class QueryStart:
         """Return where the group starts if it is new; for an existing group, a value that is always valid."""
         with channel.port().snapshot() as state:
             known = self._group.name in state.groups
-        return "earliest" if known else starting_id(channel, self._options)
+        if known:
+            return "earliest"
+        return starting_id(channel, self._options) if self._position_id is None else f"{self._position_id + 1}+"
 
     def make_group(self, channel: Channel) -> bool:
         """Make the group of a new query where it begins, and tell whether that was still to be done.

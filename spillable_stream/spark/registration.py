@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from spillable_stream.errors import PythonMismatchError
+from spillable_stream.spark.cluster_size import tell_workers
 from spillable_stream.spark.datasource import SpillableDataSource
 
 __all__ = ["register", "wrong_python"]
@@ -25,14 +26,17 @@ _WRONG_PYTHONS = (
 def register(spark: Any) -> None:
     """Make ``format("spillable")`` known to a Spark session, unless the session found it by itself.
 
+    Where the configuration says how many tasks the cluster runs at once, it is registered anyway, so that reads of
+    object stores are split for so many (`spillable_stream.spark.cluster_size`).
+
     Args:
         spark: the ``SparkSession``, classic or Connect.
 
     Raises:
         PythonMismatchError: the Python that Spark runs can't import the package.
     """
-    failure = _ask(spark)
-    if failure and wrong_python(failure) is None:
+    failure, has_told = _ask(spark), tell_workers(spark)
+    if (failure or has_told) and wrong_python(failure) is None:
         _register(spark)
         failure = _ask(spark)
     if (wrong := wrong_python(failure)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ class SpillableSetBatchReader(DataSourceReader):
                     "own; or give a timestamp"
                 )
         self._channels = channels
-        self._options = options
+        self._options = replace(options, of_set=True)
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:

@@ -90,7 +90,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "or give a startingTimestamp"
             )
         self._channels = channels
-        self._options = options
+        self._options = replace(options, of_set=True)
         self._schema = schema
         self._load = load or load_name()
         self._members: dict[str, _Member] = {}  # by UUID

@@ -153,9 +153,8 @@ class File:
 
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         """Read like `read`, into memory from Arrow's pool: allocating new memory would cost more than the read."""
-        buffer = pa.allocate_buffer(size)
+        buffer, got, more = pa.allocate_buffer(size), 0, 1
         try:
-            got = more = os.preadv(self._fd, [buffer], offset) if size else 0
             while more and got < size:
                 more = os.preadv(self._fd, [memoryview(buffer)[got:]], offset + got)
                 got += more

@@ -36,7 +36,7 @@ def open_bare(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Open handles of the channel at `path`, each on a bare engine."""
     notes: tuple[dict[str, str], ...] = ({}, {})
 
-    def open_engine(fs: FileSystem, path: Any, timeout_seconds: float, *, readonly: bool, cache: object) -> BareEngine:
+    def open_engine(fs: FileSystem, path: Any, timeout_seconds: float, *, readonly: bool, **_: object) -> BareEngine:
         return BareEngine(fs, path, timeout_seconds, readonly, notes)
 
     monkeypatch.setattr(channel_module, "open_engine", open_engine)

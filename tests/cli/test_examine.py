@@ -50,7 +50,7 @@ def test_damage_is_status_1_with_file_offset_events_and_what_a_repair_would_lose
 def test_a_repair_is_status_0_and_says_what_was_lost_and_where_the_copies_are(path: Path) -> None:
     at = three_puts(path)
     flip(log_file(path), at[1] + 60)
-    done = run("repair", path)
+    done = run("repair", path, "--yes")
     assert done.exit_code == 0
     assert "repair did lose 2 events, 3 to 4" in done.stdout
     (quarantine,) = (path / "quarantine").iterdir()
@@ -113,7 +113,7 @@ def test_json_is_one_object_of_a_stable_shape(path: Path) -> None:
         "lost": [[3, 4]], "count": 2, "doubtful": [], "repeated": {"default": [[2, 2]]}, "kept": [], "skipped": {},
     }  # fmt: skip
     assert set(said["checked"]) == {"files", "frames", "bytes"}
-    said = json.loads(run("repair", "--json", path).stdout)
+    said = json.loads(run("repair", "--json", "--yes", path).stdout)
     assert said["quarantine"] and not said["healthy"]
     assert json.loads(run("repair", "--json", path).stdout)["healthy"]
 
@@ -188,7 +188,7 @@ def test_a_channel_in_a_store_is_verified_and_repaired_by_its_address(tmp_path: 
     assert "repair would lose 1 events, 2\n" in done.stdout
     said = json.loads(run("verify", "--json", url).stdout)
     assert (said["path"], said["findings"][0]["path"], said["loss"]["lost"]) == (url, slot_key(2), [[2, 2]])
-    done = run("repair", url)
+    done = run("repair", url, "--yes")
     assert done.exit_code == 0 and f"{url}: repaired; what was damaged is in {url}/quarantine/" in done.stdout
     assert run("verify", url).exit_code == 0
 
@@ -201,3 +201,11 @@ def test_an_address_without_a_channel_is_shown_as_it_was_given(verb: str, tmp_pa
     assert done.stderr.startswith(f"NotAChannelError: {url} is not a channel")
     said = json.loads(run(verb, "--json", "s3a://bucket/orders").stdout)
     assert (said["path"], said["error"]) == ("s3a://bucket/orders", "OptionError")
+
+
+def test_a_repair_that_gives_up_events_needs_a_yes(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    done = run("repair", path)
+    assert done.exit_code == 2 and not (path / "quarantine").exists()
+    assert f"A repair of {path} gives up 2 events that can't be read. Repair it?" in done.stderr

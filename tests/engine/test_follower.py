@@ -173,6 +173,28 @@ def test_following_looks_once_at_the_log_and_takes_what_that_found(
     assert asked == ["position", "position"]
 
 
+def test_following_looks_again_where_another_thread_has_applied_something_meanwhile(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was seen before that may be older than what is known by then."""
+    channel, other = open_channel(), open_channel()
+    follower, log = channel.engine().follower, channel.engine().log
+    follower.follow()
+    put(other, b"0")
+    real = log.position
+
+    def position() -> Any:
+        head = real()
+        put(other, b"1")
+        follower._advance(real)  # as another thread would
+        return head
+
+    asked = looks_at(channel, monkeypatch)
+    monkeypatch.setattr(log, "position", position)
+    assert follower.follow().last_id == 2
+    assert asked == ["latest_position"]
+
+
 def test_the_state_as_it_is_known_stands_still_without_a_look(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

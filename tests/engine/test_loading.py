@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, DataLossError
+from spillable_stream import Channel, ChannelBusyError, DataLossError
 from spillable_stream.engine.loading import StateLoader, restored
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameHeader, FrameType
@@ -146,7 +146,7 @@ def test_a_channel_that_changes_faster_than_it_is_read_is_busy_or_damaged(
         raise FileNotFoundError("log-000001")
 
     monkeypatch.setattr(loader, "load_at", load_at)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ChannelBusyError, match="changes faster than it can be read"):
         loader.load()
     assert len(looks) == 5
 

@@ -9,6 +9,7 @@ from spillable_stream.errors import EventTooLargeError, SchemaError
 from spillable_stream.format import batch as batch_module
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
+    accept_batch,
     decode_batch,
     decode_schema,
     encode_batch,
@@ -157,6 +158,17 @@ def test_a_batch_is_fitted_to_the_schema_by_name() -> None:
 def test_a_null_in_a_column_that_has_none_is_refused() -> None:
     with pytest.raises(SchemaError, match="'s' has nulls and is not nullable"):
         fit_batch(pa.record_batch({"s": pa.array([1, None], pa.int32())}), pa.schema([STRICT]))
+
+
+def test_which_columns_may_have_nulls_each_schema_says_for_itself() -> None:
+    strict, lax = pa.schema([STRICT]), pa.schema([pa.field("s", pa.int32())])
+    for schema in (lax, strict, lax, strict):
+        batch = pa.RecordBatch.from_arrays([pa.array([1, None], pa.int32())], schema=schema)
+        if schema is lax:
+            assert accept_batch(batch, schema) is batch
+        else:
+            with pytest.raises(SchemaError, match="'s' has nulls and is not nullable"):
+                accept_batch(batch, schema)
 
 
 def test_a_value_that_can_not_be_cast_is_refused() -> None:

@@ -215,17 +215,19 @@ def test_a_named_channel_that_is_gone_may_be_done_without_and_comes_back(
     assert drain(tolerant, at)[1] == [["b1"]]
 
 
+@pytest.mark.parametrize("group", [None, "g"])
 def test_a_channel_that_appeared_before_the_first_batch_was_done_joins_from_its_beginning(
-    open_at: Open, source: Source
+    open_at: Open, source: Source, group: str | None
 ) -> None:
     a = open_at("orders-a")
-    reader = source(starting_offsets="latest")
+    put(a, b"before")
+    reader = source(starting_offsets="latest", group=group)
     start = reader.initialOffset()
     put(a, b"a0")
     end = reader.latestOffset(start)
     reader.stop()  # the sink failed
     put(open_at("orders-b"), *events("b", 0, 4))
-    again = source(starting_offsets="latest")
+    again = source(starting_offsets="latest", group=group)
     again.initialOffset()
     assert bodies(again, start, end) == ["a0"]
     again.commit(end)

@@ -393,9 +393,9 @@ def test_a_query_that_may_go_on_warns_once_of_each_event_that_goes_while_a_batch
     expire(dropping, 2)
     prepare = Consumer.prepare
 
-    def late(consumer: Consumer, ranges: Any) -> int:
+    def late(consumer: Consumer, ranges: Any, commit: Any) -> int:
         expire(dropping, 6)
-        return prepare(consumer, ranges)
+        return prepare(consumer, ranges, commit)
 
     monkeypatch.setattr(Consumer, "prepare", late)
     assert ids(reader.partitions(start, end)) == [7, 8, 9, 10]

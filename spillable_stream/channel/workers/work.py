@@ -6,10 +6,11 @@ import heapq
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
+from typing import NamedTuple
 
 from spillable_stream.state.ranges import Range, count_of
 
-__all__ = ["Fate", "Work", "WorkQueue", "backoff_seconds", "halves"]
+__all__ = ["Fate", "Waiting", "Work", "WorkQueue", "backoff_seconds", "halves"]
 
 _LONGEST_BACKOFF_SECONDS = 300.0
 
@@ -55,6 +56,23 @@ class Work:
     def first_id(self) -> int:
         """The first event."""
         return self.ranges[0][0]
+
+    def __str__(self) -> str:
+        """Return the events for a message."""
+        last = self.ranges[-1][1]
+        return f"the event {last:,}" if self.count == 1 else f"the events {self.first_id:,} to {last:,}"
+
+
+class Waiting(NamedTuple):
+    """Work that must wait.
+
+    Args:
+        work: the work.
+        seconds: for how long.
+    """
+
+    work: Work
+    seconds: float
 
 
 def halves(ranges: list[Range]) -> tuple[list[Range], list[Range]]:

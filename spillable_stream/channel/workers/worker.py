@@ -10,6 +10,7 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,12 +21,12 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import events_from_batch, table_from_batches
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.workers.config import WorkerConfig, function_name
+from spillable_stream.channel.workers.judge import Judge
 from spillable_stream.channel.workers.letters import Origin, dead_letters
 from spillable_stream.channel.workers.transfer import Transfer, transfer_name
-from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
-from spillable_stream.channel.workers.work import Fate, Work, WorkQueue, backoff_seconds, halves
+from spillable_stream.channel.workers.work import Fate, Waiting, Work, WorkQueue
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
-from spillable_stream.errors import REFUSALS, DataLossError, WorkerError, WorkerFailedError, WorkerTimeoutError
+from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.termination import calling_on_sigterm
 
@@ -40,7 +41,6 @@ _POLL_SECONDS = 0.05
 _WAITING_EVENTS = (
     1000  # beyond them a worker claims no more, so that an outage of what it calls does not scatter a group
 )
-_REFUSED_SECONDS = 1.0  # the first wait for a channel that has no room or no time
 _MOST_LEFT = 10
 
 
@@ -93,7 +93,7 @@ class Worker:
         self._dead_letter = dead_letter
         self._owns_dead_letter = owns_dead_letter
         self._clock = clock
-        self._rng = rng
+        self._judging = Judge(function, str(channel.path), config, dead_letter is not None, rng)
         self._typed = channel.typed
         self._consumer: Consumer | None = None
         self._transfer: Transfer | None = None
@@ -107,7 +107,8 @@ class Worker:
         self._error: BaseException | None = None
         self._trouble = ""
         self._left: set[_Lane] = set()  # those whose calls are still under way
-        self._done = self._dropped = self._dead = self._failed_calls = 0
+        self._settled: Counter[Fate] = Counter()  # events
+        self._failed_calls = 0
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
@@ -160,9 +161,9 @@ class Worker:
                 group=self.group,
                 state="stopping" if self._state == "running" and self._stopping else self._state,
                 is_healthy=self._state in ("new", "running") and not trouble and not self._left,
-                done_events=self._done,
-                dropped_events=self._dropped,
-                dead_letter_events=self._dead,
+                done_events=self._settled[Fate.DONE],
+                dropped_events=self._settled[Fate.DROPPED],
+                dead_letter_events=self._settled[Fate.DEAD],
                 failed_calls=self._failed_calls,
                 waiting_events=self._queue.events,
                 busy_threads=sum(lane.work is not None for lane in self._lanes),
@@ -222,16 +223,11 @@ class Worker:
             now = self._clock()
             for lane in [x for x in self._lanes if x.deadline is not None and now >= x.deadline]:
                 work = self._leave(lane)
-                work.error, work.is_left = self._timeout(work), True
+                work.error, work.is_left = self._judging.late(work), True
                 self._queue.put(work)
                 found += 1
             if len(self._left) >= _MOST_LEFT and self._error is None:
-                self._error = WorkerTimeoutError(
-                    f"{len(self._left)} calls of {function_name(self._function)} have not returned within "
-                    f"{self._config.timeout:g} s, and Python can't end a thread: the worker of the group "
-                    f"{self.group!r} of {self._channel.path} stops. End the process and start it again"
-                )
-                self._stopping = True
+                self._error, self._stopping = self._judging.too_many_late(len(self._left)), True
         return found if not self._stopping else 0
 
     def _leave(self, lane: _Lane) -> Work:
@@ -241,12 +237,6 @@ class Worker:
         self._lanes.discard(lane)
         self._left.add(lane)
         return work
-
-    def _timeout(self, work: Work) -> WorkerTimeoutError:
-        return WorkerTimeoutError(
-            f"{function_name(self._function)} did not return within {self._config.timeout:g} s for "
-            f"{_said(work)} of {self._channel.path}; its thread can't be ended and runs on"
-        )
 
     def _finish(self, timeout_seconds: float) -> None:
         """Let the calls under way end, then give the group up."""
@@ -262,7 +252,7 @@ class Worker:
                 work = self._leave(lane)
                 _log.warning(
                     "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
-                    function_name(self._function), _said(work), self._channel.path, timeout_seconds,
+                    function_name(self._function), work, self._channel.path, timeout_seconds,
                 )  # fmt: skip
 
     def _close(self) -> None:
@@ -394,55 +384,18 @@ class Worker:
     # ── what becomes of it ──────────────────────────────────────────────────────────────────
 
     def _judge(self, work: Work) -> None:
-        """Decide what follows from a call: set the work's fate, or let it wait."""
-        error = work.error
-        if error is None:
-            work.fate = Fate.DONE
-            return
-        if isinstance(error, Drop):
-            work.fate = Fate.DROPPED
-        elif isinstance(error, Retry):
-            work.pauses += 1
-            after = error.after_seconds
-            self._wait(work, self._backoff(work.pauses) if after is None else after)
-        elif isinstance(error, DeadLetter):
-            work.attempts += 1
-            self._give_up(work)
-        else:
-            self._failed(work, error)
-
-    def _failed(self, work: Work, error: BaseException) -> None:
-        name, path = function_name(self._function), self._channel.path
-        _log.info("%s failed for %s of %s", name, _said(work), path, exc_info=error)
+        """Set the work's fate, or let it wait."""
+        waiting = self._judging.judge(work)
         with self._changed:
-            self._failed_calls += 1
-            if work.count > 1:
-                for ranges in halves(work.ranges):
-                    self._queue.put(Work(ranges))
-                return
-        work.attempts += 1
-        if work.attempts >= self._config.max_attempts:
-            self._give_up(work)
-        else:
-            self._wait(work, self._backoff(work.attempts))
+            self._failed_calls += self._judging.is_failure(work.error)
+        self._wait(waiting)
 
-    def _give_up(self, work: Work) -> None:
-        if self._dead_letter is None:
-            raise WorkerFailedError(
-                f"{function_name(self._function)} failed {work.attempts:,} times for {_said(work)} of "
-                f"{self._channel.path}: {type(work.error).__name__}: {work.error}. There is no dead_letter channel to "
-                "put them into, so the worker stops, and they are back in the queue"
-            ) from work.error
-        work.fate = Fate.DEAD
-
-    def _backoff(self, failures: int) -> float:
-        return backoff_seconds(self._config.backoff, failures, self._rng())
-
-    def _wait(self, work: Work, seconds: float) -> None:
-        if work.error is not None:
-            work.error.__traceback__ = None  # it holds the events that the call got
+    def _wait(self, waiting: list[Waiting]) -> None:
         with self._changed:
-            self._queue.put(work, self._clock() + seconds)
+            for work, seconds in waiting:
+                if work.error is not None:
+                    work.error.__traceback__ = None  # it holds the events that the call got
+                self._queue.put(work, self._clock() + seconds if seconds else 0.0)
 
     def _settle(self, work: Work, found: list[ReadBatch]) -> None:
         """Commit what is decided; where a channel has no room or no time now, later."""
@@ -458,25 +411,13 @@ class Worker:
         except REFUSALS as e:
             with self._changed:
                 self._trouble = str(e)
-            work.pauses, work.is_refused = work.pauses + 1, True
-            self._wait(work, backoff_seconds(_REFUSED_SECONDS, work.pauses, self._rng()))
+            self._wait([self._judging.refused(work)])
             return
         with self._changed:
             if work.is_refused:
                 self._trouble = ""
-            match work.fate:
-                case Fate.DONE:
-                    self._done += work.count
-                case Fate.DROPPED:
-                    self._dropped += work.count
-                case Fate.DEAD:
-                    self._dead += work.count
+            assert work.fate is not None
+            self._settled[work.fate] += work.count
         if work.fate is not Fate.DONE:
             why = f"{type(work.error).__name__}: {work.error}"
-            _log.warning("%s of %s: %s: %s", _said(work), self._channel.path, work.fate and work.fate.value, why)
-
-
-def _said(work: Work) -> str:
-    """Return the events for a message."""
-    last = work.ranges[-1][1]
-    return f"the event {last:,}" if work.count == 1 else f"the events {work.first_id:,} to {last:,}"
+            _log.warning("%s of %s: %s: %s", work, self._channel.path, work.fate.value, why)

@@ -80,11 +80,14 @@ def test_a_time_out_inside_of_the_function_is_an_error_like_any_other(channel: C
 
 def test_cancelling_the_run_gives_back_what_is_under_way(channel: Channel) -> None:
     async def main() -> None:
-        began = asyncio.Event()
+        began, cancelled = asyncio.Event(), asyncio.Event()
 
         async def work(event: Event) -> None:
             began.set()
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
 
         worker = channel.async_worker("g", work)
         running = asyncio.create_task(worker.run(stop_timeout_seconds=0.0))
@@ -92,6 +95,7 @@ def test_cancelling_the_run_gives_back_what_is_under_way(channel: Channel) -> No
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+        await asyncio.wait_for(cancelled.wait(), 30)
         assert worker.stats().state == "ended"
 
     asyncio.run(main())

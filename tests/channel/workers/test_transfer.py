@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, ChannelFullError
+from spillable_stream import Channel, ChannelFullError, ProducerSequenceError
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event, batch_from_events
 from spillable_stream.channel.workers.transfer import Transfer, transfer_name
@@ -40,6 +40,7 @@ def test_events_are_moved_and_taken(source: Channel, dead: Channel) -> None:
     consumer = owner(source)
     transfer = Transfer(consumer, dead, "t")
     for _ in range(3):
+        put(source, b"of a transaction in between")
         ranges = consumer.claim(1)
         consumer.commit(ranges, transfer.store(ranges, LETTER))
     assert peek(dead) == [b"letter"] * 3 and consumer.position() == 3
@@ -79,6 +80,16 @@ def test_what_another_kind_of_reader_left_prepared_is_rolled_back(source: Channe
     second = owner(source)
     Transfer(second, dead, "t")
     assert second.claim(9) == [(2, 2)]
+
+
+def test_a_mover_that_another_one_has_followed_puts_nothing(source: Channel, dead: Channel) -> None:
+    consumer = owner(source)
+    former, later = Transfer(consumer, dead, "t"), Transfer(consumer, dead, "t")
+    ranges = consumer.claim(1)
+    consumer.commit(ranges, later.store(ranges, LETTER))
+    with pytest.raises(ProducerSequenceError):
+        former.store(consumer.claim(1), LETTER)
+    assert peek(dead) == [b"letter"]
 
 
 def test_a_put_that_finds_no_room_leaves_nothing_and_may_be_repeated(source: Channel, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from spillable_stream import (
     Channel,
     ChannelClosedError,
+    DataLossError,
     DeadLetter,
     Drop,
     Event,
@@ -26,9 +27,13 @@ from spillable_stream import (
     dead_letters,
 )
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.event import batch_from_events
 from spillable_stream.channel.workers import worker as worker_module
 from spillable_stream.channel.workers.config import WorkerConfig
+from spillable_stream.channel.workers.transfer import Transfer, transfer_name
 from spillable_stream.channel.workers.worker import Worker
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.state.ranges import Range
 from tests.lab.children import wait_until
 from tests.support.events import peek, put, take
 from tests.support.object_channels import stores_in_memory
@@ -223,20 +228,35 @@ def test_a_worker_claims_no_more_while_very_many_events_wait(tmp_path: Path) -> 
         assert sum(calls[2:]) == 3000
 
 
-def test_events_that_expire_while_they_wait_are_passed_over(tmp_path: Path) -> None:
-    with Channel(tmp_path / "kept", minimum_required_space=0) as channel:
-        put(channel, b"a", b"b")
-        calls: list[bytes] = []
+def test_events_that_expire_while_they_wait_are_passed_over(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Consumer.read
+    calls: list[bytes] = []
 
-        def work(event: Event) -> None:
-            calls.append(event.body)
-            if len(calls) == 1:
-                channel.port().report_lost(1, 1)
-                raise ValueError
+    def gone(consumer: Consumer, ranges: list[Range]) -> list[ReadBatch]:
+        if calls and ranges == [(1, 1)]:
+            raise DataLossError("the event 1 has left the channel")
+        return read(consumer, ranges)
 
-        worker = made(channel, work)
-        worker.run(until_empty=True)
-        assert calls in ([b"a", b"b"], [b"a", b"a", b"b"]) and lag(channel) == 0
+    def work(event: Event) -> None:
+        calls.append(event.body)
+        if event.body == b"0":
+            channel.port().report_lost(1, 1)
+            raise ValueError
+
+    monkeypatch.setattr(Consumer, "read", gone)
+    made(channel, work).run(until_empty=True)
+    assert calls == [b"%d" % i for i in range(10)] and lag(channel) == 0
+
+
+def test_events_that_are_gone_and_were_not_taken_end_the_worker(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(consumer: Consumer, ranges: list[Range]) -> list[ReadBatch]:
+        raise DataLossError("somebody removed the file")
+
+    monkeypatch.setattr(Consumer, "read", gone)
+    with pytest.raises(DataLossError, match="somebody"):
+        made(channel, lambda _: None).run(until_empty=True)
 
 
 # ── dead letters, each once ─────────────────────────────────────────────────────────────────────
@@ -261,6 +281,16 @@ def test_a_dead_letter_channel_without_room_makes_its_events_wait_and_no_call_is
         worker = made(channel, work, dead, clock)
         worker.run(until_empty=True)
         assert calls.count(b"0") == 1 and peek(dead)[-1:] == [b"0"] and worker.stats().trouble == ""
+
+
+def test_a_dead_letter_that_a_killed_worker_stored_is_taken_without_a_call(channel: Channel, dead: Channel) -> None:
+    killed = Consumer(channel.engine(), "g", resume=True)
+    name = transfer_name("worker", channel.uuid, "g")
+    Transfer(killed, dead, name).store(killed.claim(1), batch_from_events([Event(b"0")]))
+    killed.close()
+    calls: list[bytes] = []
+    made(channel, lambda event: calls.append(event.body), dead).run(until_empty=True)
+    assert calls == [b"%d" % i for i in range(1, 10)] and peek(dead) == [b"0"]
 
 
 def test_a_typed_row_becomes_a_dead_letter_and_a_row_again(tmp_path: Path, dead: Channel) -> None:
@@ -452,14 +482,16 @@ def test_a_worker_that_can_not_own_its_group_says_so_and_has_failed(
     assert worker.stats().state == "failed" and consumer.position() == 0
 
 
-def test_a_forked_child_leaves_the_worker_to_its_parent(channel: Channel) -> None:
+def test_a_forked_child_leaves_the_worker_to_its_parent(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
+    left: list[Consumer] = []
+    monkeypatch.setattr(Consumer, "leave", lambda consumer: left.append(consumer))
 
     def work(event: Event) -> None:
         if not seen:
             child = os.fork()
             if not child:
-                os._exit(int(bool(channel.stats().workers)))
+                os._exit(int(worker._consumer not in left or bool(channel.stats().workers)))
             assert os.waitpid(child, 0)[1] == 0
         seen.append(event.body)
 

@@ -1,0 +1,370 @@
+"""`backup`: a consistent copy of a live channel, which copies only new events.
+
+A backup is the channel at one moment: its state, and every event that is in it. The state is an image of what the
+log publishes at that moment, of both tiers. Events never change, so those that an earlier backup has are not read
+again; the new ones are read where that state says, in order. Nothing is held for the copy: an event that every group
+has taken may leave before it is read. Then the copy begins anew with a later state, which does not need the event
+any more, and keeps what it has read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import google_crc32c
+
+from spillable_stream.archive.archived_events import EventFileWriter, check_file
+from spillable_stream.archive.manifest import (
+    ArchivedFile,
+    LastEvent,
+    Manifest,
+    manifest_key,
+    newest_manifest,
+    write_manifest,
+)
+from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.log_port import ChannelPath, Reader
+from spillable_stream.errors import ChannelBusyError, CorruptionError, ForeignDirectoryError, OptionError
+from spillable_stream.format.extent import Extent
+from spillable_stream.format.frame import FrameHeader, Payload
+from spillable_stream.format.record import pack
+from spillable_stream.log_records import fields
+from spillable_stream.objects.location import DIRECTORY, Location, is_location
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.state.blocks import Block
+from spillable_stream.state.image import StateImage
+
+__all__ = ["BackupReport", "archive_location", "backup", "shown_location"]
+
+_log = logging.getLogger(__name__)
+
+_FILE_BYTES = 64 << 20
+_ROUNDS = 100
+_OPEN_PAUSES_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """A backup that was made.
+
+    Args:
+        channel: the channel's UUID.
+        source: where the channel is.
+        copy: where the backup is.
+        number: the backup's number there; the first is 1.
+        last_id: the last write-order ID in use at that moment: the copy has what came up to there, and nothing after.
+        copied_events: how many events were copied now.
+        copied_bytes: how many bytes were written for them.
+        files: how many files of events the backup has.
+        kept_files: how many of them an earlier backup had written.
+    """
+
+    channel: str
+    source: str
+    copy: str
+    number: int
+    last_id: int
+    copied_events: int
+    copied_bytes: int
+    files: int
+    kept_files: int
+
+
+def archive_location(to: str | os.PathLike[str]) -> Location:
+    """Return where a backup is that a user's path or address names.
+
+    Raises:
+        OptionError: it is an address at which nothing can be.
+    """
+    return Location.parse(str(to)) if is_location(to) else Location(DIRECTORY, "", os.path.abspath(to))
+
+
+def shown_location(location: Location) -> str:
+    """Return what users call the place of a backup: a directory's path, or its address."""
+    return location.prefix if location.scheme == DIRECTORY else str(location)
+
+
+def backup(
+    channel: Channel | str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    progressed: Callable[[int, int], None] | None = None,
+) -> BackupReport:
+    """Copy a channel, in use or not, to a directory or a store: all that was committed by one moment, in both tiers.
+
+    A later backup to the same place copies only the events that came since, and takes the place of the one before. It
+    counts when it is whole, and was read again; one that was interrupted changes nothing.
+
+    Args:
+        channel: the channel, or a handle of it.
+        to: a directory, or an address in a store, that is empty or has an earlier backup of the channel.
+        progressed: called with the last event that was copied, and the last one there is.
+
+    Returns:
+        What was copied, and up to which event.
+
+    Raises:
+        NotAChannelError: there is no channel, or ``to`` holds something else.
+        ForeignDirectoryError: ``to`` has a backup of another channel, or of another continuation of this one.
+        ChannelBusyError: events leave faster than they can be copied, or another backup was made here meanwhile.
+        CorruptionError: an event can't be read, or ``to`` does not return what was written.
+        OptionError: nothing can be at ``to``.
+        StorageError: the file system or the store refused.
+    """
+    if not isinstance(channel, Channel):
+        with _opened(channel) as opened:
+            return backup(opened, to, progressed=progressed)
+    location = archive_location(to)
+    _require_outside(channel.path, location)
+    return _Backup(channel.engine(), location, progressed or (lambda *_: None)).run()
+
+
+def _opened(path: str | os.PathLike[str]) -> Channel:
+    """Return a handle that only looks, also of a channel whose files go faster than it is read at first."""
+    for pause_seconds in _OPEN_PAUSES_SECONDS:
+        try:
+            return Channel(path, create=False, readonly=True)
+        except ChannelBusyError:
+            time.sleep(pause_seconds)
+    return Channel(path, create=False, readonly=True)
+
+
+def _require_outside(path: ChannelPath, location: Location) -> None:
+    """Refuse a backup inside of the channel's own directory.
+
+    Raises:
+        OptionError: it would be there.
+    """
+    if isinstance(path, Path):
+        inside = location.scheme == DIRECTORY and Path(location.prefix).is_relative_to(path)
+    else:
+        inside = path == location
+    if inside:
+        raise OptionError(f"{shown_location(location)} is inside of the channel {path}: give a place outside of it")
+
+
+class _Backup:
+    """One backup.
+
+    Args:
+        engine: the channel.
+        location: where it goes.
+        progressed: as `backup` says.
+    """
+
+    def __init__(self, engine: Engine, location: Location, progressed: Callable[[int, int], None]) -> None:
+        self._engine = engine
+        self._store = open_store(location)
+        self._where = shown_location(location)
+        self._progressed = progressed
+        self._token = uuid.uuid4().hex
+        self._taken_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._files: list[ArchivedFile] = []
+        self._writer: EventFileWriter | None = None
+        self._last: LastEvent | None = None
+        self._copied_through = 0
+        self._copied_events = self._copied_bytes = 0
+
+    def run(self) -> BackupReport:
+        """Make the backup; raises what `backup` does."""
+        before = newest_manifest(self._store)
+        if before is not None and before.channel != self._engine.channel:
+            raise ForeignDirectoryError(
+                f"{self._where} is a backup of the channel {before.channel}, not of {self._engine.channel} at "
+                f"{self._engine.path}; give each channel a place of its own"
+            )
+        left = {info.key for folder in ("events/", "states/") for info in self._store.list(folder)}
+        try:
+            self._begin_behind(before)
+            image = self._copy()
+            manifest = self._manifest(image, before)
+            for file in (manifest.state, *(f for f in manifest.files if f.key.endswith(self._token))):
+                check_file(self._store, file)
+            self._require_files(manifest)
+            if not write_manifest(self._store, manifest):
+                raise ChannelBusyError(f"another backup to {self._where} was made meanwhile; run this one again")
+        except BaseException:
+            self._discard()
+            raise
+        # Another backup that needs one of these began before this one counted, so it fails.
+        for key in left - manifest.keys():
+            self._store.delete(key)
+        if before is not None:
+            self._store.delete(manifest_key(before.number))
+        kept = sum(not file.key.endswith(self._token) for file in manifest.files)
+        report = BackupReport(
+            manifest.channel,
+            manifest.source,
+            self._where,
+            manifest.number,
+            manifest.last_id,
+            self._copied_events,
+            self._copied_bytes,
+            len(manifest.files),
+            kept,
+        )
+        more = fields(report.source, last_id=report.last_id)
+        _log.info("backed up %s to %s up to the event %d", report.source, report.copy, report.last_id, extra=more)
+        return report
+
+    # ── what an earlier backup has ──────────────────────────────────────────────────────────────
+
+    def _begin_behind(self, before: Manifest | None) -> None:
+        """Continue an earlier backup, once it has proven to be of this channel's past."""
+        if before is None:
+            return
+        with self._engine.snapshot() as state:
+            last_id = state.last_id
+            extents = (
+                state.blocks.extents(before.last_event.first_id, before.last_event.first_id)
+                if before.last_event
+                else []
+            )
+        if last_id < before.last_id:
+            raise self._diverged(before, f"its last event is {last_id:,}, and the backup has {before.last_id:,}")
+        if before.last_event is None or not extents:
+            return  # its last event has left, so nothing of the backup is needed
+        try:
+            found = self._last_event(extents[0])
+        except CorruptionError:  # it has left meanwhile, or is damaged, which the copy finds
+            return
+        if found != before.last_event:
+            raise self._diverged(before, f"its event {found.first_id:,} is another one")
+        self._files, self._last = list(before.files), found
+        self._copied_through = before.files[-1].last_id if before.files else 0
+
+    def _last_event(self, extent: Extent) -> LastEvent:
+        with _reader(self._engine) as reader:
+            header, _ = next(_own_frames(reader, extent))
+        return LastEvent(header.write_order_id, header.transaction_id, header.time_us, header.payload_crc)
+
+    def _diverged(self, before: Manifest, why: str) -> ForeignDirectoryError:
+        return ForeignDirectoryError(
+            f"{self._where} is a backup of another continuation of the channel {before.channel}, which was at "
+            f"{before.source}, than the one at {self._engine.path}: {why}. Give this one a place of its own"
+        )
+
+    # ── copying ─────────────────────────────────────────────────────────────────────────────────
+
+    def _copy(self) -> StateImage:
+        """Copy the events that are not copied yet, and return a state all of whose events are."""
+        failed: tuple[int, int | str] | None = None
+        for _ in range(_ROUNDS):
+            with self._engine.snapshot() as state:
+                image, last_id = state.image(), state.last_id
+            extents = [Block(*row).extent(self._copied_through + 1) for row in image["blocks"]]
+            try:
+                self._copy_extents([e for e in extents if e.last_id > self._copied_through], last_id)
+            except CorruptionError:
+                now = self._copied_through, _file_of(extents, self._copied_through + 1)
+                if now == failed:
+                    raise
+                failed = now
+                continue
+            self._finish_file()
+            return image
+        raise ChannelBusyError(
+            f"the events of {self._engine.path} leave faster than they can be copied to {self._where}; try again "
+            "when less is put and taken, or set retentionBytes, so that events stay for a while"
+        )
+
+    def _copy_extents(self, extents: list[Extent], last_id: int) -> None:
+        with _reader(self._engine) as reader:
+            reader.expect(extents)
+            for extent in extents:
+                for header, payload in _own_frames(reader, extent):
+                    self._write(header, payload)
+                    self._progressed(self._copied_through, last_id)
+
+    def _write(self, header: FrameHeader, payload: Payload) -> None:
+        if header.write_order_id <= self._copied_through:
+            return
+        if self._writer is None:
+            key = f"events/{header.write_order_id:020}-{self._token}"
+            self._writer = EventFileWriter(self._store, self._engine.channel, key)
+        self._writer.write(header, payload)
+        self._last = LastEvent(header.write_order_id, header.transaction_id, header.time_us, header.payload_crc)
+        self._copied_through = header.write_order_id + header.count - 1
+        self._copied_events += header.count
+        if self._writer.size_bytes >= _FILE_BYTES:
+            self._finish_file()
+
+    def _finish_file(self) -> None:
+        if self._writer is not None:
+            file = self._writer.finish()
+            self._writer = None
+            self._files.append(file)
+            self._copied_bytes += file.size_bytes
+
+    # ── the manifest ────────────────────────────────────────────────────────────────────────────
+
+    def _manifest(self, image: StateImage, before: Manifest | None) -> Manifest:
+        """Write the state, and return the manifest of the backup."""
+        number = before.number + 1 if before is not None else 1
+        small = {name: value for name, value in image.items() if name != "blocks"}
+        data = pack(small)
+        state = ArchivedFile(f"states/{number:020}-{self._token}", len(data), int(google_crc32c.value(data)))
+        upload = self._store.upload(state.key)
+        upload.write(data)
+        upload.finish()
+        first_kept = image.get("firstKept", image["floor"])
+        return Manifest(
+            number=number,
+            channel=self._engine.channel,
+            source=str(self._engine.path),
+            taken_at=self._taken_at,
+            mode=str(self._engine.fixed_options().get("mode", "0700")),
+            last_id=image["nextId"] - 1,
+            state=state,
+            files=tuple(file for file in self._files if file.last_id >= first_kept),
+            last_event=self._last,
+        )
+
+    def _require_files(self, manifest: Manifest) -> None:
+        """Prove that the files of earlier backups are there, and as large as they were."""
+        sizes = {info.key: info.size_bytes for info in self._store.list("events/")}
+        for file in manifest.files:
+            if sizes.get(file.key) != file.size_bytes:
+                raise CorruptionError(
+                    "a file of an earlier backup is gone, or was cut: make a new backup elsewhere",
+                    f"{self._where}/{file.key}",
+                )
+
+    def _discard(self) -> None:
+        """Forget what a backup that failed has begun; files that it finished are removed by the next one."""
+        if self._writer is not None:
+            self._writer.discard()
+
+
+@contextmanager
+def _reader(engine: Engine) -> Iterator[Reader]:
+    reader = engine.reader()
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def _own_frames(reader: Reader, extent: Extent) -> Iterator[tuple[FrameHeader, Payload]]:
+    """Yield the frames of an extent with the IDs, the transaction and the time that their events have."""
+    for header, payload in reader.frames(extent):
+        own = header._replace(
+            write_order_id=header.write_order_id + extent.base_id,
+            transaction_id=extent.transaction_id or header.transaction_id,
+            time_us=extent.time_us or header.time_us,
+        )
+        yield own, payload
+
+
+def _file_of(extents: list[Extent], event: int) -> int | str:
+    """Return the file of the first extent that has an event, or one after it."""
+    return next((e.file for e in extents if e.last_id >= event), 0)

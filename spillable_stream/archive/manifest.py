@@ -1,0 +1,163 @@
+"""What a backup consists of: a manifest for each, and immutable files of events that several share.
+
+::
+
+    COPY/backups/N.json         manifest N, 20 digits: the newest one counts
+    COPY/states/N-TOKEN         the channel's state, but for where its events are: msgpack
+    COPY/events/FIRST-TOKEN     PUT frames with their own IDs, from the event FIRST on
+
+Nothing is ever written over. A manifest is created last, and only if there is none of its number, so a backup counts
+as a whole or not at all, and of two at once one fails. Files that the newest manifest does not name are left of
+backups that failed, or are being made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import google_crc32c
+
+from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.format.record import NONSENSE
+from spillable_stream.objects.store import Store
+
+__all__ = [
+    "BACKUP_FORMAT",
+    "ArchivedFile",
+    "LastEvent",
+    "Manifest",
+    "manifest_key",
+    "newest_manifest",
+    "write_manifest",
+]
+
+BACKUP_FORMAT = 1
+_FOLDER = "backups/"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """An object of a backup.
+
+    Args:
+        key: its key.
+        size_bytes: its size.
+        crc: the CRC32C of its bytes.
+        first_id: its first event; 0 if it has none.
+        last_id: its last event; 0 if it has none.
+    """
+
+    key: str
+    size_bytes: int
+    crc: int
+    first_id: int = 0
+    last_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastEvent:
+    """The last frame of events of a backup: of all continuations of a channel only one has it.
+
+    Args:
+        first_id: its first event.
+        transaction_id: its transaction.
+        time_us: when that was committed, in microseconds since 1970.
+        payload_crc: the checksum of its payload.
+    """
+
+    first_id: int
+    transaction_id: int
+    time_us: int
+    payload_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One backup.
+
+    Args:
+        number: its number; the greatest counts.
+        channel: the channel's UUID.
+        source: where the channel was.
+        taken_at: when it was begun, in ISO 8601.
+        mode: the mode of the channel's files.
+        last_id: the last write-order ID in use.
+        state: the channel's state.
+        files: the events, in order.
+        last_event: the last frame of events that was copied; None if none ever was.
+    """
+
+    number: int
+    channel: str
+    source: str
+    taken_at: str
+    mode: str
+    last_id: int
+    state: ArchivedFile
+    files: tuple[ArchivedFile, ...]
+    last_event: LastEvent | None
+
+    def keys(self) -> set[str]:
+        """Return the keys of the objects that it needs."""
+        return {self.state.key, *(file.key for file in self.files)}
+
+
+def manifest_key(number: int) -> str:
+    """Return the key of a manifest."""
+    return f"{_FOLDER}{number:020}.json"
+
+
+def write_manifest(store: Store, manifest: Manifest) -> bool:
+    """Create a manifest, and tell whether there was none of its number.
+
+    Raises:
+        StoreError: the store refused, or did not answer.
+    """
+    value = {"format": BACKUP_FORMAT, **asdict(manifest)}
+    data = json.dumps({**value, "checksum": _checksum(value)}, indent=1).encode() + b"\n"
+    return store.create(manifest_key(manifest.number), data)
+
+
+def newest_manifest(store: Store) -> Manifest | None:
+    """Return the manifest that counts, or None if there is no backup.
+
+    Raises:
+        CorruptionError: it is damaged.
+        NotAChannelError: there are other objects here, and no backup.
+        UnsupportedFormatError: a newer version wrote it.
+    """
+    found = max((info.key for info in store.list(_FOLDER) if info.key.endswith(".json")), default=None)
+    if found is not None:
+        return _parsed(bytes(store.get(found)), f"{store.root}/{found}")
+    other = next((name for name in store.folders() if name not in ("events", "states")), None)
+    if other is not None:
+        raise NotAChannelError(f"{store.root} is neither empty nor a backup: it holds {other!r}; give another place")
+    return None
+
+
+def _parsed(data: bytes, where: str) -> Manifest:
+    try:
+        value: dict[str, Any] = json.loads(data)
+        if value.pop("checksum") != _checksum(value):
+            raise ValueError("its checksum does not match")
+        version = int(value.pop("format"))
+        if version == BACKUP_FORMAT:
+            last = value.pop("last_event")
+            return Manifest(
+                state=ArchivedFile(**value.pop("state")),
+                files=tuple(ArchivedFile(**file) for file in value.pop("files")),
+                last_event=None if last is None else LastEvent(**last),
+                **value,
+            )
+    except NONSENSE as e:
+        raise CorruptionError(f"the manifest of the backup can't be read ({e})", where) from e
+    raise UnsupportedFormatError(
+        f"{where} has format version {version}; this package reads {BACKUP_FORMAT}: upgrade it"
+    )
+
+
+def _checksum(value: Mapping[str, Any]) -> int:
+    return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

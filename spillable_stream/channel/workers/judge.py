@@ -1,0 +1,112 @@
+"""Decides what follows from a call of a worker's function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from spillable_stream.channel.workers.config import WorkerConfig, function_name
+from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
+from spillable_stream.channel.workers.work import Fate, Waiting, Work, backoff_seconds, halves
+from spillable_stream.errors import WorkerFailedError, WorkerTimeoutError
+
+__all__ = ["Judge"]
+
+_log = logging.getLogger(__name__)
+
+_REFUSED_SECONDS = 1.0  # the longest first wait for a channel that has no room or no time
+
+
+class Judge:
+    """Decides by a call's error what becomes of its events.
+
+    Args:
+        function: the function, for messages.
+        path: the channel, for messages.
+        config: how often events are tried again, and when.
+        has_dead_letters: whether there is a channel for events that keep failing.
+        rng: the jitter, from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        path: str,
+        config: WorkerConfig,
+        has_dead_letters: bool,
+        rng: Callable[[], float],
+    ) -> None:
+        self._function = function_name(function)
+        self._path = path
+        self._config = config
+        self._has_dead_letters = has_dead_letters
+        self._rng = rng
+
+    def is_failure(self, error: BaseException | None) -> bool:
+        """Tell whether a call failed, other than by a verdict of the function's."""
+        return not (error is None or isinstance(error, (Retry, Drop, DeadLetter)))
+
+    def judge(self, work: Work) -> list[Waiting]:
+        """Set the fate of work whose function was called, or return what must be called again, and when.
+
+        Raises:
+            WorkerFailedError: it should become dead letters, and there is no channel for them.
+        """
+        error = work.error
+        if error is None:
+            work.fate = Fate.DONE
+        elif isinstance(error, Drop):
+            work.fate = Fate.DROPPED
+        elif isinstance(error, DeadLetter):
+            work.attempts += 1
+            work.fate = self._given_up(work)
+        elif isinstance(error, Retry):
+            work.pauses += 1
+            after = error.after_seconds
+            return [Waiting(work, self._backoff(work.pauses) if after is None else after)]
+        else:
+            return list(self._failed(work, error))
+        return []
+
+    def _failed(self, work: Work, error: BaseException) -> Iterator[Waiting]:
+        _log.info("%s failed for %s of %s", self._function, work, self._path, exc_info=error)
+        if work.count > 1:
+            yield from (Waiting(Work(ranges), 0.0) for ranges in halves(work.ranges))
+            return
+        work.attempts += 1
+        if work.attempts < self._config.max_attempts:
+            yield Waiting(work, self._backoff(work.attempts))
+        else:
+            work.fate = self._given_up(work)
+
+    def _given_up(self, work: Work) -> Fate:
+        if self._has_dead_letters:
+            return Fate.DEAD
+        times = "once" if work.attempts == 1 else f"{work.attempts:,} times"
+        raise WorkerFailedError(
+            f"{self._function} failed {times} for {work} of {self._path}: {type(work.error).__name__}: {work.error}. "
+            "There is no dead_letter channel, so the worker stops, and what it had claimed is back in the queue"
+        ) from work.error
+
+    def refused(self, work: Work) -> Waiting:
+        """Return when to try again to commit the fate of work: a channel has no room or no time now."""
+        work.pauses, work.is_refused = work.pauses + 1, True
+        return Waiting(work, backoff_seconds(_REFUSED_SECONDS, work.pauses, self._rng()))
+
+    def late(self, work: Work) -> WorkerTimeoutError:
+        """Return the error of a call that did not return in time."""
+        return WorkerTimeoutError(
+            f"{self._function} did not return within {self._config.timeout:g} s for {work} of {self._path}; its thread "
+            "can't be ended and runs on"
+        )
+
+    def too_many_late(self, calls: int) -> WorkerTimeoutError:
+        """Return the error of a worker that stops, since too many calls have not returned."""
+        return WorkerTimeoutError(
+            f"{calls} calls of {self._function} have not returned within {self._config.timeout:g} s, and Python can't "
+            f"end a thread: the worker of {self._path} stops. End the process and start it again"
+        )
+
+    def _backoff(self, failures: int) -> float:
+        return backoff_seconds(self._config.backoff, failures, self._rng())

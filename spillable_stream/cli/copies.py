@@ -1,0 +1,97 @@
+"""The verbs of copies: ``backup`` and ``restore``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from spillable_stream.cli.app import AsJson, ChannelPath, app, ending
+
+__all__ = ["backup", "restore"]
+
+_Copy = Annotated[str, typer.Argument(metavar="COPY", help="The backup: a directory, or an address in a store.")]
+_To = Annotated[str, typer.Argument(metavar="PATH", help="The new channel's directory, missing or empty.")]
+_New = Annotated[bool, typer.Option("--new-identity", help="Make a second channel, with a UUID of its own.")]
+
+
+@app.command()
+def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
+    """Copy a channel, in use or not, as it is at one moment: all events of both tiers, groups, options and producers.
+
+    Again to the same place, it copies only the events that came since. A backup counts when it is whole and was read
+    again; one that was interrupted leaves the one before in place.
+
+    Example: `spillable backup /data/orders s3://backups/orders`
+
+    Exit status: 0 it is made; 1 it is not, and the one before still counts; 2 no such channel or place.
+    """
+    from spillable_stream.archive.backup import backup as back_up
+
+    done = 0
+
+    def note(event: int) -> None:
+        nonlocal done
+        done = event
+
+    with ending(path, as_json, lambda: f"{copy} is as it was; up to the event {done:,} was copied"):
+        with _progress(note) as progressed:
+            report = back_up(path, copy, progressed=progressed)
+        if as_json:
+            typer.echo(json.dumps(asdict(report)))
+            return
+        kept = f", {report.kept_files:,} files were there" if report.kept_files else ""
+        typer.echo(f"{report.copy}: backup {report.number} has {report.source} up to the event {report.last_id:,}")
+        typer.echo(f"copied {report.copied_events:,} events, {report.copied_bytes:,} bytes{kept}")
+
+
+@app.command()
+def restore(copy: _Copy, path: _To, new_identity: _New = False, as_json: AsJson = False) -> None:
+    """Make a channel of a backup, and verify it. It keeps the original's UUID, or gets its own with --new-identity.
+
+    Nothing is ever overwritten: PATH is missing or empty. While the original is where it was, --new-identity is needed.
+
+    Example: `spillable restore s3://backups/orders /data/orders`
+
+    Exit status: 0 the channel is there; 1 it is not; 2 there is no backup, or PATH can't be a channel.
+    """
+    from spillable_stream.archive.restore import restore as make_channel
+
+    with ending(path, as_json, lambda: "nothing was restored"):
+        with _progress(lambda _: None) as progressed:
+            report = make_channel(copy, path, new_identity=new_identity, progressed=progressed)
+        if as_json:
+            typer.echo(json.dumps(asdict(report)))
+            return
+        identity = "as a second channel" if report.is_new else "as its successor"
+        said = f"{report.path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
+        typer.echo(f"{said}: {report.events:,} events, up to the event {report.last_id:,}")
+
+
+@contextmanager
+def _progress(note: Callable[[int], None]) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on standard error, if that is a terminal; yield what moves it.
+
+    Args:
+        note: called with the last event that was copied.
+    """
+    if not sys.stderr.isatty():
+        yield lambda event, _: note(event)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), TextColumn("event {task.completed:,} of {task.total:,}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=0)
+
+        def move(event: int, last_id: int) -> None:
+            note(event)
+            bar.update(task, completed=event, total=last_id)
+
+        yield move

@@ -1,0 +1,107 @@
+"""The verbs of dead letters: ``dead-letters list``, ``dead-letters show`` and ``dead-letters replay``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spillable_stream.cli.app import AsJson, app, ending
+from spillable_stream.errors import OptionError
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["dead_letters"]
+
+_Path = Annotated[str, typer.Argument(metavar="PATH", help="The channel of dead letters.")]
+_Id = Annotated[int, typer.Argument(metavar="ID", help="The dead letter's write-order ID.")]
+_To = Annotated[str, typer.Argument(metavar="TO", help="The channel to put them back into.")]
+_Group = Annotated[str, typer.Option("--group", "-g", help="The group that takes the dead letters.")]
+_Count = Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of the first ones to list.")]
+
+_PREFIX = "dead_letter_"
+_SHOWN = ("error_code", "error_message", "channel", "write_order_id", "attempts")
+
+dead_letters: typer.Typer = typer.Typer(
+    help="List, show and put back the events that producers and workers put aside.", no_args_is_help=True
+)
+app.add_typer(dead_letters, name="dead-letters")
+
+
+@dead_letters.command("list")
+def list_letters(path: _Path, group: _Group = "default", count: _Count = 20, as_json: AsJson = False) -> None:
+    """List the dead letters that a group has yet to take: why each was put aside, and where it comes from.
+
+    Example: `spillable dead-letters list /data/orders-dead`
+
+    Exit status: 0 done; 1 it failed; 2 no such channel.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
+        found = [letter for letter, _ in zip(_letters(channel, group), range(count), strict=False)]
+        if as_json:
+            typer.echo(json.dumps({"path": path, "letters": [{"id": i, "headers": h} for i, h, _ in found]}))
+            return
+        for event_id, headers, _ in found:
+            said = {name: headers.get(_PREFIX + name, "") for name in _SHOWN}
+            origin = said["channel"] + (f" event {said['write_order_id']}" if said["write_order_id"] else "")
+            tries = f", {said['attempts']} attempts" if said["attempts"] else ""
+            first_line = said["error_message"].partition("\n")[0]
+            typer.echo(f"{event_id}: {said['error_code']}: {first_line} (from {origin}{tries})")
+
+
+@dead_letters.command("show")
+def show_letter(path: _Path, letter: _Id, as_json: AsJson = False) -> None:
+    """Show one dead letter: all of its headers, and its body.
+
+    Example: `spillable dead-letters show /data/orders-dead 17`
+
+    Exit status: 0 done; 1 it failed, or the event has left; 2 no such channel or event.
+    """
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.cli.event_text import json_row
+
+    with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
+        batch = next(channel.read(letter, letter), None)
+        if batch is None:
+            raise OptionError(f"{path} has no event {letter}")
+        (row,) = batch.to_pylist(maps_as_pydicts="lossy")
+        if as_json:
+            typer.echo(json_row({"id": letter, "headers": row["headers"] or {}, "body": row["body"]}).decode())
+            return
+        for name, value in (row["headers"] or {}).items():
+            typer.echo(f"{name}: {value}")
+        typer.echo()
+        typer.echo(row["body"])
+
+
+@dead_letters.command("replay")
+def replay_letters(path: _Path, to: _To, group: _Group = "default", as_json: AsJson = False) -> None:
+    """Put all dead letters back into a channel, each once, in order, without the headers that were added to them.
+
+    One that was interrupted is continued by the same command.
+
+    Example: `spillable dead-letters replay /data/orders-dead /data/orders`
+
+    Exit status: 0 all are put back; 1 it failed, and the same command continues; 2 no such channel.
+    """
+    from spillable_stream.dead_letters import replay
+
+    with ending(path, as_json, lambda: "what was put back stays; the same command continues"):
+        count = replay(path, to, group=group)
+        if as_json:
+            typer.echo(json.dumps({"path": path, "to": to, "events": count}))
+        else:
+            typer.echo(f"{to}: {count:,} events were put back")
+
+
+def _letters(channel: Channel, group: str) -> Iterator[tuple[int, dict[str, str], bytes]]:
+    """Yield the dead letters that a group has yet to take, in order: ID, headers and body."""
+    known = group in channel.stats().groups
+    for batch in channel.read(group=group if known else None):
+        for row in batch.to_pylist(maps_as_pydicts="lossy"):
+            yield row["write_order_id"], row["headers"] or {}, row["body"]

@@ -1,0 +1,103 @@
+"""Log records: one tree of loggers, quiet by default, with fields that programs can read.
+
+Every module logs under its own name, below ``spillable_stream``. The levels: *debug* for what is done (opens, closes,
+checkpoints), *info* for what happens rarely and is all right, *warning* for what somebody should look at although the
+call succeeds, *error* for a failure that no call can raise. An error that a call raises is not logged besides.
+
+``SPILLABLE_LOG=debug`` (info, warning, error) writes the records to standard error. Without it nothing is written but
+what the program's own handlers take.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TypedDict
+
+__all__ = ["FIELDS", "VARIABLE", "RecordFields", "configure", "fields"]
+
+VARIABLE = "SPILLABLE_LOG"
+_TREE = "spillable_stream"
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+class RecordFields(TypedDict, total=False):
+    """The fields of records, beside those that all records have; each is there only where the record is about it.
+
+    The keys: the channel's path or address; a group's name; the IDs of the first and the last event; a file.
+    """
+
+    channel: str
+    group: str
+    first_id: int
+    last_id: int
+    file: str
+
+
+FIELDS = tuple(RecordFields.__annotations__)
+"""The names of the fields, as attributes of a `logging.LogRecord`."""
+
+
+def fields(
+    channel: object = None,
+    *,
+    group: str | None = None,
+    first_id: int | None = None,
+    last_id: int | None = None,
+    file: object = None,
+) -> RecordFields:
+    """Return the fields of a record, for ``extra``.
+
+    Args:
+        channel: the channel's path or address.
+        group: a group's name.
+        first_id: the write-order ID of the first event.
+        last_id: that of the last one.
+        file: the path of a file.
+    """
+    found = RecordFields()
+    if channel is not None:
+        found["channel"] = str(channel)
+    if group is not None:
+        found["group"] = group
+    if first_id is not None:
+        found["first_id"] = first_id
+    if last_id is not None:
+        found["last_id"] = last_id
+    if file is not None:
+        found["file"] = str(file)
+    return found
+
+
+class _Formatter(logging.Formatter):
+    """A line: time, level, logger, message, and the fields."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as text."""
+        found = {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+        text = super().format(record)
+        return text + "".join(f" {name}={value}" for name, value in found.items())
+
+
+def configure(environment: Mapping[str, str] | None = None) -> None:
+    """Keep the tree quiet, or write it to standard error as ``SPILLABLE_LOG`` says.
+
+    Args:
+        environment: the variables; those of this process by default.
+    """
+    tree = logging.getLogger(_TREE)
+    wanted = (os.environ if environment is None else environment).get(VARIABLE, "").lower()
+    if not wanted:
+        tree.addHandler(logging.NullHandler())
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Formatter())
+    tree.addHandler(handler)
+    tree.propagate = False  # a handler of the root would write each record again
+    tree.setLevel((wanted if wanted in _LEVELS else "info").upper())
+    if wanted not in _LEVELS:
+        tree.warning("%s is %r, not one of %s: it counts as info", VARIABLE, wanted, ", ".join(_LEVELS))

@@ -1,0 +1,293 @@
+"""`backup`: consistent copies of live channels, each restored and compared with a ledger."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream import (
+    Channel,
+    ChannelBusyError,
+    CorruptionError,
+    ForeignDirectoryError,
+    NotAChannelError,
+    OptionError,
+)
+from spillable_stream.archive import backup as backup_module
+from spillable_stream.engine.engine import Engine
+from spillable_stream.errors import DataLossError
+from spillable_stream.format.record import NumberedBatch, Numbers
+from tests.support.damage import flip, log_file
+from tests.support.events import numbered, peek, put, take
+from tests.support.live_channel import under_load
+
+
+def contents(copy: Path, to: Path, group: str) -> tuple[int, dict[int, bytes]]:
+    """Restore a backup as a second channel and return its last ID and what a group has yet to take."""
+    report = ss.restore(copy, to, new_identity=True)
+    assert ss.verify(to).healthy
+    with Channel(to, create=False, minimum_required_space=0) as channel:
+        assert channel.stats().last_id == report.last_id
+        found: dict[int, bytes] = {}
+        for batch in channel.read(group=group):
+            found |= dict(
+                zip(batch.column("write_order_id").to_pylist(), batch.column("body").to_pylist(), strict=True)
+            )
+        assert channel.stats().groups[group].lag == len(found)
+    shutil.rmtree(to)
+    return report.last_id, found
+
+
+def back_up_again_and_again(channel: Channel, tmp_path: Path, times: int, groups: tuple[str, ...]) -> None:
+    copy, reports = tmp_path / "copy", []
+    with under_load(channel, *groups) as load:
+        for i in range(times):
+            reports.append(ss.backup(channel if i % 2 else channel.path, copy))
+            last_id, found = contents(copy, tmp_path / "restored", groups[0])
+            assert last_id == reports[-1].last_id
+            assert not found or list(found) == list(range(min(found), last_id + 1)), "a prefix, without a gap"
+            saved = dict(found)
+            while not saved.keys() <= load.ledger.keys():
+                time.sleep(0.001)  # a commit has returned, and is yet to be noted
+            assert saved == {event: load.ledger[event] for event in saved}
+    assert [r.number for r in reports] == list(range(1, times + 1))
+    assert all(a.last_id <= b.last_id for a, b in pairwise(reports))
+
+
+@pytest.mark.parametrize("options", [{}, {"memory_capacity": 200, "overflow_timeout": 0}, {"retention_bytes": 1 << 20}])
+def test_each_backup_of_a_live_channel_is_a_prefix_of_its_order(path: Path, tmp_path: Path, options: Any) -> None:
+    with Channel(path, minimum_required_space=0, max_file_size=100_000, **options) as channel:
+        channel.consumer("fast")
+        back_up_again_and_again(channel, tmp_path, 5, ("fast",))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("options", [{}, {"memory_capacity": 200, "overflow_timeout": 0}])
+def test_a_hundred_backups_of_a_live_channel_are_prefixes_of_its_order(
+    path: Path, tmp_path: Path, options: Any
+) -> None:
+    with Channel(path, minimum_required_space=0, max_file_size=1_000_000, **options) as channel:
+        channel.consumer("fast")
+        back_up_again_and_again(channel, tmp_path, 100, ("fast", "other"))
+
+
+def test_a_later_backup_copies_only_new_events_and_drops_old_files(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("default")
+        put(channel, *numbered(1, 10))
+        first = ss.backup(channel, copy)
+        put(channel, *numbered(11, 5))
+        second = ss.backup(channel, copy)
+        third = ss.backup(channel, copy)
+        assert (first.copied_events, second.copied_events, third.copied_events) == (10, 5, 0)
+        assert (second.files, second.kept_files, third.kept_files) == (2, 1, 2)
+        take(channel, 12)
+        fourth = ss.backup(channel, copy)
+        assert (fourth.files, fourth.copied_events) == (1, 0)
+    assert [len(list((copy / d).iterdir())) for d in ("backups", "events", "states")] == [1, 1, 1]
+    assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(13, 3)
+
+
+def test_events_of_both_tiers_groups_options_and_producers_are_copied(path: Path, tmp_path: Path) -> None:
+    schema_options: Any = {"memory_capacity": 6, "overflow_timeout": 0, "keep_alive": 7.0}
+    with Channel(path, minimum_required_space=0, **schema_options) as channel:
+        put(channel, *numbered(1, 5))
+        put(channel, *numbered(6, 5))
+        assert channel.stats().memory.events == channel.stats().disk.events == 5
+        take(channel, 2, "a")
+        take(channel, 7, "b")
+        tx = channel.put_transaction()
+        tx.producer = NumberedBatch("p", Numbers(1, 40, 7))
+        with tx:
+            tx.put(ss.Event(b"sent"))
+        before = channel.stats()
+        ss.backup(channel, tmp_path / "copy")
+    ss.restore(tmp_path / "copy", tmp_path / "r", new_identity=True)
+    with Channel(tmp_path / "r", create=False) as restored:
+        after = restored.stats()
+        assert dict(after.groups) == dict(before.groups) and dict(after.producers) == {"p": 40}
+        assert (after.last_id, after.channel_size, after.memory.events) == (11, before.channel_size, 0)
+        assert restored.options["keep_alive"] == 7.0
+        assert peek(restored, group="b") == [b"10", b"sent"]
+        assert put(restored, b"next") == (12, 12)
+
+
+def test_a_channel_that_nobody_has_open_is_backed_up_without_a_trace(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0, memory_capacity=10, flush_on_close=False) as channel:
+        put(channel, b"a", b"b")
+    before = {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file()}
+    assert ss.backup(path, tmp_path / "copy").copied_events == 2
+    assert {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file()} == before
+
+
+def test_a_channel_in_a_store_is_backed_up_and_restored_to_a_disk(tmp_path: Path) -> None:
+    url = f"object+file://{tmp_path}/orders"
+    with Channel(url, commit_interval=0) as channel:
+        put(channel, *numbered(1, 3))
+        put(channel, *numbered(4, 3))
+        take(channel, 2)
+        ss.backup(url, f"object+file://{tmp_path}/copy")
+    assert contents(tmp_path / "copy", tmp_path / "r", "default") == (
+        6,
+        dict(zip(range(3, 7), numbered(3, 4), strict=True)),
+    )
+
+
+def test_large_transactions_and_typed_events_are_copied_as_they_are(path: Path, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    schema = pa.schema([("n", pa.int64())])
+    with Channel(path, schema=schema, minimum_required_space=0, max_inline_bytes=1000, compression="zstd") as channel:
+        for first in (0, 5000):
+            with channel.put_transaction() as tx:
+                tx.put_batch(pa.record_batch({"n": pa.array(range(first, first + 5000), pa.int64())}))
+        channel.evolve(pa.schema([("n", pa.int64()), ("s", pa.string())]))
+        with channel.put_transaction() as tx:
+            tx.put({"n": 10_000, "s": "x"})
+        with channel.take_transaction() as tx:
+            tx.take_many(17)
+        ss.backup(channel, tmp_path / "copy")
+    ss.restore(tmp_path / "copy", tmp_path / "r", new_identity=True)
+    with Channel(tmp_path / "r", create=False) as restored:
+        rows = [n for batch in restored.read(group="default") for n in batch.column("n").to_pylist()]
+        assert rows == list(range(17, 10_001)) and restored.schema.names == ["n", "s"]
+
+
+def test_a_copy_holds_one_channel_and_one_continuation_of_it(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 5))
+        ss.backup(channel, copy)
+    Channel(tmp_path / "other", minimum_required_space=0).close()
+    with pytest.raises(ForeignDirectoryError, match="is a backup of the channel"):
+        ss.backup(tmp_path / "other", copy)
+    path.rename(tmp_path / "old")
+    ss.restore(copy, path)
+    for place, bodies in ((path, numbered(1, 3)), (tmp_path / "old", numbered(6, 7))):
+        with Channel(place, create=False) as channel:
+            put(channel, *bodies)
+    assert ss.backup(path, copy).copied_events == 3, "the successor continues the backup"
+    with pytest.raises(ForeignDirectoryError, match=r"another continuation .* its event 6 is another one"):
+        ss.backup(tmp_path / "old", copy)
+
+
+def test_a_place_that_is_something_else_or_inside_the_channel_is_refused(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "notes").mkdir()
+        (tmp_path / "mine" / "notes" / "a").touch()
+        with pytest.raises(NotAChannelError, match="neither empty nor a backup: it holds 'notes'"):
+            ss.backup(channel, tmp_path / "mine")
+        with pytest.raises(OptionError, match="is inside of the channel"):
+            ss.backup(channel, path / "copy")
+    with pytest.raises(NotAChannelError):
+        ss.backup(tmp_path / "nothing", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_backup_that_is_interrupted_leaves_the_one_before(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+
+    def stop(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("default")
+        put(channel, *numbered(1, 3))
+        ss.backup(channel, copy)
+        put(channel, *numbered(4, 3))
+        with pytest.raises(KeyboardInterrupt):
+            ss.backup(channel, copy, progressed=stop)
+        assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(1, 3)
+        assert ss.backup(channel, copy).copied_events == 3
+        assert len(list((copy / "events").iterdir())) == 2
+
+
+def test_of_two_backups_at_once_one_fails_and_harms_nothing(path: Path, tmp_path: Path) -> None:
+    copy, others = tmp_path / "copy", []
+
+    def back_up_too(*_: int) -> None:
+        if not others:
+            others.append(None)
+            ss.backup(path, copy)
+
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("default")
+        put(channel, *numbered(1, 3))
+        with pytest.raises(ChannelBusyError, match=r"another backup .* was made meanwhile"):
+            ss.backup(channel, copy, progressed=back_up_too)
+        assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(1, 3)
+
+
+def test_events_that_leave_while_they_are_copied_are_done_without(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Channel(path, minimum_required_space=0, max_file_size=5000) as channel:
+        channel.consumer("default")
+        put(channel, *[b"%d" % i * 1000 for i in range(9)])
+        put(channel, *[b"%d" % i * 1000 for i in range(9)])
+        real, left = backup_module._reader, []
+
+        def reader(engine: Engine) -> Any:
+            if not left:  # after the state was read, and before the first event is
+                left.append(take(channel, 12))
+                channel.checkpoint()
+            return real(engine)
+
+        monkeypatch.setattr(backup_module, "_reader", reader)
+        report = ss.backup(path, tmp_path / "copy")
+    last_id, found = contents(tmp_path / "copy", tmp_path / "r", "default")
+    assert last_id == report.last_id == 18 and list(found) == list(range(13, 19))
+
+
+def test_events_that_always_leave_end_a_backup_with_advice(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("default")
+
+        class Gone:
+            def expect(self, _: object) -> None: ...
+            def close(self) -> None: ...
+            def frames(self, _: object) -> Any:
+                put(channel, b"new")
+                take(channel, 1)
+                channel.checkpoint()
+                raise DataLossError("it has left")
+
+        put(channel, b"a")
+        monkeypatch.setattr(backup_module, "_reader", lambda _: nullcontext(Gone()))
+        monkeypatch.setattr(backup_module, "_file_of", lambda *_: object())
+        with pytest.raises(ChannelBusyError, match="leave faster than they can be copied"):
+            ss.backup(channel, tmp_path / "copy")
+
+
+def test_an_event_that_is_damaged_fails_the_backup(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a" * 100)
+        put(channel, b"b" * 100)
+    file = log_file(path)
+    flip(file, file.read_bytes().index(b"a" * 100))
+    with pytest.raises(CorruptionError, match="damaged"):
+        ss.backup(path, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "backups").exists()
+
+
+def test_a_file_of_an_earlier_backup_that_is_gone_is_noticed(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+        ss.backup(channel, tmp_path / "copy")
+        next((tmp_path / "copy" / "events").iterdir()).unlink()
+        put(channel, b"b")
+        with pytest.raises(CorruptionError, match="a file of an earlier backup is gone, or was cut"):
+            ss.backup(channel, tmp_path / "copy")

@@ -1,0 +1,77 @@
+"""The manifests of backups."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.archive.manifest import (
+    ArchivedFile,
+    LastEvent,
+    Manifest,
+    manifest_key,
+    newest_manifest,
+    write_manifest,
+)
+from spillable_stream.objects.directory_store import DirectoryStore
+
+FILE = ArchivedFile("events/1-a", 10, 5, 1, 9)
+MANIFEST = Manifest(
+    3,
+    "uuid",
+    "/c",
+    "2026-01-31T00:00:00+00:00",
+    "0700",
+    9,
+    replace(FILE, key="states/3"),
+    (FILE,),
+    LastEvent(9, 2, 5, 7),
+)
+
+
+def test_the_greatest_number_counts_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    assert newest_manifest(store) is None
+    for number in (9, 10, 2):
+        assert write_manifest(store, replace(MANIFEST, number=number))
+    assert newest_manifest(store) == replace(MANIFEST, number=10)
+    assert MANIFEST.keys() == {"states/3", "events/1-a"}
+
+
+def test_a_number_is_given_once(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    assert write_manifest(store, MANIFEST) and not write_manifest(store, replace(MANIFEST, channel="other"))
+    assert newest_manifest(store) == MANIFEST
+
+
+def test_a_manifest_that_was_changed_or_cut_is_refused(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    write_manifest(store, MANIFEST)
+    file = tmp_path / manifest_key(3)
+    whole = file.read_text()
+    for text in (whole.replace('"last_id": 9', '"last_id": 8', 1), whole[:-20], "[]", ""):
+        file.write_text(text)
+        with pytest.raises(CorruptionError, match="the manifest of the backup can't be read"):
+            newest_manifest(store)
+
+
+def test_a_later_format_is_refused_and_so_is_another_thing(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    write_manifest(store, MANIFEST)
+    file = tmp_path / manifest_key(3)
+    value = json.loads(file.read_text())
+    from spillable_stream.archive import manifest
+
+    del value["checksum"]
+    value["format"] = 2
+    file.write_text(json.dumps({**value, "checksum": manifest._checksum(value)}))
+    with pytest.raises(UnsupportedFormatError, match="format version 2"):
+        newest_manifest(store)
+    (tmp_path / "b" / "data").mkdir(parents=True)
+    (tmp_path / "b" / "data" / "log-000001").touch()
+    with pytest.raises(NotAChannelError, match="it holds 'data'"):
+        newest_manifest(DirectoryStore(tmp_path / "b"))

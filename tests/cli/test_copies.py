@@ -1,0 +1,41 @@
+"""``backup`` and ``restore``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from spillable_stream import Channel
+from tests.support.command_line import run
+from tests.support.events import numbered, peek, put
+
+
+def test_a_backup_says_what_it_has_and_is_restored(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 3))
+        done = run("backup", path, copy)
+        assert done.exit_code == 0
+        lines = done.stdout.splitlines()
+        assert lines[0] == f"{copy}: backup 1 has {path} up to the event 3"
+        assert lines[1].startswith("copied 3 events, ")
+        put(channel, b"4")
+    assert run("backup", path, copy).stdout.splitlines()[1].endswith(", 1 files were there")
+    said = json.loads(run("backup", path, copy, "--json").stdout)
+    assert (said["number"], said["copied_events"], said["last_id"]) == (3, 0, 4)
+    refused = run("restore", copy, tmp_path / "r")
+    assert refused.exit_code == 1 and "--new-identity" in refused.stderr
+    done = run("restore", copy, tmp_path / "r", "--new-identity")
+    assert done.exit_code == 0 and "restored as a second channel, " in done.stdout
+    assert "4 events, up to the event 4" in done.stdout
+    with Channel(tmp_path / "r", create=False) as restored:
+        assert peek(restored) == numbered(1, 4)
+    path.rename(tmp_path / "old")
+    said = json.loads(run("restore", copy, path, "--json").stdout)
+    assert said["events"] == 4 and not said["is_new"]
+
+
+def test_what_is_not_there_is_status_2(path: Path, tmp_path: Path) -> None:
+    assert run("backup", path, tmp_path / "copy").exit_code == 2
+    done = run("restore", tmp_path / "copy", path, "--json")
+    assert done.exit_code == 2 and json.loads(done.stdout)["error"] == "NotAChannelError"
