@@ -9,6 +9,7 @@ from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_sch
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_table import EventTable
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats, WorkerStats
@@ -35,12 +36,16 @@ if TYPE_CHECKING:
     from spillable_stream.integrity.verify import verify
     from spillable_stream.objects.credentials import register_credentials
     from spillable_stream.objects.metered_store import StoreUsage
+    from spillable_stream.observe.metrics_server import MetricsServer, serve_metrics
+    from spillable_stream.observe.otel_export import OtelMetrics, otel_metrics
     from spillable_stream.producer.async_producer import AsyncProducer
     from spillable_stream.producer.logging_handler import ProducerHandler
     from spillable_stream.producer.producer import Producer
     from spillable_stream.producer.result import Attempt, Result
     from spillable_stream.producer.stats import ProducerStats
     from spillable_stream.producer.target import Target
+    from spillable_stream.progress import Progress
+    from spillable_stream.progress_bar import ProgressBar
     from spillable_stream.spark import QueryListener
     from spillable_stream.termination import exit_on_sigterm
 
@@ -57,14 +62,19 @@ __all__ = [
     "DeadLetter",
     "Drop",
     "Event",
+    "EventTable",
     "Finding",
     "GroupStats",
     "KeptStats",
     "LastBatch",
     "Loss",
+    "MetricsServer",
+    "OtelMetrics",
     "Producer",
     "ProducerHandler",
     "ProducerStats",
+    "Progress",
+    "ProgressBar",
     "PutTransaction",
     "Report",
     "RestoreReport",
@@ -81,10 +91,12 @@ __all__ = [
     "dead_letters",
     "exit_on_sigterm",
     "listener",
+    "otel_metrics",
     "register",
     "register_credentials",
     "repair",
     "restore",
+    "serve_metrics",
     "verify",
     *_errors,
 ]
@@ -102,9 +114,13 @@ _MODULES = {
     "Drop": "channel.workers.verdicts",
     "Finding": "integrity.findings",
     "Loss": "integrity.findings",
+    "MetricsServer": "observe.metrics_server",
+    "OtelMetrics": "observe.otel_export",
     "Producer": "producer.producer",
     "ProducerHandler": "producer.logging_handler",
     "ProducerStats": "producer.stats",
+    "Progress": "progress",
+    "ProgressBar": "progress_bar",
     "Report": "integrity.findings",
     "RestoreReport": "archive.restore",
     "Result": "producer.result",
@@ -114,9 +130,11 @@ _MODULES = {
     "Retry": "channel.workers.verdicts",
     "StoreUsage": "objects.metered_store",
     "register_credentials": "objects.credentials",
+    "otel_metrics": "observe.otel_export",
     "Worker": "channel.workers.worker",
     "repair": "integrity.repair",
     "restore": "archive.restore",
+    "serve_metrics": "observe.metrics_server",
     "verify": "integrity.verify",
 }
 

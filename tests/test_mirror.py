@@ -36,6 +36,7 @@ SCENARIOS = {
     "objects/test_channels": "a channel in every kind of store",
     "objects/test_on_servers": "sets, shards, spools and caches on an S3 and a Google Cloud Storage",
     "objects/test_histories": "writers, readers and a collector on a store that fails",
+    "observe/test_cost": "what looking costs the writers, and whoever looks",
     "producer/test_ends": "every kind of end of a process",
     "producer/test_machine": "any sequence of sends, failures and time",
     "producer/test_numbers_machine": "any sequence of sends and lost answers, by whom the batches are numbered",

@@ -57,7 +57,11 @@ print("pyspark" in sys.modules, set(ss.__all__) <= set(dir(ss)))
     assert found.stdout.split() == ["False", "True"]
     program = "import sys, spillable_stream; print([m for m in sys.modules if m.startswith('spillable_stream.')])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not [room for room in ("integrity", "producer", "spark") if f"spillable_stream.{room}" in found.stdout]
+    assert not [
+        room
+        for room in ("integrity", "observe", "producer", "spark", "ui")
+        if f"spillable_stream.{room}" in found.stdout
+    ]
 
 
 def test_names_that_the_documentation_shows_are_the_rooms_own(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.environment import environment_options
+from spillable_stream.channel.event_table import EventTable, events_from, last_events
 from spillable_stream.channel.last_batch import LastBatch
+from spillable_stream.channel.live_picture import live_picture
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
@@ -61,6 +63,7 @@ from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
 from spillable_stream.options import CHANNEL, CREATION, HANDLE, defaults, parse_options
+from spillable_stream.progress import OnProgress, told_of_opens
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -92,6 +95,7 @@ class Channel:
         readonly: whether only to look: nothing is written, made or locked, so it works on a read-only mount too. The
             handle shows what the channel holds and refuses whatever would change it.
         fs: the file system, for tests.
+        progress: is told how far an open is that replays much of the log; if it raises, nothing is opened.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
             in the channel, and a value that differs from the stored one changes it for all. A new channel takes those
             that are not given from the environment, as ``SPILLABLE_MEMORY_CAPACITY``; one that is there does not.
@@ -123,6 +127,7 @@ class Channel:
         create: bool = True,
         readonly: bool = False,
         fs: FileSystem | None = None,
+        progress: OnProgress | None = None,
         **options: Unpack[ChannelKeywords],
     ) -> None:
         self.path: ChannelPath = channel_path(path)
@@ -162,7 +167,8 @@ class Channel:
         self._owning = ActiveCalls(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
         self._front = front
         self._spool: Spool | None = None
-        self._open(known)
+        with told_of_opens(progress):
+            self._open(known)
         try:
             self._settle(given, arrow_schema, is_known=known is not None)
             if front is not None:
@@ -556,6 +562,33 @@ class Channel:
         with self.put_port().snapshot() as state:
             return LastBatch(state.producers.last(producer_id), state.producers.note(producer_id))
 
+    def head(self, n: int = 10, start: SeekTarget = "earliest") -> EventTable:
+        """Return the first events that the channel keeps, or those from one on, and take nothing.
+
+        Args:
+            n: how many at most.
+            start: the first one, said as in `seek`.
+
+        Raises:
+            CorruptionError: an event can't be read.
+            DataLossError: the event ``start`` has left the channel.
+            OptionError: ``n`` is less than 1, or ``start`` can't be used.
+        """
+        return events_from(self.engine(), str(self.path), start, n)
+
+    def tail(self, n: int = 10) -> EventTable:
+        """Return the last events, in order, and take nothing.
+
+        Args:
+            n: how many at most.
+
+        Raises:
+            CorruptionError: an event can't be read.
+            DataLossError: events have left the channel meanwhile.
+            OptionError: ``n`` is less than 1.
+        """
+        return last_events(self.engine(), str(self.path), n)
+
     def range_of(self, start: SeekTarget | None = None, end: ReadEnd | None = None) -> tuple[int, int]:
         """Return the write-order IDs of the first and the last event that `read` would have now.
 
@@ -734,6 +767,11 @@ class Channel:
             return stats_html(self.path, self.typed, self.stats())
         except SpillableError as e:
             return notice_html(self.path, "closed" if self._closed else str(e))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        """Return what a notebook's front end with widgets shows: the same, live; others show `_repr_html_`."""
+        picture = live_picture(self)
+        return {} if picture is None else picture.view()
 
     def _forget_after_fork(self) -> None:
         """In a forked child: drop the parent's files and locks without touching what they lock."""

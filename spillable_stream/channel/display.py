@@ -8,10 +8,11 @@ from html import escape
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
+from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
-from spillable_stream.state.ranges import Range, count_of
+from spillable_stream.state.ranges import count_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,11 +24,8 @@ _MEMORY, _DISK, _KEPT, _WARNING = "#2f74b5", "#d98c2b", "#8a8f98", "#d64545"
 _TRACK = "rgba(128,128,128,.25)"
 
 _MOST_RUNS = 100
-_MOST_RANGES = 10
 _MOST_NAMES = 3
 _STRIP_CHARACTERS = 90  # about the width of the strip
-_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-_AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
 _TIMES = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
@@ -81,10 +79,10 @@ def _tier(name: str, colour: str, tier: TierStats) -> str:
     """Return the bars of a tier: one for its events and, for memory, one for its bytes."""
     if not tier.events and not tier.event_capacity:
         return _bar(name, colour, 0, 0, "none")
-    events = f"{tier.events:,} of {_count(tier.event_capacity, 'event')}"
+    events = f"{tier.events:,} of {count_text(tier.event_capacity, 'event')}"
     bars = _bar(name, colour, tier.events, tier.event_capacity, events)
     if tier.byte_capacity is not None:
-        size = f"{_bytes(tier.payload_bytes)} of {_bytes(tier.byte_capacity)}"
+        size = f"{size_text(tier.payload_bytes)} of {size_text(tier.byte_capacity)}"
         bars += _bar("", colour, tier.payload_bytes, tier.byte_capacity, size)
     return bars
 
@@ -94,7 +92,7 @@ def _kept(stats: ChannelStats) -> str:
     kept = stats.kept
     if not kept.events:
         return ""
-    text = f"{_count(kept.events, 'event')} ({_bytes(kept.payload_bytes)}) since ID {kept.first_id:,}"
+    text = f"{count_text(kept.events, 'event')} ({size_text(kept.payload_bytes)}) since ID {kept.first_id:,}"
     return _bar("kept", _KEPT, kept.events, kept.events + stats.channel_size, text)
 
 
@@ -103,15 +101,15 @@ def _spool(stats: ChannelStats) -> str:
     spool = stats.spool
     if spool is None:
         return ""
-    text = f"in the spool, to be shipped: {_count(spool.events, 'event')} ({_bytes(spool.size_bytes)})"
+    text = f"in the spool, to be shipped: {count_text(spool.events, 'event')} ({size_text(spool.size_bytes)})"
     if spool.oldest_seconds is not None:
-        text += f", the oldest {_age(spool.oldest_seconds)} old"
+        text += f", the oldest {age_text(spool.oldest_seconds)} old"
     return _line(text + (f" · {escape(spool.trouble)}" if spool.trouble else ""))
 
 
 def _worker(worker: WorkerStats) -> str:
     """Return a line for a worker of this handle: what it did, and what is wrong with it."""
-    text = f"worker of {escape(worker.group)} {worker.state}: {_count(worker.done_events, 'event')} done"
+    text = f"worker of {escape(worker.group)} {worker.state}: {count_text(worker.done_events, 'event')} done"
     for count, what in (
         (worker.dead_letter_events, "dead-lettered"),
         (worker.dropped_events, "dropped"),
@@ -119,7 +117,7 @@ def _worker(worker: WorkerStats) -> str:
     ):
         text += f", {count:,} {what}" if count else ""
     if worker.left_calls:
-        text += f' · <b style="color:{_WARNING}">{_count(worker.left_calls, "call")} did not return</b>'
+        text += f' · <b style="color:{_WARNING}">{count_text(worker.left_calls, "call")} did not return</b>'
     return _line(text + (f" · {escape(worker.trouble)}" if worker.trouble else ""))
 
 
@@ -137,8 +135,8 @@ def _bar(name: str, colour: str, held: int, capacity: int, text: str) -> str:
 def _facts(stats: ChannelStats) -> str:
     return _line(
         f"overflow {'<b>active</b>' if stats.overflow_active else 'not active'}"
-        f" · {_count(stats.spilled_transactions, 'transaction')} spilled"
-        + (f" · oldest event {_age(stats.oldest_age_seconds)} old" if stats.oldest_age_seconds is not None else "")
+        f" · {count_text(stats.spilled_transactions, 'transaction')} spilled"
+        + (f" · oldest event {age_text(stats.oldest_age_seconds)} old" if stats.oldest_age_seconds is not None else "")
     )
 
 
@@ -146,16 +144,17 @@ def _losses(stats: ChannelStats) -> str:
     found = []
     if stats.lost:
         count = count_of(stats.lost)
-        found.append(f"<b>{_count(count, 'event')} lost</b> with a memory tier: IDs {_ranges(stats.lost)}")
+        found.append(f"<b>{count_text(count, 'event')} lost</b> with a memory tier: IDs {ranges_text(stats.lost)}")
     if stats.doubtful:
-        found.append(f"perhaps lost, if they were ever put: IDs {_ranges(stats.doubtful)}")
+        found.append(f"perhaps lost, if they were ever put: IDs {ranges_text(stats.doubtful)}")
     expired = [(name, g.expired) for name, g in stats.groups.items() if g.expired]
     found += [
-        f"<b>{_count(count_of(ranges), 'event')} expired</b> before {escape(name)} took them: IDs {_ranges(ranges)}"
+        f"<b>{count_text(count_of(ranges), 'event')} expired</b> before {escape(name)} took them: IDs "
+        f"{ranges_text(ranges)}"
         for name, ranges in expired[:_MOST_NAMES]
     ]
     if len(expired) > _MOST_NAMES:
-        found.append(f"events expired for {_count(len(expired) - _MOST_NAMES, 'more group')}")
+        found.append(f"events expired for {count_text(len(expired) - _MOST_NAMES, 'more group')}")
     style = f"border-left:4px solid {_WARNING};background:{_WARNING}26;padding:2px 8px"
     return _line("<br>".join(found), style) if found else ""
 
@@ -168,8 +167,8 @@ def _strip(drain_order: Sequence[int]) -> str:
     total = sum(map(abs, shown))
     cells = "".join(_run(run, total) for run in shown)
     if rest:
-        text = f"… {_count(len(rest), 'more run')}"
-        title = f"{text}: {_count(sum(map(abs, rest)), 'event')}"
+        text = f"… {count_text(len(rest), 'more run')}"
+        title = f"{text}: {count_text(sum(map(abs, rest)), 'event')}"
         cells += f'<span title="{title}" style="flex:none;padding:0 6px;background:{_TRACK}">{text}</span>'
     style = "display:flex;margin-top:2px;font-size:11px;line-height:20px;text-align:center;white-space:nowrap"
     return _line(f'drain order, first to be taken at the left<div style="{style}">{cells}</div>')
@@ -179,7 +178,7 @@ def _run(run: int, total: int) -> str:
     count, (place, colour, ink) = abs(run), ("in memory", _MEMORY, "#fff") if run > 0 else ("on disk", _DISK, "#000")
     label = f"{count:,}" if len(f" {count:,}") <= _STRIP_CHARACTERS * count / total else ""
     return (
-        f'<span title="{_count(count, "event")} {place}" style="flex:{count} 1 0;min-width:3px;height:20px;'
+        f'<span title="{count_text(count, "event")} {place}" style="flex:{count} 1 0;min-width:3px;height:20px;'
         f'overflow:hidden;background:{colour};color:{ink}">{label}</span>'
     )
 
@@ -209,30 +208,6 @@ def _row(tag: str, name: str, *numbers: str) -> str:
     cells = [f'<{tag} style="{line};padding:2px 0;text-align:left">{name}</{tag}>']
     cells += [f'<{tag} style="{line};padding:2px 0 2px 24px;text-align:right">{n}</{tag}>' for n in numbers]
     return f"<tr>{''.join(cells)}</tr>"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _ranges(ranges: Sequence[Range]) -> str:
-    shown = ", ".join(f"{a:,} to {b:,}" if a < b else f"{a:,}" for a, b in ranges[:_MOST_RANGES])
-    more = len(ranges) - _MOST_RANGES
-    return shown + (f" … {_count(more, 'more range')}" if more > 0 else "")
-
-
-def _bytes(size: int) -> str:
-    for length, unit in _SIZES:
-        if size >= length:
-            return f"{size / length:,.1f} {unit}"
-    return f"{size:,} bytes"
-
-
-def _age(seconds: float) -> str:
-    for length, unit in _AGES:
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 # ── a plot ──────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from spillable_stream.engine.engine import Engine
@@ -31,6 +31,7 @@ class GroupStats:
         lost: the IDs of events that it had yet to take and that went with a memory tier, until it takes a later one.
         expired: the IDs of events that it had yet to take and that left by age or size, until it takes a later one.
         is_automatic: whether a stream made the group for itself.
+        oldest_age_seconds: the age of the oldest event that it has yet to take, or None.
     """
 
     position: int
@@ -39,6 +40,7 @@ class GroupStats:
     lost: tuple[Range, ...] = ()
     expired: tuple[Range, ...] = ()
     is_automatic: bool = False
+    oldest_age_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ class ChannelStats:
         oldest_age_seconds: the age of the event ``first_id``, or None.
         put_rate: events per second put in the last minute, by everybody, as this handle saw it.
         take_rate: events per second that the fastest group took in it.
+        transactions: how many transactions there ever were, of puts, takes and changes.
+        disk_appends: appends to the disk tier, by everybody, that this handle saw since it was opened; each is a sync.
         lost: the IDs of events that went with a memory tier, as ranges of first and last.
         doubtful: IDs that a lost memory tier may have used: nobody knows.
         data_files: how many data files there are.
@@ -192,6 +196,8 @@ class ChannelStats:
     counters: Counters
     store: StoreUsage | None = None
     spool: SpoolStats | None = None
+    transactions: int = 0
+    disk_appends: int = 0
     workers: tuple[WorkerStats, ...] = ()
 
     def flume_counters(self) -> dict[str, float]:
@@ -256,19 +262,23 @@ def channel_stats(engine: Engine, *, as_known: bool = False) -> ChannelStats:
             producers={name: state.producers.last(name) for name in state.producers},
             counters=replace(engine.counters),
             store=engine.store_usage(),
+            transactions=state.next_transaction - 1,
+            disk_appends=engine.follower.disk_appends,
         )
 
 
 def _group(state: ChannelState, name: str) -> GroupStats:
     flying = [r for ranges in state.taking(name).values() for r in ranges]
-    group = state.groups[name]
+    group, lag = state.groups[name], state.lag(name)
+    oldest = next((first for first, _ in group.ahead.gaps(group.position + 1, state.last_id)), None)
     return GroupStats(
         position=group.position,
-        lag=state.lag(name),
+        lag=lag,
         in_flight=count_of(flying),
         lost=tuple(group.lost),
         expired=tuple(group.expired),
         is_automatic=group.is_automatic,
+        oldest_age_seconds=None if oldest is None else _age_seconds(state, oldest),
     )
 
 

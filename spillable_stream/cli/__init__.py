@@ -24,7 +24,10 @@ from spillable_stream.cli import (
     flow_test,
     flow_validate,
     groups,
+    metrics,
     put,
+    top,
+    ui,
 )
 from spillable_stream.cli.app import app, say
 from spillable_stream.termination import exit_on_sigterm
@@ -45,7 +48,10 @@ __all__ = [
     "flow_validate",
     "groups",
     "main",
+    "metrics",
     "put",
+    "top",
+    "ui",
 ]
 
 

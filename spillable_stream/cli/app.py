@@ -19,6 +19,7 @@ __all__ = [
     "UNKNOWN",
     "AsJson",
     "ChannelPath",
+    "ChannelPaths",
     "Yes",
     "app",
     "confirm",
@@ -34,6 +35,9 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 
 ChannelPath = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
+ChannelPaths = Annotated[
+    list[str], typer.Argument(metavar="PATH…", help="The channels: their directories, or their addresses in a store.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, say
-from spillable_stream.cli.place import PLACES, parse_place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.place import PLACES, parse_end, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
-from spillable_stream.cli.place import PLACES, parse_end, parse_place
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending
-from spillable_stream.cli.place import PLACES, parse_place
 from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import logging
 from functools import partial
 from typing import NamedTuple
 
-from spillable_stream.engine.loading import LoadedState, StateLoader
+from spillable_stream.engine.loading import LoadedState, StateLoader, bytes_between, metered
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.memory_recovery import MemoryRecovery, RecoveredEnds
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
@@ -19,7 +19,9 @@ from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.recovery import discard_unfinished_file, recover, require_log_of_checkpoint
 from spillable_stream.log.spares import Spares
 from spillable_stream.log.tier_logs import Positions, Tiers
+from spillable_stream.log.wal import Position
 from spillable_stream.log_records import fields
+from spillable_stream.progress import meter_of_open
 
 __all__ = ["RecoveredChannel", "recover_channel"]
 
@@ -72,7 +74,10 @@ def recover_channel(
     state, start = loader.disk_base(None)
     if start.disk.offset:
         require_log_of_checkpoint(fs, disk, start.disk, state.time_us)
-    log = recover(fs, disk, start.disk, partial(loader.apply, state))
+    meter = meter_of_open("bytes")
+    meter.begin(None if known is None else bytes_between(start.disk, Position(*known.disk[:2]), state))
+    log = recover(fs, disk, start.disk, metered(partial(loader.apply, state), meter))
+    meter.end()
     more = fields(path, last_id=state.last_id)
     _log.info("recovered %s: the log ends at %s, event %d", path, log.end, state.last_id, extra=more)
     Spares(fs, lock.layout).keep(0)  # of a copied or restored channel they may hold frames of files that are to come

@@ -119,6 +119,7 @@ class Follower:
         positions: where in the log it is.
         applied: the published position that it is at; None while that is not known.
         samples: the channel's recent past.
+        disk_appends: how many appends to the disk tier it has applied, its own and others'.
         snapshot: holds the state still, up to date.
         as_known: holds it still without a look at the log.
         is_far: whether a look at the log is a request to another host, and may wait for a commit.
@@ -133,6 +134,7 @@ class Follower:
         self.applying: bool = False
         self.half_applied: bool = False
         self.samples: Samples = Samples()
+        self.disk_appends: int = 0
         self.is_far: bool = log.is_far
         self._log = log
         self._is_view = log.is_view
@@ -240,7 +242,7 @@ class Follower:
         self.half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
         self.applying = True
         try:
-            self._log.follow(self.state, self.positions, end)
+            self.disk_appends += self._log.follow(self.state, self.positions, end)
             self.positions = end
             self.half_applied = False
         finally:
@@ -339,6 +341,7 @@ class Follower:
                         self.state.apply_record(start.file_id, offset, header, record)
                         offset += HEADER_SIZE_BYTES + (header.length + 7 & ~7)  # `frame_size`, inlined
                     disk, memory = self.positions
+                    self.disk_appends += tier is Tier.DISK
                     self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
                     self.applied = self._log.held_position()
                     self.half_applied = False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.file_names import Tier, log_name
+from spillable_stream.format.frame import frame_size
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
@@ -15,11 +17,12 @@ from spillable_stream.log.look_again import looks
 from spillable_stream.log.recovery import oldest_file
 from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
+from spillable_stream.progress import Meter, meter_of_open
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import shown
 
-__all__ = ["LoadedState", "StateLoader", "restored"]
+__all__ = ["LoadedState", "StateLoader", "bytes_between", "metered", "restored"]
 
 LoadedState = tuple[ChannelState, Positions]
 """A state, and the positions in the logs that it reflects."""
@@ -79,9 +82,13 @@ class StateLoader:
         """
         end = Positions.of(ends)
         state, start = self._memory_base(ends) if ends.memory.file_id else self.disk_base(end.disk)
+        meter = meter_of_open("bytes")
+        meter.begin(bytes_between(start.disk, end.disk, state))
+        apply = metered(partial(self.apply, state), meter)
         for file_id, found in self._tiers.records(start, end):
-            self.apply(state, file_id, found)
+            apply(file_id, found)
         self._require_complete(state)
+        meter.end()
         return state, end
 
     def apply(self, state: ChannelState, file_id: int, found: LocatedFrame) -> None:
@@ -161,6 +168,34 @@ class StateLoader:
                     f"{self._layout.file(block.file).name} was removed",
                     str(self._layout.file(block.file)),
                 )
+
+
+def bytes_between(start: Position, end: Position, state: ChannelState) -> int:
+    """Return about how much of the disk tier's log lies between two places.
+
+    Args:
+        start: the first place.
+        end: the second one.
+        state: says how large the files are.
+    """
+    return max(0, (end.file_id - start.file_id) * state.options.max_file_size + end.offset - start.offset)
+
+
+def metered(apply: Callable[[int, LocatedFrame], None], meter: Meter) -> Callable[[int, LocatedFrame], None]:
+    """Return what applies a frame, given its file's number, and counts its bytes.
+
+    Args:
+        apply: applies it.
+        meter: counts; where nobody is told, it costs nothing.
+    """
+    if not meter.is_told:
+        return apply
+
+    def apply_and_count(file_id: int, found: LocatedFrame) -> None:
+        apply(file_id, found)
+        meter.add(frame_size(found.header.length))
+
+    return apply_and_count
 
 
 def restored(image: Mapping[str, object], path: str = "") -> ChannelState:

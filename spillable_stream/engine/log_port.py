@@ -130,8 +130,8 @@ class Log(Protocol):
             DataLossError: events are missing.
         """
 
-    def follow(self, state: ChannelState, start: Positions, end: Positions) -> None:
-        """Apply to a state what lies between two positions.
+    def follow(self, state: ChannelState, start: Positions, end: Positions) -> int:
+        """Apply to a state what lies between two positions, and return how many appends to the disk tier it was.
 
         Raises:
             FileNotFoundError: what is at ``start`` was removed since: load the state.

@@ -269,8 +269,8 @@ class ObjectLog:
     def _positions(self) -> Positions:
         return Positions.of(self._point)
 
-    def follow(self, state: ChannelState, start: Positions, end: Positions) -> None:
-        """Apply to a state the slots between two positions.
+    def follow(self, state: ChannelState, start: Positions, end: Positions) -> int:
+        """Apply to a state the slots between two positions, and return how many there were.
 
         Raises:
             FileNotFoundError: they are not at hand: load the state.
@@ -285,6 +285,7 @@ class ObjectLog:
             if found is None:
                 raise FileNotFoundError(f"slot {number} is not at hand")
             apply_frames(self.slots, state, number, found)
+        return end.disk.file_id - start.disk.file_id
 
     def _own(self, number: int) -> list[SlotFrame] | None:
         """Return the frames of a slot that this handle has just appended, for a thread that looks before they apply."""

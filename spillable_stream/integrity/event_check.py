@@ -18,6 +18,7 @@ from spillable_stream.integrity.inventory import Inventory, opened
 from spillable_stream.integrity.tolerant_replay import fits
 from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
+from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.state.blocks import Block, Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
@@ -104,6 +105,7 @@ class EventCheck:
         files: the files that the events are in.
         findings: collects the damage.
         sound: log files that were walked completely and are undamaged; they are not read again.
+        meter: counts the bytes that are read.
 
     Attributes:
         frames: how many whole frames were read.
@@ -113,11 +115,12 @@ class EventCheck:
     frames: int
     read_bytes: int
 
-    def __init__(self, files: EventFiles, findings: Findings, sound: set[int | str]) -> None:
+    def __init__(self, files: EventFiles, findings: Findings, sound: set[int | str], meter: Meter = UNTOLD) -> None:
         self.frames = self.read_bytes = 0
         self._files = files
         self._findings = findings
         self._sound = sound
+        self._meter = meter
         self._read: set[int | str] = set()
         self._schemas: list[pa.Schema] = []
         self._needed_from = 0
@@ -188,7 +191,9 @@ class EventCheck:
         if isinstance(item, Damage):
             return False
         self.frames += 1
-        self.read_bytes += item.end - item.offset
+        size_bytes = item.end - item.offset
+        self.read_bytes += size_bytes
+        self._meter.add(size_bytes)
         return item.header.type != FrameType.PUT or fits(item.header, item.payload or b"", self._schemas)
 
     def _add_damage(self, path: Path, hole: _Hole, through: int, block: Block, text: str = "") -> None:

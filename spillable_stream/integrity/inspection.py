@@ -22,6 +22,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of
 from spillable_stream.state.memory_loss_rules import (
@@ -82,12 +83,13 @@ class Inspection:
         return any(f.severity is Severity.DAMAGE and f.path.name not in identity for f in self.findings.all())
 
 
-def inspect(fs: FileSystem, path: Path) -> Inspection:
+def inspect(fs: FileSystem, path: Path, meter: Meter = UNTOLD) -> Inspection:
     """Read a channel and find what is wrong with it; write nothing.
 
     Args:
         fs: the file system.
         path: the channel's directory.
+        meter: counts the bytes that are read.
 
     Raises:
         FileNotFoundError: a file was removed meanwhile; try again.
@@ -100,15 +102,16 @@ def inspect(fs: FileSystem, path: Path) -> Inspection:
     layout, identity_damaged = find_identity(fs, path, findings)
     layout.grant(fs)
     owners_damaged = check_owners(fs, layout, findings)
-    inspector = _Inspector(fs, take_inventory(fs, layout, findings), findings)
+    inspector = _Inspector(fs, take_inventory(fs, layout, findings), findings, meter)
     return inspector.run(identity_damaged=identity_damaged, owners_damaged=owners_damaged)
 
 
 class _Inspector:
     """The steps of an inspection."""
 
-    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
+    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings, meter: Meter) -> None:
         self._fs = fs
+        self._meter = meter
         self._inventory = inventory
         self._findings = findings
         self._layout = inventory.layout
@@ -123,13 +126,16 @@ class _Inspector:
         """Run all steps; see `Inspection` for the arguments."""
         inventory = self._inventory
         root = inventory.root()
+        self._meter.begin(sum(file.end for file in [*inventory.disk[root:], *inventory.memory]))
         replay = self._replay(root)
         if root and not inventory.disk[root].holds_everything and self._unexplained(replay.state):
             replay = self._replay(0)  # files that looked like leftovers of a removal are needed
         state = replay.state
         self._check_chain(root)
         self._settle_last_id(replay)
-        event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, self._walked - self._damaged)
+        self._meter.expect(sum(block.payload_bytes for block in state.blocks if isinstance(block.file, str)))
+        sound = self._walked - self._damaged
+        event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, sound, self._meter)
         state.blocks = event_check.readable(state)
         lost = state.missing()
         kept = kept_and_gone(state, lost, self._findings)
@@ -163,7 +169,7 @@ class _Inspector:
         disk = self._inventory.disk
         begin = Position(disk[first].file_id, 0) if disk else Position(0, 0)
         base, exact = self._base(first)
-        replay = TolerantReplay(LogSteps(self._fs, self._inventory), base, self._findings, exact=exact)
+        replay = TolerantReplay(self._steps(), base, self._findings, exact=exact)
         replay.run(begin)
         self._count(replay)
         if not self._memory_is_open(replay):
@@ -180,7 +186,7 @@ class _Inspector:
         files = self._inventory.memory
         if image.header is None:
             base, _ = self._base(first)
-            replay = TolerantReplay(LogSteps(self._fs, self._inventory), base, self._findings, exact=False)
+            replay = TolerantReplay(self._steps(), base, self._findings, exact=False)
             replay.run(begin, Position(files[0].file_id, 0))
         else:
             disk = Position(*image_of(image.header.state)["disk"])
@@ -188,7 +194,7 @@ class _Inspector:
             if last is not None and disk > Position(last.file_id, last.end):
                 text = f"the memory tier knows of the disk tier's log up to {tuple(disk)}, beyond its end"
                 self._findings.damage(image.path, text)
-            replay = TolerantReplay(LogSteps(self._fs, self._inventory), restored(image.header.state), self._findings)
+            replay = TolerantReplay(self._steps(), restored(image.header.state), self._findings)
             replay.run(disk, Position(image.file_id, 0))
         self._count(replay)
         in_memory = self._fs.is_in_memory(self._layout.memory)
@@ -209,9 +215,12 @@ class _Inspector:
         newest = inventory.checkpoints[-1]
         if newest.position.file_id not in (file.file_id for file in inventory.disk):
             return replay
-        found = TolerantReplay(LogSteps(self._fs, inventory), restored(newest.image), Findings())
+        found = TolerantReplay(self._steps(), restored(newest.image), Findings())
         found.run(newest.position)
         return found
+
+    def _steps(self) -> LogSteps:
+        return LogSteps(self._fs, self._inventory, self._meter)
 
     def _count(self, replay: TolerantReplay) -> None:
         self._walked |= replay.steps.walked
@@ -243,7 +252,7 @@ class _Inspector:
         A trial replay checks that all frames fit it. If they do not, the channel is unrepairable.
         """
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
-        trial = TolerantReplay(LogSteps(self._fs, self._inventory), state, Findings(), exact=False)
+        trial = TolerantReplay(self._steps(), state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
         if trial.misfits:
             self._unrepairable = f"the header of {file.path.name} is damaged, and nothing else says its schema"

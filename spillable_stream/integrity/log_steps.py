@@ -13,6 +13,7 @@ from spillable_stream.log.append_check import TolerantAppendChecker
 from spillable_stream.log.chain import named_end
 from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk
 from spillable_stream.log.wal import Position
+from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["ExactImage", "LogSteps", "MissingFiles", "Step", "Steps", "frame_steps"]
@@ -85,6 +86,7 @@ class LogSteps:
     Args:
         fs: the file system.
         inventory: what counts of the files.
+        meter: counts the bytes that are read.
 
     Attributes:
         frames: how many frames were whole.
@@ -95,11 +97,12 @@ class LogSteps:
     frames: int
     read_bytes: int
 
-    def __init__(self, fs: FileSystem, inventory: Inventory) -> None:
+    def __init__(self, fs: FileSystem, inventory: Inventory, meter: Meter = UNTOLD) -> None:
         self.frames = self.read_bytes = 0
         self.walked: set[int | str] = set()
         self._fs = fs
         self._inventory = inventory
+        self._meter = meter
 
     @property
     def owned_groups(self) -> list[str]:
@@ -173,7 +176,9 @@ class LogSteps:
             for step in frame_steps(f, file, offset, time_us):
                 if isinstance(step.what, LocatedFrame):
                     self.frames += 1
-                    self.read_bytes += step.what.end - step.what.offset
+                    size_bytes = step.what.end - step.what.offset
+                    self.read_bytes += size_bytes
+                    self._meter.add(size_bytes)
                 yield step
 
 

@@ -29,6 +29,7 @@ from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.loading import require_there
 from spillable_stream.objects.slots import LOG, Slots
 from spillable_stream.objects.store import Store
+from spillable_stream.progress import UNTOLD, Meter
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["ObjectInspection", "inspect_objects"]
@@ -77,11 +78,12 @@ class ObjectInspection:
         return any(f.path != Path(IDENTITY) for f in found)
 
 
-def inspect_objects(store: Store) -> ObjectInspection:
+def inspect_objects(store: Store, meter: Meter = UNTOLD) -> ObjectInspection:
     """Read a channel and find what is wrong with it; write nothing.
 
     Args:
         store: where it is.
+        meter: counts the bytes that are read.
 
     Raises:
         BehindError: slots were deleted meanwhile that were read; try again.
@@ -92,14 +94,15 @@ def inspect_objects(store: Store) -> ObjectInspection:
     """
     findings = Findings()
     inventory = take_object_inventory(store, findings)
-    return _Inspector(store, inventory, findings).run()
+    return _Inspector(store, inventory, findings, meter).run()
 
 
 class _Inspector:
     """The steps of an inspection."""
 
-    def __init__(self, store: Store, inventory: ObjectInventory, findings: Findings) -> None:
+    def __init__(self, store: Store, inventory: ObjectInventory, findings: Findings, meter: Meter) -> None:
         self._store = store
+        self._meter = meter
         self._inventory = inventory
         self._findings = findings
         self._slots = Slots(store, inventory.channel)
@@ -110,6 +113,7 @@ class _Inspector:
         Raises what `inspect_objects` raises.
         """
         inventory = self._inventory
+        self._meter.begin(None)  # the sizes of the slots are not known before they are read
         base = find_base(self._slots, inventory, self._findings)
         unrepairable = base.unrepairable or self._misfit(base)
         steps, replay = self._replay(base, self._findings)
@@ -120,7 +124,7 @@ class _Inspector:
         for found in missing.values():
             self._findings.add(found)
         files = FilesOfStore(self._store, inventory.channel, inventory.sizes)
-        check = EventCheck(files, self._findings, steps.walked - replay.damaged)
+        check = EventCheck(files, self._findings, steps.walked - replay.damaged, self._meter)
         state.blocks = check.readable(state)
         loss, last_id = self._loss(state, steps, replay)
         self._note_segments(state)
@@ -145,9 +149,8 @@ class _Inspector:
 
     def _replay(self, base: Base, findings: Findings) -> tuple[ObjectSteps, TolerantReplay]:
         owners = [name for name in base.state.owners if ":" not in name]  # others are producers
-        steps = ObjectSteps(
-            self._store, self._inventory, findings, base.tail, base.number, [*owners, *self._inventory.queries]
-        )
+        groups = [*owners, *self._inventory.queries]
+        steps = ObjectSteps(self._store, self._inventory, findings, base.tail, base.number, groups, self._meter)
         exact = base.tail is not None
         replay = TolerantReplay(steps, restored(base.state.image()), findings, exact=exact, on_image=self._compare)
         replay.run(Position(base.number, 0))

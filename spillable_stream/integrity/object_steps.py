@@ -27,6 +27,7 @@ from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
 from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.progress import UNTOLD, Meter
 
 __all__ = ["ObjectSteps"]
 
@@ -46,6 +47,7 @@ class ObjectSteps:
         base: the slot to begin after; None if that is not known: begin after ``first``.
         first: the number of that slot.
         owned_groups: groups that ever had an owner.
+        meter: counts the bytes that are read.
 
     Attributes:
         frames: how many frames were whole.
@@ -67,6 +69,7 @@ class ObjectSteps:
         base: Tail | None,
         first: int,
         owned_groups: list[str],
+        meter: Meter = UNTOLD,
     ) -> None:
         self.frames: int = 0
         self.read_bytes: int = 0
@@ -83,6 +86,7 @@ class ObjectSteps:
         self._checkpoints: dict[int, Checkpoint] = {c.tail.number: c for c in inventory.checkpoints}
         self._findings = findings
         self._owned_groups = owned_groups
+        self._meter = meter
         self._was_missing = False
         self._counted_before = -1  # slots before this one, whose headers are damaged, counted
 
@@ -264,7 +268,9 @@ class ObjectSteps:
         what = step.what
         if isinstance(what, LocatedFrame):
             self.frames += 1
-            self.read_bytes += what.end - what.offset
+            size_bytes = what.end - what.offset
+            self.read_bytes += size_bytes
+            self._meter.add(size_bytes)
         if isinstance(what, LocatedFrame | Damage) and what.header is not None:
             is_next = isinstance(what, LocatedFrame) and what.header.type == FrameType.LOST  # it says the next ID
             if is_next or (what.header.type in _IDS and what.header.write_order_id):

@@ -12,19 +12,21 @@ from spillable_stream.objects.loading import BehindError
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.store import Store
+from spillable_stream.progress import UNTOLD, Meter
 
 __all__ = ["examine_objects", "report_of_objects", "store_at", "verify_objects"]
 
 _MOST_LOOKS = 10
 
 
-def verify_objects(location: Location) -> Report:
+def verify_objects(location: Location, meter: Meter = UNTOLD) -> Report:
     """Read everything in a channel, and return what is wrong where; `spillable_stream.integrity.verify` explains it.
 
     Args:
         location: where the channel is.
+        meter: counts the bytes that are read.
     """
-    return report_of_objects(location, examine_objects(store_at(location)))
+    return report_of_objects(location, examine_objects(store_at(location), meter))
 
 
 def store_at(location: Location) -> Store:
@@ -32,7 +34,7 @@ def store_at(location: Location) -> Store:
     return open_store(location)
 
 
-def examine_objects(store: Store) -> ObjectInspection:
+def examine_objects(store: Store, meter: Meter = UNTOLD) -> ObjectInspection:
     """Inspect a channel, again while something seems wrong: what is found twice in a row is so.
 
     An object that is missing may have been deleted since the state was read that names it. The next look begins with a
@@ -40,6 +42,7 @@ def examine_objects(store: Store) -> ObjectInspection:
 
     Args:
         store: where the channel is.
+        meter: counts the bytes that are read.
 
     Raises:
         ChannelBusyError: it changes faster than it can be read.
@@ -51,7 +54,7 @@ def examine_objects(store: Store) -> ObjectInspection:
     before: list[Finding] | None = None
     for _ in range(_MOST_LOOKS):
         try:
-            inspection = _inspected(store)
+            inspection = _inspected(store, meter)
         except BehindError:
             before = None
             continue
@@ -62,9 +65,9 @@ def examine_objects(store: Store) -> ObjectInspection:
     raise ChannelBusyError(f"{store.root} changes faster than it can be read; try again when less is put and taken")
 
 
-def _inspected(store: Store) -> ObjectInspection:
+def _inspected(store: Store, meter: Meter) -> ObjectInspection:
     try:
-        return inspect_objects(store)
+        return inspect_objects(store, meter)
     except (BehindError, SpillableError):
         raise
     except (*MALFORMED, pa.ArrowException, OverflowError, RecursionError) as e:

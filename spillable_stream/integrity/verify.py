@@ -15,12 +15,13 @@ from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.object_verify import verify_objects
 from spillable_stream.log.look_again import looks
 from spillable_stream.objects.location import Location, is_location
+from spillable_stream.progress import UNTOLD, Meter, OnProgress
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["examine", "report_of", "verify"]
 
 
-def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Report:
+def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progress: OnProgress | None = None) -> Report:
     """Read everything in a channel, and return what is wrong where and what `repair` would have to give up.
 
     Nothing is written, made, locked or mapped; others may use the channel meanwhile.
@@ -28,6 +29,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
     Args:
         path: the channel's directory, or its address in an object store.
         fs: the file system, for tests.
+        progress: is told how far it is, in bytes, in this thread; if it raises, the work ends.
 
     Raises:
         ImportError: the address is of a cloud, and obstore is not installed.
@@ -38,24 +40,29 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
         ChannelBusyError: it changes faster than it can be read.
         StorageError: a file can't be read, or the store refused or failed.
     """
+    meter = Meter("verify", "bytes", progress)
     if is_location(path):
-        return verify_objects(Location.parse(str(path)))
-    return report_of(examine(fs or FileSystem(), Path(path).absolute()))
+        report = verify_objects(Location.parse(str(path)), meter)
+    else:
+        report = report_of(examine(fs or FileSystem(), Path(path).absolute(), meter))
+    meter.end()
+    return report
 
 
-def examine(fs: FileSystem, path: Path) -> Inspection:
+def examine(fs: FileSystem, path: Path, meter: Meter = UNTOLD) -> Inspection:
     """Inspect a channel, again while others change what was found wrong.
 
     Args:
         fs: the file system.
         path: the channel's directory.
+        meter: counts the bytes that are read.
 
     Raises what `verify` raises.
     """
     before: Inspection | None = None
     for look in looks(partial(_head, fs, path)):
         try:
-            inspection = _inspect(fs, path)
+            inspection = _inspect(fs, path, meter)
         except FileNotFoundError:  # another process made a checkpoint and deleted files meanwhile
             before = None
             continue
@@ -67,9 +74,9 @@ def examine(fs: FileSystem, path: Path) -> Inspection:
     raise ChannelBusyError(f"{path} changes faster than it can be read; try again when less is put and taken")
 
 
-def _inspect(fs: FileSystem, path: Path) -> Inspection:
+def _inspect(fs: FileSystem, path: Path, meter: Meter) -> Inspection:
     try:
-        return inspect(fs, path)
+        return inspect(fs, path, meter)
     except (FileNotFoundError, SpillableError):
         raise
     except (*MALFORMED, pa.ArrowException, OverflowError, RecursionError) as e:

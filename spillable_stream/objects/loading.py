@@ -11,6 +11,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.parallel import MOST_AT_ONCE
 from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = [
@@ -75,12 +76,16 @@ def _first(slots: Slots, *, is_last: bool) -> Checkpoint | None:
 
 def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
     tail, state, is_end, is_behind = base.tail, base.state, False, False
+    meter = meter_of_open("slots")
+    meter.begin(None)
     while not is_end:
         found, is_end = read_on(slots, tail, is_behind=is_behind)
         is_behind = True
         for slot in found:
             apply_slot(slots, state, tail, slot)
             tail = tail.then(slot)
+        meter.add(len(found))
+    meter.end()
     return Checkpoint(tail, state, base.base)
 
 

@@ -42,6 +42,7 @@ from spillable_stream import (
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
+from spillable_stream.progress import Progress
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
@@ -736,3 +737,21 @@ def test_what_is_in_the_channel_is_read_without_taking_it(kept: Channel) -> None
     assert [row["write_order_id"] for b in batches for row in b.to_pylist()] == [2, 3, 4]
     assert sum(b.num_rows for b in kept.read(group="g")) == 3
     assert kept.stats().groups["g"].lag == 3
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_an_open_that_replays_tells_how_far_it_is_and_can_be_ended(path: Path, readonly: bool) -> None:
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
+        put(channel, *numbered(0, 100))
+    told: list[Progress] = []
+    with Channel(path, create=False, readonly=readonly, checkpoint_on_close=False, progress=told.append):
+        assert {(p.what, p.unit) for p in told} == {("open", "bytes")}
+        assert told[0].done == 0 and told[-1].done > 1000 and told[-1].fraction == 1.0
+
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Channel(path, create=False, readonly=readonly, progress=stop)
+    with Channel(path, create=False, readonly=readonly) as channel:
+        assert channel.stats().channel_size == 100

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,35 @@ def test_a_filled_one(open_channel: Open) -> None:
     assert stats.oldest_age_seconds is not None and 0 <= stats.oldest_age_seconds < 60
     assert stats.disk.payload_bytes > 0
     assert {n: (g.position, g.lag) for n, g in stats.groups.items()} == {"a": (5, 15), "b": (5, 15)}
+
+
+def test_a_group_has_the_age_of_the_first_event_that_it_has_yet_to_take(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 3))
+    take(channel, 1, "behind")
+    take(channel, 2, "done")
+    groups = channel.stats().groups
+    assert groups["done"].oldest_age_seconds is None
+    age = groups["behind"].oldest_age_seconds
+    assert age is not None and 0 <= age < 60
+
+
+def test_appends_to_disk_and_transactions_are_counted_whoever_made_them(open_channel: Open, path: Path) -> None:
+    channel, other = open_channel(memory_capacity=5, overflow_timeout=0), open_channel()
+    with Channel(path, create=False, readonly=True) as looking:
+        put(channel, b"1")
+        before = looking.stats()
+        put(channel, *numbered(0, 4))
+        in_memory = looking.stats()
+        put(other, b"6")
+        put(channel, b"7")
+        on_disk = looking.stats()
+        made = channel.stats()
+    assert in_memory.transactions == before.transactions + 1
+    assert in_memory.disk_appends == before.disk_appends, "memory is not synced"
+    assert on_disk.disk_appends - in_memory.disk_appends == 2
+    assert on_disk.transactions == in_memory.transactions + 2
+    assert made.disk_appends >= made.counters.disk_syncs + 1, "its own, and the other's"
 
 
 def test_what_is_taken_ahead_of_an_open_take_counts(open_channel: Open) -> None:

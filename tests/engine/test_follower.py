@@ -342,11 +342,12 @@ def test_a_state_that_is_being_changed_is_not_looked_at_by_the_same_thread(
     log, refused = channel.engine().log, []
     real = log.follow
 
-    def follow(*arguments: Any) -> None:
-        real(*arguments)
+    def follow(*arguments: Any) -> int:
+        appends: int = real(*arguments)
         with pytest.raises(TransactionStateError, match="a look of"):
             channel.engine().follow()
         refused.append(1)
+        return appends
 
     monkeypatch.setattr(log, "follow", follow)
     assert channel.engine().follow().last_id == 1

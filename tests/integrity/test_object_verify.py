@@ -16,6 +16,7 @@ from spillable_stream.integrity.object_verify import examine_objects
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import StoreError
+from spillable_stream.progress import Progress
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import FaultyStore, Request
 from tests.support.memory_store import MemoryStore
@@ -425,3 +426,15 @@ def test_a_channel_in_a_directory_is_verified_and_repaired_by_its_address(tmp_pa
     with ss.Channel(url, create=False) as channel:
         gone = range(4, 7) if lost else ()
         assert take(channel) == [body for i, body in enumerate(numbered(0, 12), 1) if i not in gone]
+
+
+def test_it_tells_how_far_it_is_though_it_does_not_know_the_whole(tmp_path: Path) -> None:
+    address = f"object+file://{tmp_path}/orders"
+    told: list[Progress] = []
+    with ss.Channel(address, progress=told.append) as channel:
+        put(channel, *numbered(0, 20))
+    assert {(p.what, p.unit) for p in told} == {("open", "slots")}
+    told.clear()
+    report = ss.verify(address, progress=told.append)
+    assert {(p.what, p.unit) for p in told} == {("verify", "bytes")}
+    assert told[0].total is None and told[-1].done == told[-1].total == report.read_bytes

@@ -24,6 +24,7 @@ from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_see
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity
+from spillable_stream.progress import Progress
 from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.test_golden import CHANNELS, HERE
 from tests.support.channels import contents_of_copy, damage_of, fill, snapshot, three_puts
@@ -221,3 +222,18 @@ def test_what_open_refuses_is_damaged_and_what_is_not_damaged_opens(path: Path, 
             assert damaged, f"open refuses {file}"
         shutil.rmtree(copy)
     assert 10 < refused < 60
+
+
+def test_it_tells_how_far_it_is_and_can_be_ended(path: Path) -> None:
+    fill(path)
+    told: list[Progress] = []
+    report = verify(path, progress=told.append)
+    assert {(p.what, p.unit) for p in told} == {("verify", "bytes")}
+    assert (told[0].done, told[-1].done, told[-1].total) == (0, report.read_bytes, report.read_bytes)
+    assert told[0].total is not None and report.read_bytes <= told[0].total
+
+    def stop(_: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(path, progress=stop)

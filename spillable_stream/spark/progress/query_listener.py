@@ -27,11 +27,13 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.identity import uuid_at
+from spillable_stream.channel.live_picture import live_picture
 from spillable_stream.names import check_group
 from spillable_stream.objects.location import is_location
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.query_metrics import QueryMetrics
 from spillable_stream.spark.progress.query_report import QueryReport
+from spillable_stream.spark.progress.report_html import reports_html
 from spillable_stream.spark.progress.run_channels import RunChannels
 from spillable_stream.spark.progress.source_progress import SourceProgress
 
@@ -122,6 +124,14 @@ class QueryListener(StreamingQueryListener):
         """Return a report for each channel of each query, of the last 1,000 at most, the latest at the end."""
         with self._mutex:
             return [report for _, report in self._found.values()]
+
+    def _repr_html_(self) -> str:
+        return reports_html(self.reports())
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        """Return what a notebook's front end with widgets shows: the reports, live."""
+        picture = live_picture(self)
+        return {} if picture is None else picture.view()
 
     def close(self) -> None:
         """Remove the listener from the session, close its channels and stop serving Prometheus."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from spillable_stream.channel.seek_target import SeekTarget
@@ -34,12 +35,13 @@ def parse_place(text: str) -> SeekTarget:
     if word.isascii() and word.isdigit():
         return int(word)
     if (ago := _AGO.match(word)) is not None:
-        return timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+        with suppress(OverflowError):  # longer ago than there are dates
+            return timedelta(**{_UNITS[ago[2]]: float(ago[1])})
     try:
         moment = datetime.fromisoformat(word)
-    except ValueError:
+        return moment if moment.utcoffset() is not None else moment.astimezone()
+    except (ValueError, OverflowError):
         raise OptionError(f"{text!r} is not a place in a channel: give {PLACES}") from None
-    return moment if moment.utcoffset() is not None else moment.astimezone()
 
 
 def parse_end(text: str) -> int | datetime | timedelta:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from spillable_stream import OptionError
-from spillable_stream.cli.place import parse_end, parse_place
+from spillable_stream.channel.place import parse_end, parse_place
 
 
 def test_words_ids_times_and_ages_are_places() -> None:
@@ -25,7 +25,7 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert found.utcoffset() is not None
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-5", "5x", "١٢", "2026-13-01"])
+@pytest.mark.parametrize("text", ["", "soon", "-5", "5x", "١٢", "2026-13-01", "9999999999999d", "0001-01-01"])
 def test_anything_else_is_refused_with_what_may_be_typed(text: str) -> None:
     with pytest.raises(OptionError, match="give earliest, latest, a write-order ID"):
         parse_place(text)

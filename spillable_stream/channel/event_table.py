@@ -1,0 +1,163 @@
+"""Some events of a channel, looked at and not taken: what `Channel.head` and `Channel.tail` return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.channel.arrow_batches import read_batches
+from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.channel.figures import count_text, size_text
+from spillable_stream.channel.seek_target import SeekTarget
+from spillable_stream.engine.engine import Engine
+from spillable_stream.errors import OptionError
+
+__all__ = ["EventTable", "body_text", "events_from", "last_events", "value_text"]
+
+_MOST_CHARACTERS = 200
+_MOST_ROWS = 100
+_BATCH_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    """Some events of a channel, in order. A notebook shows it as a table.
+
+    Args:
+        channel: the channel's path.
+        typed: whether it is a typed channel.
+        table: the events, with their IDs in the column ``write_order_id``.
+    """
+
+    channel: str
+    typed: bool
+    table: pa.Table = field(repr=False)
+
+    def __len__(self) -> int:
+        """Return how many events there are."""
+        return int(self.table.num_rows)
+
+    @property
+    def ids(self) -> list[int]:
+        """The events' write-order IDs."""
+        found: list[int] = self.table.column(ID_COLUMN).to_pylist()
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the events as dictionaries, of their columns and ``write_order_id``.
+
+        Headers of an event channel are a dictionary, too.
+        """
+        found: list[dict[str, Any]] = self.table.to_pylist()
+        if not self.typed:
+            for row in found:
+                row["headers"] = dict(row["headers"])
+        return found
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns as they are shown: the ID is the first one."""
+        return [ID_COLUMN, *(name for name in self.table.column_names if name != ID_COLUMN)]
+
+    def _repr_html_(self) -> str:
+        return _html(self)
+
+
+def events_from(engine: Engine, path: str, start: SeekTarget, n: int) -> EventTable:
+    """Return up to ``n`` events from one on.
+
+    Args:
+        engine: the channel.
+        path: what users call it.
+        start: the first one, said as in `Channel.seek`.
+        n: how many at most.
+
+    Raises:
+        DataLossError: the event has left the channel.
+        OptionError: ``n`` is less than 1, or ``start`` can't be used.
+    """
+    if isinstance(n, bool) or n < 1:
+        raise OptionError(f"n must be an integer, 1 or more, not {n!r}")
+    left, found = n, []
+    for batch in _batches(engine, start):
+        found.append(batch.slice(0, left))
+        left -= found[-1].num_rows
+        if not left:
+            break
+    return _table(engine, path, found)
+
+
+def last_events(engine: Engine, path: str, n: int) -> EventTable:
+    """Return the last ``n`` events; the arguments and errors are those of `events_from`."""
+    if isinstance(n, bool) or n < 1:
+        raise OptionError(f"n must be an integer, 1 or more, not {n!r}")
+    with engine.snapshot() as state:
+        first, last = state.beginning(), state.last_id
+    back = n
+    while True:  # IDs may be missing among the last ones
+        start = max(first, last - back + 1)
+        found = [] if start > last else list(read_batches(engine, start, last, max_bytes=_BATCH_BYTES))
+        if start <= first or sum(batch.num_rows for batch in found) >= n:
+            table = _table(engine, path, found)
+            return EventTable(path, table.typed, table.table.slice(max(0, len(table) - n)))
+        back *= 4
+
+
+def _batches(engine: Engine, start: SeekTarget) -> Iterator[pa.RecordBatch]:
+    return read_batches(engine, start, max_bytes=_BATCH_BYTES)
+
+
+def _table(engine: Engine, path: str, batches: list[pa.RecordBatch]) -> EventTable:
+    schema = engine.schemas()[-1].append(pa.field(ID_COLUMN, pa.int64()))
+    return EventTable(path, engine.is_typed(), pa.Table.from_batches([b.cast(schema) for b in batches], schema))
+
+
+def body_text(body: bytes, most: int = _MOST_CHARACTERS) -> str:
+    """Return a body as text if it is text, otherwise as hexadecimal digits; of a long one, its beginning.
+
+    Args:
+        body: the body.
+        most: how many characters at most.
+    """
+    begin = body[: 4 * most]
+    try:
+        text = begin.decode() if len(begin) == len(body) else begin.decode(errors="ignore")
+        is_text = all(c.isprintable() or c.isspace() for c in text)
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        text = body[:most].hex(" ")
+    more = len(text) > most or len(begin) < len(body)
+    return f"{text[:most]} … ({size_text(len(body))})" if more else text
+
+
+def value_text(value: object) -> str:
+    """Return a value of a row as a table shows it."""
+    if isinstance(value, bytes):
+        return body_text(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {said}" for name, said in value.items())
+    text = "" if value is None else str(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def _html(events: EventTable) -> str:
+    """Return events as a table of self-contained HTML."""
+    line = "border:0;border-bottom:1px solid rgba(128,128,128,.25);padding:2px 16px 2px 0;text-align:left"
+    columns = events.columns()
+    head = "".join(f'<th scope="col" style="{line}">{escape(name)}</th>' for name in columns)
+    rows = [
+        "".join(f'<td style="{line};vertical-align:top">{escape(value_text(row[name]))}</td>' for name in columns)
+        for row in EventTable(events.channel, events.typed, events.table.slice(0, _MOST_ROWS)).rows()
+    ]
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    more = len(events) - _MOST_ROWS
+    note = f"<div>… and {count_text(more, 'more event')}</div>" if more > 0 else ""
+    title = (
+        f'<b>{count_text(len(events), "event")}</b> of <code style="background:none">{escape(events.channel)}</code>'
+    )
+    table = f'<table style="border-collapse:collapse;margin-top:6px"><tr>{head}</tr>{body}</table>'
+    return f'<div style="font-size:13px;line-height:1.5">{title}{table}{note}</div>'

@@ -1,0 +1,38 @@
+"""The verb ``metrics``: serves the metrics of channels until it is stopped."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Annotated
+
+import typer
+
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, app, fail
+from spillable_stream.errors import SpillableError
+from spillable_stream.observe.metrics_server import serve_metrics
+
+__all__ = ["metrics"]
+
+_PORT = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
+_HOST = Annotated[str, typer.Option("--host", help="The address to listen at: 0.0.0.0 for all of this host's.")]
+
+
+@app.command()
+def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") -> None:
+    """Serve the metrics of channels over HTTP until Ctrl-C: /metrics, /metrics.json, /healthz and /readyz.
+
+    Example: [bold]spillable metrics /data/orders /data/clicks --port 9107[/bold]
+    """
+    try:
+        server = serve_metrics(paths, port, host=host)
+    except (SpillableError, ImportError, OSError, OverflowError) as e:
+        fail(paths[0], e, False, UNKNOWN)
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    with server:
+        typer.echo(f"serving http://{server.host}:{server.port}/metrics (Ctrl-C ends it)")
+        try:
+            stopped.wait()
+        except KeyboardInterrupt:
+            typer.echo("stopped")

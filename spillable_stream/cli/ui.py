@@ -1,0 +1,58 @@
+"""The verb ``ui``: serves a web page that shows channels."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+import typer
+
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, app, fail
+from spillable_stream.errors import SpillableError
+from spillable_stream.ui.guard import is_loopback
+from spillable_stream.ui.server import serve
+
+__all__ = ["ui"]
+
+_PORT = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
+_HOST = Annotated[str, typer.Option("--host", help="The address to listen at; any but this host's own needs a token.")]
+_NAME = Annotated[
+    list[str] | None, typer.Option("--name", help="A name by which browsers reach this host; may be repeated.")
+]
+_CHANGES = Annotated[bool, typer.Option("--allow-changes", help="Let the page change channels; it asks each time.")]
+_TOKEN = Annotated[
+    str,
+    typer.Option(
+        envvar="SPILLABLE_UI_TOKEN",
+        help="What a browser must have. Set the variable rather than the option: others see a process's arguments.",
+    ),
+]
+
+
+@app.command()
+def ui(
+    paths: ChannelPaths,
+    port: _PORT = 8765,
+    host: _HOST = "127.0.0.1",
+    name: _NAME = None,
+    allow_changes: _CHANGES = False,
+    token: _TOKEN = "",
+) -> None:
+    """Serve a web page that shows channels live, until Ctrl-C.
+
+    It only looks, unless --allow-changes is given. On this host it needs no token; at any other address it makes one,
+    and prints the link with it.
+
+    Example: [bold]spillable ui /data/orders /data/clicks[/bold]
+    """
+    if not token and not is_loopback(host):
+        token = secrets.token_urlsafe(32)
+
+    def ready(host: str, port: int) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        typer.echo(f"open http://{shown}:{port}/{f'?token={token}' if token else ''} (Ctrl-C ends it)")
+
+    try:
+        serve(paths, host=host, port=port, token=token, allow_changes=allow_changes, names=name or (), ready=ready)
+    except (SpillableError, ImportError, OSError) as e:
+        fail(paths[0], e, False, UNKNOWN)

@@ -1,0 +1,1 @@
+"""Channels looked at from outside: samples, rates, advice, and their export as metrics."""

@@ -1,0 +1,112 @@
+"""Advice on a channel: each thing worth a look, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
+from spillable_stream.channel.stats import ChannelStats
+from spillable_stream.observe.observation import Observation
+from spillable_stream.state.ranges import count_of
+
+__all__ = ["Advice", "Urgency", "advice_on"]
+
+_FULL_PERCENT = 90.0
+_SPOOL_SECONDS = 300.0
+_MOST_NAMES = 3
+
+
+class Urgency(StrEnum):
+    """How soon somebody should look."""
+
+    ERROR = "error"  # events are lost, or the channel can't be used
+    WARNING = "warning"  # it will not stay well by itself
+    NOTE = "note"  # nothing is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing worth a look.
+
+    Args:
+        urgency: how soon.
+        text: what it is, in one sentence.
+        action: what to do.
+    """
+
+    urgency: Urgency
+    text: str
+    action: str
+
+
+def advice_on(seen: Observation) -> list[Advice]:
+    """Return what is worth a look in a channel, the most urgent first."""
+    if seen.stats is None:
+        return [Advice(Urgency.ERROR, seen.problem, f"Check the path, then run: spillable verify {seen.path}")]
+    found = [*_losses(seen.stats, seen.path), *_troubles(seen.stats)]
+    return sorted(found, key=lambda advice: list(Urgency).index(advice.urgency))
+
+
+def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
+    if stats.lost:
+        yield Advice(
+            Urgency.ERROR,
+            f"{count_text(count_of(stats.lost), 'event')} lost with a memory tier or with damage: IDs "
+            f"{ranges_text(stats.lost)}.",
+            f"Put them again from where they came; if the loss is new, run: spillable verify {path}",
+        )
+    if stats.doubtful:
+        yield Advice(
+            Urgency.WARNING,
+            f"A lost memory tier may have had events with the IDs {ranges_text(stats.doubtful)}.",
+            "Compare with where the events came from; nothing here can tell.",
+        )
+    for name, group in stats.groups.items():
+        if group.expired:
+            yield Advice(
+                Urgency.ERROR,
+                f"{count_text(count_of(group.expired), 'event')} expired before {name} took them: IDs "
+                f"{ranges_text(group.expired)}.",
+                "Raise retentionMs or retentionBytes, or set retentionUntaken to keep.",
+            )
+
+
+def _troubles(stats: ChannelStats) -> Iterator[Advice]:
+    if stats.unhealthy:
+        yield Advice(Urgency.ERROR, "A failure closed the log of this handle.", "Open the channel again.")
+    if stats.channel_fill_percentage >= _FULL_PERCENT:
+        yield Advice(
+            Urgency.WARNING,
+            f"The channel is {stats.channel_fill_percentage:.0f}% full: puts will wait, and then fail.",
+            "Speed up or start the group with the most lag, drop it if nobody needs it, or raise overflowCapacity.",
+        )
+    if stats.without_owner:
+        more = len(stats.without_owner) - _MOST_NAMES
+        names = ", ".join(stats.without_owner[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+        yield Advice(
+            Urgency.WARNING,
+            f"Streams left groups without an owner, which hold events back: {names}.",
+            "Start these streams again, or drop the groups.",
+        )
+    if (spool := stats.spool) is not None and (spool.trouble or (spool.oldest_seconds or 0.0) > _SPOOL_SECONDS):
+        oldest = f", the oldest for {age_text(spool.oldest_seconds)}" if spool.oldest_seconds is not None else ""
+        waiting = f"{count_text(spool.events, 'event')} ({size_text(spool.size_bytes)})"
+        yield Advice(
+            Urgency.WARNING,
+            f"{waiting} wait in the spool{oldest}, on this host only. {spool.trouble}".rstrip(),
+            "Check that the store can be reached and accepts this host's credentials.",
+        )
+    if stats.torn_bytes:
+        yield Advice(
+            Urgency.NOTE,
+            f"The last open cut {size_text(stats.torn_bytes)} that no commit counted from the end of the log.",
+            "Nothing: a crash leaves such bytes, and no event is lost.",
+        )
+    if stats.overflow_active:
+        yield Advice(
+            Urgency.NOTE,
+            "Memory has no room: puts go to disk without waiting.",
+            "Nothing, unless puts are too slow: then speed up the consumers, or raise memoryCapacity and byteCapacity.",
+        )

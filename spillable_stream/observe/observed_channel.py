@@ -1,0 +1,89 @@
+"""One channel that is looked at again and again, and opened again where that fails."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from os import PathLike, fspath
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.stats import ChannelStats
+from spillable_stream.errors import SpillableError
+from spillable_stream.observe.observation import Observation, rates_between
+
+__all__ = ["FAILURES", "ObservedChannel"]
+
+FAILURES = (SpillableError, OSError, ImportError)
+"""What a look at a channel may meet: its own errors, the system's, and an extra that is not installed."""
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
+
+
+class ObservedChannel:
+    """A channel that is looked at.
+
+    Args:
+        channel: a handle of the caller's, which stays open, or a path, which is opened read-only.
+        clock: returns the time in seconds since 1970.
+
+    Attributes:
+        path: the channel, as it was given.
+    """
+
+    def __init__(self, channel: Channel | str | PathLike[str], clock: Callable[[], float]) -> None:
+        self._own = channel if isinstance(channel, Channel) else None
+        self.path: str = str(channel.path) if isinstance(channel, Channel) else fspath(channel)
+        self._handle = self._own
+        self._clock = clock
+        self._last: Observation | None = None
+        self._taken: dict[str, int] = {}
+        self._places: dict[str, int] = {}  # how much each group had taken at the last look, by the channel's count
+        self._pause_seconds = 0.0
+        self._due = float("-inf")
+
+    def look(self) -> Observation:
+        """Return what the channel holds now, or why that can't be told: nothing that it meets is raised."""
+        at = self._clock()
+        if self._last is not None and self._handle is None and at < self._due:
+            return self._last
+        try:
+            if self._handle is None:
+                self._handle = Channel(self.path, create=False, readonly=True)
+            found = self._handle.stats()
+            typed = self._handle.typed
+        except FAILURES as e:
+            self._last = self._failed(at, e)
+            return self._last
+        self._pause_seconds = 0.0
+        self._count(found)
+        taken = dict(self._taken)
+        rates = rates_between(self._last, found, at, taken) if self._last is not None else None
+        own = self._own is not None and not self._own.readonly
+        self._last = Observation(self.path, at, found, "", typed, own, taken, rates)
+        return self._last
+
+    def _failed(self, at: float, error: Exception) -> Observation:
+        """Return a look that failed; the channel is opened again after a pause, which doubles each time."""
+        self._places = {}
+        self._pause_seconds = min(max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds), _LONGEST_PAUSE_SECONDS)
+        self._due = at + self._pause_seconds
+        if self._own is None:
+            self.close()
+        return Observation(self.path, at, problem=f"{type(error).__name__}: {error}")
+
+    def _count(self, stats: ChannelStats) -> None:
+        """Add what each group took since the last look; one that went back has taken nothing."""
+        places = {name: stats.last_id - group.lag for name, group in stats.groups.items()}
+        for name, place in places.items():
+            self._taken[name] = self._taken.get(name, 0) + max(0, place - self._places.get(name, place))
+        for name in self._taken.keys() - places.keys():
+            del self._taken[name]
+        self._places = places
+
+    def close(self) -> None:
+        """Close the handle that was opened here."""
+        handle, self._handle = self._handle, self._own
+        if handle is not None and handle is not self._own:
+            with contextlib.suppress(SpillableError, OSError):
+                handle.close()

@@ -1,0 +1,100 @@
+"""The changes that the page makes where it was started so; each asks first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from nicegui import ui
+
+from spillable_stream.observe.observed_channel import FAILURES
+from spillable_stream.ui.changes import Changes, changeable_options
+
+__all__ = ["change_panel"]
+
+_REFRESH_SECONDS = 1.0
+
+
+def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -> None:
+    """Lay out the panel.
+
+    Args:
+        changes: makes the changes.
+        path: the channel.
+        groups: returns the names of its groups now.
+    """
+
+    async def ask(question: str, change: Callable[[], str]) -> None:
+        with ui.dialog() as dialog, ui.card().classes("s-card"):
+            ui.label(question)
+            with ui.row().classes("w-full justify-end"):
+                ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("no-caps flat autofocus")
+                ui.button("Do it", on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
+        answer = await dialog
+        dialog.delete()
+        if answer:
+            try:
+                ui.notify(await asyncio.to_thread(change), type="positive")
+            except FAILURES as e:
+                ui.notify(str(e), type="negative", multi_line=True, timeout=0, close_button="Close")
+
+    def refresh() -> None:
+        names = groups()
+        for select in selects:
+            if select.options != names:
+                select.set_options(names, value=select.value if select.value in names else None)
+
+    def button(text: str, question: Callable[[], str], change: Callable[[], str]) -> None:
+        ui.button(text, on_click=lambda: ask(question(), change)).props("no-caps outline")
+
+    selects: list[ui.select] = []
+    with ui.element("div").classes("s-grid"):
+        with _card("Move a group"):
+            group = ui.select(groups(), label="Group").props("outlined dense").classes("w-full")
+            to = ui.input("To", placeholder="earliest, latest, ID, time, 15m").props("outlined dense").classes("w-full")
+            button(
+                "Move",
+                lambda: (
+                    f"Move the group {group.value} of {path} to {to.value}? It takes every event from there on, again."
+                ),
+                lambda: changes.seek(path, str(group.value or ""), str(to.value or "")),
+            )
+        with _card("Create a group"):
+            name = ui.input("Name").props("outlined dense").classes("w-full")
+            at = ui.select(["earliest", "latest"], value="earliest", label="Begins at").props("outlined dense")
+            at.classes("w-full")
+            button(
+                "Create",
+                lambda: (
+                    f"Create the group {name.value} in {path} at {at.value}? It holds events back until it takes them."
+                ),
+                lambda: changes.create_group(path, str(name.value or ""), str(at.value)),
+            )
+        with _card("Drop a group"):
+            dropped = ui.select(groups(), label="Group").props("outlined dense").classes("w-full")
+            button(
+                "Drop",
+                lambda: f"Drop the group {dropped.value} of {path}? Its position is gone, and it holds no event back.",
+                lambda: changes.drop_group(path, str(dropped.value or "")),
+            )
+        with _card("Change an option"):
+            names = [option.name for option in changeable_options()]
+            option = ui.select(names, label="Option", with_input=True).props("outlined dense").classes("w-full")
+            value = ui.input("Value").props("outlined dense").classes("w-full")
+            button(
+                "Change",
+                lambda: f"Set {option.value} of {path} to {value.value}, for all who use it?",
+                lambda: changes.alter(path, str(option.value or ""), str(value.value or "")),
+            )
+        with _card("Checkpoint"):
+            ui.label("Makes the next open short, and removes files that are no longer needed.").classes("s-soft")
+            button("Make a checkpoint", lambda: f"Make a checkpoint of {path}?", lambda: changes.checkpoint(path))
+    selects += [group, dropped]
+    ui.timer(_REFRESH_SECONDS, refresh)
+
+
+def _card(title: str) -> ui.element:
+    card = ui.element("section").classes("s-card column").props(f'aria-label="{title}"')
+    with card:
+        ui.html(title, sanitize=False, tag="h2").classes("s")
+    return card

@@ -1,0 +1,46 @@
+"""``spillable metrics``."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from spillable_stream import Channel
+from spillable_stream.cli import app
+from tests.support.events import put
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_stopped(path: Path, ended_by: signal.Signals) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    arguments = [sys.executable, "-m", "spillable_stream", "metrics", str(path), str(path) + "-missing", "--port", "0"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        said = running.stdout.readline()
+        try:
+            with urllib.request.urlopen(said.split()[1], timeout=30) as answer:
+                text = answer.read().decode()
+        finally:
+            running.send_signal(ended_by)
+        assert running.wait(30) == 0
+    assert f'spillable_channel_events{{channel="{path}",tier="disk"}} 1.0' in text
+    assert f'spillable_channel_up{{channel="{path}-missing"}} 0.0' in text
+
+
+def test_a_port_that_is_taken_is_status_2(path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = CliRunner().invoke(app, ["metrics", str(path), "--port", str(taken.getsockname()[1])])
+    assert done.exit_code == 2 and "in use" in done.stderr
+
+
+def test_a_channel_given_twice_is_status_2(path: Path) -> None:
+    done = CliRunner().invoke(app, ["metrics", str(path), str(path), "--port", "0"])
+    assert done.exit_code == 2 and "is given twice" in done.stderr

@@ -1,0 +1,118 @@
+"""``spillable top``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from spillable_stream import Channel
+from spillable_stream.cli import app
+from spillable_stream.cli.top import screen
+from spillable_stream.observe.observer import Observer
+from tests.support.events import numbered, put, take
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 20))
+        take(channel, 5, "billing")
+    return path
+
+
+def top(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["top", "--interval", "0.1", *map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_once_prints_a_view_with_rates(filled: Path) -> None:
+    status, said, _ = top("--once", filled)
+    assert status == 0
+    assert "billing" in said and "put 0/s" in said
+
+
+def test_a_channel_that_cannot_be_looked_at_is_status_1_and_the_others_are_shown(filled: Path) -> None:
+    status, said, _ = top("--once", filled, f"{filled}-missing")
+    assert status == 1
+    assert "billing" in said and "NotAChannelError" in said
+
+
+def test_a_channel_given_twice_is_status_2(filled: Path) -> None:
+    status, _, said = top("--once", filled, filled)
+    assert status == 2 and "is given twice" in said
+
+
+def test_json_is_one_object_of_a_stable_shape(filled: Path) -> None:
+    status, said, _ = top("--once", "--json", filled, f"{filled}-missing")
+    seen, missing = json.loads(said)["channels"]
+    assert status == 1
+    assert set(seen) == {"path", "at", "stats", "problem", "typed", "own", "taken", "rates", "advice"}
+    assert seen["stats"]["groups"]["billing"]["lag"] == 15 and seen["rates"]["puts"] == 0
+    assert set(seen["rates"]) == {"seconds", "puts", "takes", "group_takes", "transactions", "spills", "syncs"}
+    assert missing["stats"] is None and missing["advice"][0]["urgency"] == "error"
+
+
+def test_channels_that_do_not_fit_have_a_line_each(filled: Path) -> None:
+    with Observer([filled, f"{filled}-missing"]) as observer:
+        found = observer.observe()
+
+    def lines(height: int) -> list[str]:
+        console = Console(width=80, height=height, color_system=None)
+        with console.capture() as captured:
+            console.print(screen(found, 80, height))
+        return captured.get().splitlines()
+
+    assert any("drain" in line for line in lines(40))
+    few = lines(8)
+    assert not any("drain" in line for line in few) and len(few) <= 8
+    assert few[0].startswith("spillable top") and few[-1].startswith("q leaves")
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+def test_on_a_terminal_it_lives_until_a_key_and_leaves_the_terminal_as_it_was(filled: Path, key: bytes) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        before = termios.tcgetattr(theirs)
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "30"}
+        arguments = [sys.executable, "-m", "spillable_stream", "top", "--interval", "0.1", str(filled)]
+        running = subprocess.Popen(
+            arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+        )
+        try:
+            _read_until(ours, b"billing")
+            os.write(ours, b"o")
+            _read_until(ours, b"events")
+            os.write(ours, key)
+            if key == b"\x03":
+                running.send_signal(signal.SIGINT)
+            _read_until(ours, b"\x1b[?1049l")
+            assert running.wait(30) == 0
+        finally:
+            running.kill()
+            running.wait()
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def _read_until(terminal: int, wanted: bytes) -> bytes:
+    """Return what a terminal shows until it shows something."""
+    found, deadline = b"", time.monotonic() + 60
+    while wanted not in found:
+        assert time.monotonic() < deadline, found
+        if select.select([terminal], [], [], 1)[0]:
+            found += os.read(terminal, 65_536)
+    return found

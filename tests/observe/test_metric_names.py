@@ -1,0 +1,190 @@
+"""The names of the metrics: stable, documented, and those that the dashboard and the alerts ask for."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from spillable_stream import Channel
+from spillable_stream.observe.metric_names import METRICS, MOST_GROUPS, Kind
+from spillable_stream.observe.observation import Observation
+from tests.support.events import numbered, put, take
+
+ROOT = Path(__file__).parent.parent.parent
+CONF = ROOT / "conf"
+ALERTS = CONF / "prometheus-alerts.yml"
+PROMTOOL = shutil.which("promtool")
+NEEDS_PROMTOOL = pytest.mark.skipif(
+    PROMTOOL is None, reason="promtool is not installed: Debian's package prometheus has it"
+)
+
+Open = Callable[..., Channel]
+
+# Scripts, dashboards and alerts of users rely on these. A name is never taken off this list.
+NAMES = {
+    "spillable_channel_up", "spillable_channel_events", "spillable_channel_payload_bytes",
+    "spillable_channel_capacity_events", "spillable_channel_capacity_bytes", "spillable_channel_fill_ratio",
+    "spillable_channel_oldest_age_seconds", "spillable_channel_kept_events", "spillable_channel_kept_bytes",
+    "spillable_channel_put_events_total", "spillable_channel_transactions_total",
+    "spillable_channel_spilled_transactions_total", "spillable_channel_syncs_total",
+    "spillable_channel_overflow_active", "spillable_channel_lost_events", "spillable_channel_doubtful_events",
+    "spillable_channel_unhealthy", "spillable_channel_data_files", "spillable_channel_segments",
+    "spillable_channel_groups_without_owner", "spillable_channel_spool_events", "spillable_channel_spool_bytes",
+    "spillable_channel_spool_oldest_age_seconds", "spillable_group_lag_events", "spillable_group_oldest_age_seconds",
+    "spillable_group_in_flight_events", "spillable_group_position", "spillable_group_taken_events_total",
+    "spillable_group_missed_events", "spillable_handle_put_events_total", "spillable_handle_put_errors_total",
+    "spillable_handle_taken_events_total", "spillable_handle_take_errors_total",
+    "spillable_handle_checkpoint_errors_total", "spillable_handle_syncs_total", "spillable_handle_written_bytes_total",
+}  # fmt: skip
+
+
+def values(seen: Observation) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the values in an observation, by series and labels."""
+    return {metric.series: dict(metric.points(seen)) for metric in METRICS}
+
+
+def asked_for(text: str) -> set[str]:
+    """Return the names of the metrics that expressions ask for."""
+    return set(re.findall(r"\bspillable_(?!stream\b)\w+", text))
+
+
+def test_the_names_stay() -> None:
+    assert {metric.series for metric in METRICS} == NAMES
+
+
+def test_the_docs_have_every_metric_with_its_labels_and_meaning() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = [f"| `{metric.series}` | {', '.join(metric.labels)} | {metric.text} |" for metric in METRICS]
+    assert [row for row in rows if row not in page] == []
+
+
+def test_names_follow_prometheus_and_say_their_unit() -> None:
+    for metric in METRICS:
+        assert re.fullmatch(r"spillable_(channel|group|handle)_[a-z_]+[a-z]", metric.name)
+        assert not metric.name.endswith("_total") and metric.text.endswith(".")
+        assert metric.labels[0] == "channel"
+        assert (metric.kind is Kind.COUNTER) == metric.series.endswith("_total")
+
+
+def test_values_are_those_of_the_channel(open_channel: Open, tmp_path: Path) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=0, overflow_capacity=30, memory_dir=str(tmp_path))
+    put(channel, *numbered(0, 10))
+    put(channel, *numbered(10, 6))
+    take(channel, 4, "a")
+    found = values(Observation("c", 1.0, channel.stats(), own=True, taken={"a": 4}))
+    assert found["spillable_channel_up"] == {("c",): 1}
+    assert found["spillable_channel_events"] == {("c", "memory"): 6, ("c", "disk"): 6}
+    assert found["spillable_channel_capacity_events"] == {("c", "memory"): 10, ("c", "disk"): 30}
+    assert found["spillable_channel_fill_ratio"] == {("c",): 0.3}
+    assert found["spillable_channel_put_events_total"] == {("c",): 16}
+    assert found["spillable_channel_spilled_transactions_total"] == {("c",): 1}
+    assert found["spillable_group_lag_events"] == {("c", "a"): 12}
+    assert found["spillable_group_taken_events_total"] == {("c", "a"): 4}
+    assert 0 <= found["spillable_group_oldest_age_seconds"][("c", "a")] < 60
+    assert found["spillable_handle_put_events_total"] == {("c",): 16}
+    assert found["spillable_channel_spool_events"] == {}
+
+
+def test_a_channel_that_cannot_be_looked_at_is_down_and_has_no_other_series() -> None:
+    found = values(Observation("c", 1.0, problem="it is missing"))
+    assert {name for name, points in found.items() if points} == {"spillable_channel_up"}
+    assert found["spillable_channel_up"] == {("c",): 0}
+
+
+def test_what_a_handle_counts_is_shown_of_a_programs_own_only(open_channel: Open) -> None:
+    found = values(Observation("c", 1.0, open_channel().stats()))
+    assert not [name for name, points in found.items() if points and name.startswith("spillable_handle_")]
+
+
+def test_age_is_0_where_nothing_waits(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"a")
+    take(channel, 1, "a")
+    found = values(Observation("c", 1.0, channel.stats()))
+    assert found["spillable_channel_oldest_age_seconds"] == {("c",): 0}
+    assert found["spillable_group_oldest_age_seconds"] == {("c", "a"): 0}
+
+
+def test_of_many_groups_those_with_most_to_take_have_series(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, MOST_GROUPS + 5))
+    for i in range(MOST_GROUPS + 5):
+        take(channel, i + 1, f"g{i}")
+    found = values(Observation("c", 1.0, channel.stats()))["spillable_group_lag_events"]
+    assert len(found) == MOST_GROUPS and ("c", "g0") in found and ("c", f"g{MOST_GROUPS + 4}") not in found
+
+
+def test_every_metric_of_the_dashboard_and_of_the_alerts_is_served() -> None:
+    dashboard = json.loads((CONF / "grafana-dashboard.json").read_text())
+    shown = asked_for(json.dumps(dashboard))
+    alerts = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    alerted = {name for rule in alerts for name in asked_for(rule["expr"])}
+    assert len(shown) >= 12 and len(alerted) >= 6
+    assert shown | alerted <= NAMES
+    assert all(rule["annotations"]["summary"] and rule["annotations"]["action"] for rule in alerts)
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    assert all(panel["description"] and panel["targets"] for panel in panels)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+@NEEDS_PROMTOOL
+def test_promtool_accepts_the_rules_and_they_fire_when_they_should(tmp_path: Path) -> None:
+    assert PROMTOOL is not None
+    done = subprocess.run([PROMTOOL, "check", "rules", ALERTS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    test = tmp_path / "alerts_test.yml"
+    test.write_text(yaml.safe_dump(_promtool_test()))
+    done = subprocess.run([PROMTOOL, "test", "rules", test], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _promtool_test() -> dict[str, object]:
+    """Return a unit test of the rules: of two channels, one has every trouble, and one has none."""
+    series = {
+        "spillable_channel_up": 0,
+        "spillable_channel_fill_ratio": 0.95,
+        "spillable_channel_unhealthy": 1,
+        "spillable_channel_lost_events": 7,
+        "spillable_channel_overflow_active": 1,
+        "spillable_channel_groups_without_owner": 2,
+        "spillable_channel_spool_oldest_age_seconds": 900,
+    }
+    bad = [{"series": f'{name}{{channel="/bad"}}', "values": f"{value}x120"} for name, value in series.items()]
+    good = [{"series": f'{name}{{channel="/good"}}', "values": f"{int(name.endswith('_up'))}x120"} for name in series]
+    stuck = [
+        {"series": 'spillable_group_lag_events{channel="/bad",group="g"}', "values": "500x120"},
+        {"series": 'spillable_group_taken_events_total{channel="/bad",group="g"}', "values": "10x120"},
+        {"series": 'spillable_group_missed_events{channel="/bad",group="g"}', "values": "3x120"},
+        {"series": 'spillable_group_lag_events{channel="/good",group="g"}', "values": "500x120"},
+        {"series": 'spillable_group_taken_events_total{channel="/good",group="g"}', "values": "0+100x120"},
+        {"series": 'spillable_handle_put_errors_total{channel="/bad"}', "values": "0+1x120"},
+        {"series": 'spillable_handle_put_errors_total{channel="/good"}', "values": "0x120"},
+    ]
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    expected = [{"eval_time": "90m", "alertname": rule["alert"], "exp_alerts": [_expected(rule)]} for rule in rules]
+    return {
+        "rule_files": [str(ALERTS)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": bad + good + stuck, "alert_rule_test": expected}],
+    }
+
+
+def _expected(rule: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the alert that a rule gives for the bad channel."""
+    named = {"channel": "/bad", **({"group": "g"} if "spillable_group" in str(rule["expr"]) else {})}
+    numbers = {"SpillableChannelFilling": "95%", "SpillableChannelLostEvents": "7", "SpillableGroupMissedEvents": "3"}
+    texts = {
+        key: text.replace("{{ $labels.channel }}", "/bad")
+        .replace("{{ $labels.group }}", "g")
+        .replace("{{ $value | humanizePercentage }}", numbers.get(str(rule["alert"]), ""))
+        .replace("{{ $value }}", numbers.get(str(rule["alert"]), ""))
+        for key, text in rule["annotations"].items()
+    }
+    return {"exp_labels": {**named, **rule["labels"]}, "exp_annotations": texts}

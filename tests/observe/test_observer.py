@@ -1,0 +1,93 @@
+"""Many channels at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, ChannelStats, OptionError
+from spillable_stream.observe.observer import Observer
+from tests.support.damage import log_file
+from tests.support.events import put
+
+Open = Callable[..., Channel]
+
+
+def test_each_channel_is_one_observation_in_order_and_a_failure_is_one_too(tmp_path: Path) -> None:
+    good, bad, missing = (tmp_path / name for name in ("good", "bad", "missing"))
+    for path in (good, bad):
+        with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
+            put(channel, b"a")
+    log_file(bad).write_bytes(bytes(4096))
+    (bad / "channel.json").write_text("no")
+    (tmp_path / "file").write_text("no channel")
+    with Observer([bad, good, missing, tmp_path / "file", "s4://nowhere/x"]) as observer:
+        found = observer.observe()
+        assert [seen.path for seen in found] == list(observer.paths)
+        assert [seen.stats is not None for seen in found] == [False, True, False, False, False]
+        assert all(seen.problem.partition(": ")[2] for seen in found if seen.stats is None)
+
+
+def test_nothing_to_look_at_and_the_same_twice_are_refused(path: Path) -> None:
+    with pytest.raises(OptionError, match="at least one channel"):
+        Observer([])
+    with pytest.raises(OptionError, match=f"{path} is given twice"):
+        Observer([path, str(path)])
+
+
+def test_a_look_that_hangs_holds_up_no_other(
+    open_channel: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, free = open_channel(), threading.Event()
+    real = slow.stats
+
+    def stats() -> ChannelStats:
+        assert free.wait(60)
+        return real()
+
+    monkeypatch.setattr(slow, "stats", stats)
+    other = Channel(tmp_path / "other", minimum_required_space=0)
+    with other, Observer([slow, other], patience_seconds=0.05) as o:
+        for _ in range(2):
+            hanging, fine = o.observe()
+            assert fine.stats is not None
+            assert hanging.stats is None and "has not answered for more than 0.05 s" in hanging.problem
+        free.set()
+        while o.observe()[0].stats is None:
+            pass
+
+
+def test_a_recent_look_is_used_again_if_that_is_wanted(open_channel: Open) -> None:
+    now = [1000.0]
+    channel = open_channel()
+    with Observer([channel], clock=lambda: now[0]) as observer:
+        first = observer.observe()
+        now[0] += 0.4
+        assert observer.observe(max_age_seconds=0.5) is first
+        assert observer.observe() is not first
+        second = observer.observe()
+        now[0] += 0.6
+        assert observer.observe(max_age_seconds=0.5) is not second
+
+
+def test_it_does_not_write_and_leaves_the_channels_as_they_are(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    before = {p: (p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else b"") for p in path.rglob("*")}
+    with Observer([path]) as observer:
+        assert observer.observe()[0].stats is not None
+    after = {p: (p.stat().st_mtime_ns, p.read_bytes() if p.is_file() else b"") for p in path.rglob("*")}
+    assert after == before
+
+
+def test_a_channel_in_a_store_is_looked_at_like_one_on_a_disk(tmp_path: Path) -> None:
+    address = f"object+file://{tmp_path}/orders"
+    with Channel(address) as channel, Observer([address]) as observer:
+        observer.observe()
+        put(channel, b"a", b"b")
+        (seen,) = observer.observe()
+        assert seen.stats is not None and seen.stats.channel_size == 2
+        assert seen.rates is not None and seen.rates.syncs > 0 and seen.rates.puts > 0

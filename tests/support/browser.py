@@ -1,0 +1,83 @@
+"""A real browser, and the page that it opens: ``spillable ui`` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+__all__ = ["NEEDS_BROWSER", "Served", "browser", "serving"]
+
+CHROMIUM = shutil.which("chromium")
+WHY_NO_BROWSER = "Chromium is not installed: Debian's package chromium has it"
+NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason=WHY_NO_BROWSER)
+
+_ARGUMENTS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+class Served(NamedTuple):
+    """A page that is served.
+
+    Args:
+        link: what was printed: the address, with the token if there is one.
+        port: the port.
+        process: the server.
+        log: what it says on standard error.
+    """
+
+    link: str
+    port: int
+    process: subprocess.Popen[str]
+    log: Path
+
+
+@contextmanager
+def serving(tmp_path: Path, *arguments: object, **environment: str) -> Iterator[Served]:
+    """Serve the page of ``spillable ui`` on a free port while the block runs.
+
+    Args:
+        tmp_path: where the server's log goes.
+        arguments: paths of channels and options.
+        environment: variables of the server.
+    """
+    log = tmp_path / "ui.log"
+    command = [sys.executable, "-m", "spillable_stream", "ui", *map(str, arguments), "--port", "0"]
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **environment}
+        )
+    assert process.stdout is not None
+    try:
+        said = process.stdout.readline().split()
+        assert said[:1] == ["open"], log.read_text()
+        yield Served(said[1], int(said[1].rpartition(":")[2].partition("/")[0]), process, log)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+            process.stdout.close()
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Run a browser without a window while the block runs."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=[*_ARGUMENTS])
+        try:
+            yield running
+        finally:
+            running.close()

@@ -1,0 +1,93 @@
+"""Connections that do not last without a request."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from spillable_stream.ui import connection
+from spillable_stream.ui.connection import LimitedProtocol
+
+
+async def _page(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+        await receive()
+        await receive()
+
+
+def _served(tmp_path: Path, use: Any) -> None:
+    """Serve at a Unix socket while a coroutine uses it."""
+
+    async def run() -> None:
+        place = str(tmp_path / "s")
+        server = uvicorn.Server(
+            uvicorn.Config(_page, http=LimitedProtocol, uds=place, lifespan="off", log_level="error")
+        )
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        try:
+            await use(place)
+        finally:
+            server.should_exit = True
+            await serving
+
+    asyncio.run(run())
+
+
+def test_one_without_a_request_is_closed_and_one_with_a_request_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_REQUEST_SECONDS", 0.05)
+
+    async def use(place: str) -> None:
+        for begin in (b"", b"GET / HTTP/1.1\r\nHost: "):
+            reader, writer = await asyncio.open_unix_connection(place)
+            writer.write(begin)
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+            writer.close()
+        reader, writer = await asyncio.open_unix_connection(place)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    _served(tmp_path, use)
+
+
+def test_a_websocket_may_be_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_REQUEST_SECONDS", 0.05)
+
+    async def use(place: str) -> None:
+        reader, writer = await asyncio.open_unix_connection(place)
+        writer.write(
+            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).startswith(b"HTTP/1.1 101")
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.3)
+        writer.close()
+
+    _served(tmp_path, use)
+
+
+def test_those_beyond_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_MOST_CONNECTIONS", 2)
+
+    async def use(place: str) -> None:
+        pairs = [await asyncio.open_unix_connection(place) for _ in range(5)]
+        for reader, _ in pairs[2:]:
+            with pytest.raises((ConnectionResetError, AssertionError)):
+                assert await asyncio.wait_for(reader.read(1), 30)
+        for _, writer in pairs:
+            writer.close()
+
+    _served(tmp_path, use)
