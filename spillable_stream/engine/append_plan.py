@@ -81,12 +81,14 @@ class AppendPlan:
         """Plan one more request, or nothing of it: raises what ``plan_request`` raises."""
         entries, put, next_id, next_transaction = len(self.entries), self.put, self.next_id, self.next_transaction
         overflow, repeated = self.overflow, self._repeated
+        settled = self.settled.copy() if self.settled else None
         try:
             return plan_request(self)
         except BaseException:
             del self.entries[entries:]
             self.put, self.next_id, self.next_transaction = put, next_id, next_transaction
             self.overflow, self._repeated = overflow, repeated
+            self.settled = settled or set()
             raise
 
     def open_take(self, transaction_id: int) -> Pending | None:
