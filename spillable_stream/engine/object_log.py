@@ -338,6 +338,8 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
+            if not self._is_proven:
+                self._find()  # before a slot is made in what may be another channel by now
             prepare()
             yield
 

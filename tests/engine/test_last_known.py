@@ -11,6 +11,8 @@ from spillable_stream import Channel, NotAChannelError, StorageError
 from spillable_stream.engine.last_known import LastKnown, recall, write_down
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_opening import open_object_engine
+from spillable_stream.engine.requests import Put
+from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip
@@ -107,3 +109,22 @@ def test_a_disk_that_refuses_is_logged(open_handle: Open, tmp_path: Path, caplog
     assert isinstance(engine, ObjectEngine)
     write_down(FS, tmp_path / "missing", engine)
     assert "can't put to" in caplog.text
+
+
+def test_a_handle_that_begins_with_it_appends_nothing_to_another_channel_that_is_there_now(
+    open_handle: Open, tmp_path: Path
+) -> None:
+    channel = open_handle()
+    for _ in range(3):
+        put(channel, b"1")
+    known = remembered(channel, tmp_path)
+    memory = store_of(channel).inner
+    assert isinstance(memory, MemoryStore)
+    memory.objects.clear()
+    put(open_handle(), b"another's")
+    objects = dict(memory.objects)
+    engine = begun(FaultyStore(memory), known)
+    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+        engine.commit(Put([Frame.of(FrameType.PUT, b"one", 1)]))
+    assert memory.objects == objects
+    engine.close()
