@@ -50,7 +50,7 @@ class DiskCache:
         """Return a part of an object, or None.
 
         Args:
-            channel: the channel's UUID.
+            channel: the channel's UUID, and where it is.
             key: the object's key.
             offset: where the part begins, in bytes.
         """

@@ -68,6 +68,7 @@ class ObjectReader:
         self._schema_of = schema_of
         self._cache = cache or ObjectCache(4 * _WINDOW_BYTES)
         self._disk_cache = disk_cache
+        self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._expected: list[Extent] = []
         self._kept: dict[tuple[str, int], bool] = {}  # windows in the disk's cache: whether they were there before
         self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
@@ -88,7 +89,7 @@ class ObjectReader:
                 self._begun.popitem(last=False)
 
     def _fetch(self, key: str, offset: int) -> pa.Buffer:
-        disk, at = self._disk_cache, (self._channel, key, offset)
+        disk, at = self._disk_cache, (self._cached_as, key, offset)
         buffer = None if disk is None else disk.get(*at)
         if buffer is None:
             data = self._store.get_range(key, offset, offset + _WINDOW_BYTES)
@@ -149,7 +150,7 @@ class ObjectReader:
         found = [window for window in self._kept if window[0] == key]
         for _, offset in found:
             assert self._disk_cache is not None
-            self._disk_cache.forget(self._channel, key, offset)
+            self._disk_cache.forget(self._cached_as, key, offset)
         self._cache.forget(key)
         return any([self._kept.pop(window) for window in found])
 

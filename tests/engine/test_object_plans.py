@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.channel.event import events_from_batch
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
 from spillable_stream.errors import DataLossError, NotAChannelError, StorageError
 from spillable_stream.log.salvage import Unreadable
@@ -49,6 +50,25 @@ def test_tasks_of_a_host_share_what_they_read(stores: dict[str, MemoryStore], tm
         if in_store:
             for key in [key for key in stores[URL].objects if key.startswith("segments/")]:
                 del stores[URL].objects[key]  # so that nothing but the cache has the events
+
+
+def test_a_copy_of_a_channel_is_not_read_from_what_the_original_left_in_the_cache(
+    stores: dict[str, MemoryStore], tmp_path: Path
+) -> None:
+    copy = f"{URL}-copy"
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"of both")
+    stores[copy] = MemoryStore(copy)
+    stores[copy].objects.update(stores[URL].objects)
+    cache = DiskCache(str(tmp_path), 1 << 20)
+    for place in (URL, copy):
+        with Channel(place, create=False, commit_interval=0) as channel:
+            put(channel, place.encode())
+            [plan] = channel.port().plan_read([[(2, 2)]], cache)
+        reader = pickle.loads(pickle.dumps(plan)).open()
+        [read] = [read for extent in plan.extents for read in reader.read(extent)]
+        assert [e.body for e in events_from_batch(read)] == [place.encode()]
+        reader.close()
 
 
 BEGIN: dict[str, Callable[[ObjectReadPlan, ObjectStagePlan], None]] = {
