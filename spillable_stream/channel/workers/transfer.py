@@ -7,22 +7,25 @@
     commit the take T
 
 Each T is greater than the last one, so a batch also uses up the numbers since that, and the other channel remembers a
-single range. A take that was prepared, and not committed, belongs to a mover that died: if the other channel has a
-batch of its number, the events are there and the take is committed; otherwise it is rolled back.
+single range. A take that was prepared, and not committed, belongs to a former mover: if the other channel has a batch
+of its number, the events are there and the take is committed; otherwise it is rolled back. Before that an empty batch
+uses up its number: the former mover may be alive, and its put still be under way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.errors import REFUSALS
+from spillable_stream.engine.requests import Put
+from spillable_stream.errors import REFUSALS, ProducerSequenceError
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
-from spillable_stream.state.producer_history import NOT_KNOWN
 from spillable_stream.state.ranges import Range
 
 if TYPE_CHECKING:
@@ -62,14 +65,30 @@ class Transfer:
         self._name = name
         self._mutex = threading.Lock()
         prepared = consumer.prepared()
-        with to.put_port().snapshot() as state:
-            self._last = state.producers.last(name)
-            answers = {tx: state.producers.answer(name, Numbers(tx, tx, BY_PRODUCER)) for tx in prepared}
+        stored = self._settled(prepared)
         for tx, ranges in prepared.items():
-            if answers[tx] in (None, NOT_KNOWN):  # of another transfer's number, or inside of a batch's
-                consumer.release((), tx)
-            else:
+            if tx in stored:
                 consumer.commit(ranges, tx)
+            else:
+                consumer.release((), tx)
+
+    def _settled(self, prepared: Iterable[int]) -> set[int]:
+        """Return which prepared takes are batches of the other channel; the others can't become one any more."""
+        port = self._to.put_port()
+        while True:
+            with port.snapshot() as state:
+                self._last = state.producers.last(self._name)
+                answers = {tx: state.producers.answer(self._name, Numbers(tx, tx, BY_PRODUCER)) for tx in prepared}
+            # The number of a batch without events was used up; so was one inside of a batch's.
+            stored = {tx for tx, known in answers.items() if known is not None and known.first_id <= known.last_id}
+            last = max(prepared, default=0)
+            if last <= self._last:
+                return stored
+            used_up = NumberedBatch(self._name, Numbers(self._last + 1, last, BY_PRODUCER))
+            with contextlib.suppress(ProducerSequenceError):  # a put came first: look again
+                port.publish(Put([], producer=used_up, follows=self._last), 0.0)
+                self._last = last
+                return stored
 
     def store(self, ranges: list[Range], batch: pa.RecordBatch | pa.Table) -> int:
         """Put what is made of claimed events into the other channel.

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from spillable_stream import Channel, ChannelFullError, ProducerSequenceError
+from spillable_stream import Channel, ChannelFullError, ProducerSequenceError, StorageError
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event, batch_from_events
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.workers.transfer import Transfer, transfer_name
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.engine_port import EnginePort
+from spillable_stream.engine.requests import Put
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.integrity.verify import verify
 from spillable_stream.names import is_name
 from tests.support.events import peek, put
 
@@ -134,3 +140,63 @@ def test_transaction_ids_that_are_used_again_repeat_no_number(source: Channel, d
     consumer.close()
     put(source, b"d")
     assert peek(source, group="g") == [b"c", b"d"]
+
+
+def test_a_put_that_was_under_way_while_the_owner_changed_is_refused(source: Channel, dead: Channel) -> None:
+    first = owner(source)
+    former, put_transaction = Transfer(first, dead, "t"), dead.put_transaction
+
+    def put_later() -> PutTransaction:
+        first.close()  # as a stop leaves a call behind, or a host sleeps
+        later = owner(source)
+        Transfer(later, dead, "t")
+        assert later.claim(1) == [(1, 1)] and later.prepared() == {}
+        return put_transaction()
+
+    with mock.patch.object(dead, "put_transaction", put_later), pytest.raises(ProducerSequenceError):
+        former.store(first.claim(1), LETTER)
+    assert peek(dead) == []
+
+
+def test_a_put_that_came_while_the_next_owner_looked_counts(source: Channel, dead: Channel) -> None:
+    first = owner(source)
+    former, publish = Transfer(first, dead, "t"), EnginePort.publish
+    waiting: list[PutTransaction] = []
+
+    def put_first(port: EnginePort[Engine], put_of_next: Put, keep_alive_seconds: float) -> bool:
+        if waiting:
+            tx = waiting.pop()
+            tx.begin()
+            tx.put_batch(LETTER)
+            tx.commit()
+        return publish(port, put_of_next, keep_alive_seconds)
+
+    taken = first.prepare(first.claim(1))
+    tx = dead.put_transaction()
+    tx.producer, tx.follows = NumberedBatch("t", Numbers(1, taken, BY_PRODUCER)), former._last
+    waiting.append(tx)
+    first.close()
+    later = owner(source)
+    with mock.patch.object(EnginePort, "publish", put_first):
+        Transfer(later, dead, "t")
+    assert later.claim(1) == [(2, 2)] and peek(dead) == [b"letter"]
+
+
+def test_an_owner_that_dies_once_a_number_is_used_up_leaves_its_event_in_the_queue(
+    source: Channel, dead: Channel
+) -> None:
+    first = owner(source)
+    Transfer(first, dead, "t")
+    first.prepare(first.claim(1))
+    first.close()
+    second = owner(source)
+    with mock.patch.object(second, "release", side_effect=StorageError("killed")), pytest.raises(StorageError):
+        Transfer(second, dead, "t")
+    second.close()
+    third = owner(source)
+    transfer = Transfer(third, dead, "t")
+    ranges = third.claim(1)
+    assert ranges == [(1, 1)]
+    third.commit(ranges, transfer.store(ranges, LETTER))
+    dead.close()
+    assert verify(dead.path).healthy
