@@ -281,7 +281,7 @@ def test_no_more_files_are_open_than_it_may_have(channel: Channel, tmp_path: Pat
         {"file_type": "X"},
         {"file_type": "CompressedStream"},
         {"codec": "lzo"},
-        {"file_type": "SequenceFile", "codec": "gzip"},
+        {"file_type": "DataStream", "codec": "gzip"},
         {"time_zone": "Mars"},
         {"round": True, "round_unit": "day"},
         {"serializer": "none.such"},
