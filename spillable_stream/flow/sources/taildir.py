@@ -100,6 +100,7 @@ class TailDir(PolledSource):
     """
 
     numbered = True
+    first_refused_wait, max_refused_wait = 1000, 5000
 
     def __init__(
         self,
@@ -387,6 +388,10 @@ class TailDir(PolledSource):
             elif (original := self._original_of(file)) is not None:
                 file.mark = replace(original.mark, inode=found.inode)
                 file.copy_of = original.mark.inode
+                _log.info(
+                    "%s: %s begins with all that was read of %s, so it is taken for a copy: it waits until that is "
+                    "truncated or gone", self.name, file.path, original.path,
+                )  # fmt: skip
         except (FileNotFoundError, StorageError) as e:
             _log.warning("%s: %s", self.name, e)
         self._files[found.inode] = file
