@@ -413,6 +413,7 @@ class BucketSink(BatchSink):
             buried = _without(left, [r for part in parts for r in ranges_of(part.ids)])
             if buried:
                 consumer.commit(buried)
+                self.written.remove(buried)
             left = [r for part in parts for r in ranges_of(part.ids)]
             for part in parts:
                 for file, piece, piece_ids, size in self._pieces(part):

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sources.base import Status
@@ -246,6 +248,33 @@ def test_an_event_without_a_time_is_named_or_goes_to_the_dead_letters(
     assert letter.headers["deadletter.id"] == "2" and letter.headers["deadletter.component"] == "a1.k1"
     assert lines(tmp_path / "out") == ["timed"]
     assert not sink.trouble
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit(
+    channel: Channel, tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise StorageError("crash")
+
+    put(channel, "untimed")
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        for dies in (True, False):
+            sink = Hdfs(str(tmp_path / "out" / "%Y"), **{"file_type": "DataStream", **NO_ROLLS, **kind})
+            sink.name, sink.dead_letter = "a1.k1", dead
+            sink.open(channel)
+            with monkeypatch.context() as patched:
+                if dies:
+                    patched.setattr(TakeTransaction, "commit", crash)
+                    patched.setattr(Consumer, "commit", crash)
+                    with pytest.raises(StorageError, match="crash"):
+                        sink.process()
+                else:
+                    drain(sink)
+                    sink.close()
+        assert dead.stats().channel_size == 1
+    assert channel.stats().channel_size == 0
+    assert lines(tmp_path / "out") == []
 
 
 def test_files_that_a_name_can_not_be_given_to_are_named_later(
