@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.event_batch import header
-from spillable_stream.flow.sinks.bucket_sink import BucketSink, Content
+from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
 from spillable_stream.flow.sinks.compression import EXTENSIONS, compressor
+from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sinks.sequence_file import SequenceFileEncoder
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,7 +149,7 @@ STEPS = {
         "OutputFile.sync",
         "NoteFile.write",
         "TakeTransaction.commit",
-        "BucketSink._rename",
+        "Naming.name",
     ],
     "CompressedStream": ["NoteFile.write", "LocalFiles.publish", "Consumer.commit"],
 }
@@ -159,14 +161,13 @@ STEPS = {
 def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
     open_channel: Callable[..., Channel], tmp_path: Path, kind: dict[str, Any], after: bool, call: int
 ) -> None:
-    from spillable_stream.channel.consumer import Consumer
-    from spillable_stream.channel.take_transaction import TakeTransaction
     from spillable_stream.flow.sinks.bucket_sink import BucketSink
     from spillable_stream.flow.sinks.destinations import LocalFiles
+    from spillable_stream.flow.sinks.naming import Naming
     from spillable_stream.flow.sinks.output_file import OutputFile
     from spillable_stream.flow.sinks.written import NoteFile
 
-    owners = {c.__name__: c for c in (Consumer, TakeTransaction, BucketSink, LocalFiles, OutputFile, NoteFile)}
+    owners = {c.__name__: c for c in (Consumer, TakeTransaction, Naming, LocalFiles, OutputFile, NoteFile)}
     channel = open_channel(checkpoint_on_close=False)
     for number, step in enumerate(STEPS[kind["file_type"]]):
         out = tmp_path / f"out{number}"
@@ -283,15 +284,15 @@ def test_files_that_a_name_can_not_be_given_to_are_named_later(
     put(channel, "1")
     sink = opened(channel, tmp_path, **NO_ROLLS, retry_interval=0)
     drain(sink)
-    real = sink._rename
 
     def fails(*_: object) -> None:
-        raise StorageError("no")
+        raise OSError(errno.EBUSY, "busy")
 
-    monkeypatch.setattr(sink, "_rename", fails)
-    sink._finish(next(iter(sink._open.values())))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", fails)
+        sink._naming.name(sink._open.pop(str(tmp_path / "FlumeData")))
     assert list(files(tmp_path)) == ["FlumeData.1000.tmp"]
-    monkeypatch.setattr(sink, "_rename", real)
+    assert sink.due_seconds() == 0
     sink.process()
     assert list(files(tmp_path)) == ["FlumeData.1000"]
 
