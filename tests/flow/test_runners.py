@@ -59,6 +59,7 @@ def test_a_polled_source_waits_as_in_flume(rounds: list[Status | Exception], wai
     ("source", "waits"),
     [
         (TailDir({"g": "/logs/.*"}), [1, 2, 4, 5, 5]),
+        (TailDir({"g": "/logs/.*"}, max_backoff_sleep=10), [0.01, 0.01]),
         (SpoolDir("/in"), [0.25, 0.5, 1, 2, 4, 4]),
         (SpoolDir("/in", max_backoff=600), [0.25, 0.5, 0.6]),
     ],

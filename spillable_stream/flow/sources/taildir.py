@@ -88,7 +88,6 @@ class TailDir(PolledSource):
     """
 
     numbered = True
-    first_refused_wait, max_refused_wait = 1000, 5000
 
     def __init__(
         self,
@@ -111,6 +110,8 @@ class TailDir(PolledSource):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(backoff_sleep_increment, max_backoff_sleep)
+        self.first_refused_wait = min(1000, max_backoff_sleep)
+        self.max_refused_wait = max_backoff_sleep
         listed = (
             filegroups
             if listed_filegroups is None
