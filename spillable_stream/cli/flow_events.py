@@ -36,7 +36,12 @@ def tap(
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first event that is kept.")] = False,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="End at the last event.")] = False,
 ) -> None:
-    """Print the events of a channel as they come, a JSON object a line. Nothing is taken or held back."""
+    """Print the events of a channel as they come, a JSON object a line. Nothing is taken or held back.
+
+    Example: `spillable tap /data/c1 --where level=ERROR`
+
+    Exit status: 0 it ended as asked, 1 an event can't be read.
+    """
     from spillable_stream.channel.channel import Channel
     from spillable_stream.flow.tap import tap as tapped
 
@@ -79,7 +84,11 @@ def send(
 
     With a configuration they go through the interceptors and the selector of a source, into its channels.
 
+    Example: `spillable send /data/c1 --filename app.log --header host=web1`
+
     Example: `echo "ERROR disk full" | spillable send -f flume.conf -n a1 --source r1`
+
+    Exit status: 0 all are stored, 1 it failed, 2 neither a channel nor a source was said.
     """
     if bool(path) == bool(conf_file) or bool(conf_file) != bool(name and source):
         fail(path, OptionError("say a PATH, or --conf-file, --name and --source"), False, UNKNOWN)

@@ -16,6 +16,8 @@ def version() -> None:
     """Print the version.
 
     Example: `spillable version`
+
+    Exit status: 0.
     """
     import spillable_stream
 
@@ -29,6 +31,8 @@ def explain(
     """Print what the verbs do, or how one is used.
 
     Example: `spillable help agent`
+
+    Exit status: 0, or 2 if there is no such verb.
     """
     root = context.find_root()
     if not verb:
