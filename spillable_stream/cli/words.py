@@ -15,7 +15,7 @@ __all__ = ["explain", "version"]
 def version() -> None:
     """Print the version.
 
-    Example: `spillable version`
+    Example: `spillable version | cut -d ' ' -f 2`
 
     Exit status: 0.
     """
