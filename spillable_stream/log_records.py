@@ -5,8 +5,8 @@ checkpoints), *info* for what happens rarely and is all right, *warning* for wha
 call succeeds, *error* for a failure that no call can raise. An error that a call raises is not logged besides.
 
 ``SPILLABLE_LOG=debug`` (info, warning, error) writes the records to standard error. Without it Python's own rule holds:
-the program's handlers decide, and where it has none, warnings and errors go to standard error. A handler that drops them
-would hide what nobody else says, such as events that a process's end did not store.
+the program's handlers decide, and where it has none, warnings and errors go to standard error. A handler that drops
+them would hide what nobody else says, such as events that a process's end did not store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes with a batch of a tailed file into the channels, to be found again after a crash."""
+"""The note that goes with a batch of a tailed file into the channels, to be found again after a crash."""
 
 from __future__ import annotations
 
