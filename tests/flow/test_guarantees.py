@@ -55,6 +55,7 @@ HELD_BY = {
     "channel → file_roll, hdfs, parquet": [
         "flow/sinks/test_file_roll::test_a_crash_at_any_step_writes_each_event_once",
         "flow/sinks/test_hdfs::test_a_crash_at_any_step_leaves_each_event_once_in_closed_files",
+        "flow/sinks/test_on_s3::test_each_event_is_once_in_an_object_though_the_sink_dies",
         "flow/sinks/test_parquet::test_events_are_rows_and_are_committed_when_the_file_is_closed",
         "crash/test_flow_kill::test_an_agent_that_is_killed_at_any_moment_writes_each_line_once",
     ],

@@ -383,7 +383,7 @@ class BucketSink(BatchSink):
 
     def _note_open(self, *, new: OpenFile | None = None, closing: OpenFile | None = None) -> None:
         every = [*self._open.values(), *([new] if new is not None else [])]
-        files = {f.in_use: -1 for f in every if f.in_use != f.final}
+        files = {f.in_use: -1 for f in every}
         note = Note(self.channel.uuid, files, tuple(self._uncommitted))
         if closing is not None:
             files[closing.in_use] = -1
@@ -417,9 +417,8 @@ class BucketSink(BatchSink):
         if self._open.get(file.place) is file:
             del self._open[file.place]
         try:
-            if file.in_use != file.final:
-                file.stream.close()
-                self._files.remove(file.in_use)
+            file.stream.close()  # Arrow would do it later, and an object would be there
+            self._files.remove(file.in_use)
         except (OSError, SpillableError) as e:
             _log.warning("%s: %s could not be removed: %s", self.name, file.in_use, e)
         self._consumer.release(file.ranges)
