@@ -14,6 +14,8 @@ ELSEWHERE = {
 
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.
 SCENARIOS = {
+    "flow/sinks/test_on_s3": "files of sinks on an S3",
+    "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
     "integrity/test_kept_events": "damage among events that no group needs",
     "channel/test_another_engine": "a channel on an engine without tiers and files of its own",

@@ -28,6 +28,7 @@ from spillable_stream.cli import (
     put,
     top,
     ui,
+    words,
 )
 from spillable_stream.cli.app import app, say
 from spillable_stream.termination import exit_on_sigterm
@@ -52,6 +53,7 @@ __all__ = [
     "put",
     "top",
     "ui",
+    "words",
 ]
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, ChannelPath, app, fail
-from spillable_stream.cli.flow_options import pairs
-from spillable_stream.errors import SpillableError
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, ChannelPath, app, fail
+from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
+from spillable_stream.errors import OptionError, SpillableError
 
 if TYPE_CHECKING:
-    from spillable_stream.channel.channel import Channel
+    import pyarrow as pa
 
 __all__ = ["send", "tap"]
 
 _READ_BYTES = 1 << 20
+
+_Put: TypeAlias = "Callable[[pa.RecordBatch], object]"
 
 
 @app.command()
@@ -58,7 +62,18 @@ def _shown(value: object) -> str:
 
 @app.command()
 def send(
-    path: ChannelPath,
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH]", help="The channel: its directory, or its address in a store.")
+    ] = "",
+    conf_file: Annotated[
+        list[str] | None, typer.Option("--conf-file", "-f", metavar="FILE", help="A configuration instead of a PATH.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", "-n", metavar="AGENT", help="The agent in it.")] = "",
+    source: Annotated[
+        str, typer.Option("--source", metavar="SOURCE", help="The source whose interceptors and channels to use.")
+    ] = "",
+    define: SystemProperties = None,
+    mapped: ClassMap = None,
     filename: Annotated[str, typer.Option("--filename", "-F", help="The file; standard input by default.")] = "-",
     header: Annotated[
         list[str] | None, typer.Option("--header", metavar="KEY=VALUE", help="A header of all events.")
@@ -67,25 +82,55 @@ def send(
 ) -> None:
     """Put the lines of a file, or of standard input, into a channel: each an event.
 
+    With a configuration they go through the interceptors and the selector of a source, into its channels.
+
     Example: `spillable send /data/c1 --filename app.log --header host=web1`
 
-    Exit status: 0 all are stored, 1 it failed.
-    """
-    from spillable_stream.channel.channel import Channel
+    Example: `echo "ERROR disk full" | spillable send -f flume.conf -n a1 --source r1`
 
+    Exit status: 0 all are stored, 1 it failed, 2 neither a channel nor a source was said.
+    """
+    if bool(path) == bool(conf_file) or bool(conf_file) != bool(name and source):
+        fail(path, OptionError("say a PATH, or --conf-file, --name and --source"), False, UNKNOWN)
     try:
-        with Channel(path, create=False) as channel:
+        put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
+        with put as put_batch:
             if filename == "-":
-                count = _send(channel, sys.stdin.buffer, pairs(header), batch_size)
+                count = _send(put_batch, sys.stdin.buffer, pairs(header), batch_size)
             else:
                 with open(filename, "rb") as file:
-                    count = _send(channel, file, pairs(header), batch_size)
+                    count = _send(put_batch, file, pairs(header), batch_size)
     except (SpillableError, OSError) as e:
         fail(path, e, False, UNHEALTHY)
-    typer.echo(f"{count:,} events are stored")
+    typer.echo(f"{count:,} events are {'sent' if conf_file else 'stored'}")
 
 
-def _send(channel: Channel, lines: IO[bytes], headers: dict[str, str], batch_size: int) -> int:
+@contextmanager
+def _put_into(path: str) -> Iterator[_Put]:
+    from spillable_stream.channel.channel import Channel
+
+    with Channel(path, create=False) as channel:
+
+        def put(batch: pa.RecordBatch) -> None:
+            with channel.put_transaction() as transaction:
+                transaction.put_batch(batch)
+
+        yield put
+
+
+@contextmanager
+def _put_through(
+    files: list[str], name: str, source: str, define: list[str] | None, mapped: list[str] | None
+) -> Iterator[_Put]:
+    from spillable_stream.flow.assembly import opened_processor
+    from spillable_stream.flow.configuration_files import runnable
+
+    loaded = loaded_configuration(files, name, define, mapped, False)
+    with opened_processor(runnable(loaded, name), source, pairs(define)) as processor:
+        yield processor.process
+
+
+def _send(put: _Put, lines: IO[bytes], headers: dict[str, str], batch_size: int) -> int:
     """Put lines, and return how many there were."""
     from spillable_stream.flow.sources.event_columns import event_batch
     from spillable_stream.flow.sources.lines import split_lines
@@ -97,8 +142,7 @@ def _send(channel: Channel, lines: IO[bytes], headers: dict[str, str], batch_siz
         split = split_lines(held, drop_cr=True)
         for first in range(0, len(split.starts), batch_size):
             bodies = split.bodies.slice(first, batch_size)
-            with channel.put_transaction() as transaction:
-                transaction.put_batch(event_batch(bodies, headers))
+            put(event_batch(bodies, headers))
             count += len(bodies)
         held = held[split.size_bytes :]
         if not data:

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spillable_stream.flow.agent import Agent, SinkGroup, Source
+    from spillable_stream.flow.agent import Agent
     from spillable_stream.flow.graph import Graph
     from spillable_stream.flow.interceptors.base import EventInterceptor, Interceptor, InterceptorChain
     from spillable_stream.flow.interceptors.headers import Host, RemoveHeader, Static, Timestamp, Uuid
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from spillable_stream.flow.sources.stress import Stress
     from spillable_stream.flow.sources.syslog import MultiportSyslogTcp, SyslogTcp, SyslogUdp
     from spillable_stream.flow.sources.taildir import TailDir
+    from spillable_stream.flow.wiring import SinkGroup, Source
 
 __all__ = [
     "Agent",
@@ -122,8 +123,8 @@ _MODULES = {
     "Selector": "selectors",
     "Seq": "sources.seq",
     "Sink": "sinks.base",
-    "SinkGroup": "agent",
-    "Source": "agent",
+    "SinkGroup": "wiring",
+    "Source": "wiring",
     "SpoolDir": "sources.spooldir",
     "Static": "interceptors.headers",
     "Stress": "sources.stress",

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -15,17 +14,16 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source
 from spillable_stream.flow.changes import Changes, changes, sink_units
-from spillable_stream.flow.configuration.model import AgentConfig, Finding, Loaded
+from spillable_stream.flow.configuration.model import AgentConfig, Finding
+from spillable_stream.flow.configuration_files import ConfigurationFiles, runnable
 from spillable_stream.flow.lifecycle import Supervisor
-from spillable_stream.flow.loading import load
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, SinkRunner, source_runner
+from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, SinkRunner
 from spillable_stream.flow.sinks.base import Sink
-from spillable_stream.flow.sinks.written import WrittenEvents
-from spillable_stream.flow.sources.base import SourceBase
 from spillable_stream.flow.stop_signals import StopSignals
+from spillable_stream.flow.wiring import SinkGroup, Source, wire
 
-__all__ = ["Agent", "SinkGroup", "Source"]
+__all__ = ["Agent"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -33,57 +31,6 @@ _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _WAIT_SECONDS = 0.2  # a signal is noticed within it
 _EMPTY = AgentConfig(name="")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A source, and where its events go.
-
-    Args:
-        source: the source.
-        processor: the interceptors, the selector and the channels.
-        name: its name; the class's by default.
-    """
-
-    source: SourceBase
-    processor: ChannelProcessor
-    name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SinkGroup:
-    """Sinks that are asked one at a time.
-
-    Args:
-        sinks: the sinks, by name.
-        processor: what chooses among them, such as `Failover`.
-        name: the group's name.
-    """
-
-    sinks: Mapping[str, Sink]
-    processor: object
-    name: str = "group"
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Where an agent's configuration comes from, so that it can be read again."""
-
-    paths: tuple[str, ...]
-    name: str
-    system: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] | None = None
-    mapped: Mapping[str, str] | None = None
-
-    def modified(self) -> tuple[float, ...]:
-        """Return when each file was written last."""
-        return tuple(os.stat(p).st_mtime if os.path.exists(p) else 0.0 for p in self.paths)
-
-    def load(self) -> Loaded:
-        """Read the files; raises what `load` raises."""
-        return load(
-            list(self.paths), name=self.name, system=self.system, environment=self.environment, mapped=self.mapped
-        )
 
 
 class Agent:
@@ -121,10 +68,11 @@ class Agent:
         self.name = name
         self.shutdown_timeout_seconds = shutdown_timeout_seconds
         self.supervisor: Supervisor = Supervisor()
-        self.sources: dict[str, PolledRunner | EventRunner] = {}
-        self.sinks: dict[str, SinkRunner] = {}
-        self.places: dict[str, Place] = {}
-        self._files: Files | None = None
+        wired = wire(name, sources, sinks, sink_groups, channels or {})
+        self.sources: dict[str, PolledRunner | EventRunner] = wired.sources
+        self.sinks: dict[str, SinkRunner] = wired.sinks
+        self.places: dict[str, Place] = wired.places
+        self._files: ConfigurationFiles | None = None
         self._config = _EMPTY
         self._owned: set[str] = set()
         self._mutex = threading.RLock()
@@ -137,41 +85,6 @@ class Agent:
         self._signals = StopSignals()
         self._reloads = 0
         self._started = self._stopped = False
-        self._add(sources, sinks, sink_groups, channels or {})
-
-    def _add(
-        self,
-        sources: Sequence[Source],
-        sinks: Sequence[Sink],
-        sink_groups: Sequence[SinkGroup],
-        channels: Mapping[str, Channel],
-    ) -> None:
-        named = dict(channels)
-        for source in sources:
-            named |= source.processor.channels
-        self.places = {name: Place(channel, WrittenEvents()) for name, channel in named.items()}
-        for source in sources:
-            name = _unused(source.name or type(source.source).__name__.lower(), self.sources)
-            self.sources[name] = source_runner(
-                source.source, source.processor, source.processor.producer or f"{self.name}.{name}"
-            )
-        for sink in sinks:
-            name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, self.sinks)
-            sink.name = f"{self.name}.{name}"
-            self.sinks[name] = SinkRunner([(sink, *self._place(sink))], None, sink.name)
-        for group in sink_groups:
-            for name, sink in group.sinks.items():
-                sink.name, sink.in_group = f"{self.name}.{name}", True
-            group.processor.configure(group.sinks)  # type: ignore[attr-defined]
-            placed = [(sink, *self._place(sink)) for sink in group.sinks.values()]
-            self.sinks[group.name] = SinkRunner(placed, group.processor, f"{self.name}.{group.name}")  # type: ignore[arg-type]
-
-    def _place(self, sink: Sink) -> Place:
-        place = self.places.get(sink.channel_name)
-        if place is None:
-            known = ", ".join(self.places) or "none"
-            raise OptionError(f"the sink {sink.name} takes from the channel {sink.channel_name!r}; there are {known}")
-        return place
 
     @classmethod
     def from_properties(
@@ -199,12 +112,12 @@ class Agent:
             OSError: a file can't be read.
         """
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        files = Files(tuple(os.fspath(p) for p in given), name, dict(system or {}), environment, mapped)
+        files = ConfigurationFiles(tuple(os.fspath(p) for p in given), name, dict(system or {}), environment, mapped)
         agent = cls(name=name, shutdown_timeout_seconds=shutdown_timeout_seconds)
         loaded = files.load()
         agent._files, agent.findings = files, loaded.findings
         agent._seen = files.modified()
-        agent._wanted = _valid(loaded, name)
+        agent._wanted = runnable(loaded, name)
         return agent
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
@@ -389,7 +302,7 @@ class Agent:
                 return None
             try:
                 loaded = self._files.load()
-                config = _valid(loaded, self.name)
+                config = runnable(loaded, self.name)
                 known = {(f.code, f.component) for f in self.findings}
                 if new := [str(f) for f in loaded.errors if (f.code, f.component) not in known]:
                     raise OptionError("; ".join(new))
@@ -441,27 +354,6 @@ class Agent:
     def troubles(self) -> dict[str, str]:
         """Return what does not work now: names of sources and sinks, each with the reason."""
         return self.supervisor.troubles()
-
-
-def _unused(name: str, taken: Mapping[str, object]) -> str:
-    names = [name, *(f"{name}{n}" for n in range(2, len(taken) + 3))]
-    return next(n for n in names if n not in taken)
-
-
-def _valid(loaded: Loaded, name: str) -> AgentConfig:
-    """Return an agent if something of it can run.
-
-    Raises:
-        OptionError: there is none of this name, or nothing of it can run; the message has the findings.
-    """
-    config = loaded.agents.get(name)
-    if config is not None and config.valid:
-        return config
-    findings = "\n".join(str(f) for f in loaded.errors)
-    if config is None:
-        others = ", ".join(loaded.agents) or "none"
-        raise OptionError(f"there is no agent {name!r} in the files; there are: {others}\n{findings}".rstrip())
-    raise OptionError(f"nothing of the agent {name!r} can run\n{findings}".rstrip())
 
 
 def _shown(found: Changes) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
@@ -11,14 +12,14 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.changes import SinkUnit
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
-from spillable_stream.flow.configuration.model import ComponentConfig, SourceConfig
+from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
 from spillable_stream.flow.open_channel import open_channel
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.runners import EventRunner, PolledRunner, SinkRunner, source_runner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 
-__all__ = ["Place", "Places", "build_channel", "build_sinks", "build_source"]
+__all__ = ["Place", "Places", "build_channel", "build_processor", "build_sinks", "build_source", "opened_processor"]
 
 
 class Place(NamedTuple):
@@ -42,22 +43,63 @@ def build_channel(agent: str, config: ComponentConfig, system: Mapping[str, str]
     return Place(open_channel(arguments), WrittenEvents())
 
 
+def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:
+    """Return the interceptors, the selector and the channels of a source of a configuration.
+
+    Args:
+        agent: the agent's name.
+        config: the source.
+        places: the open channels, at least those of the source.
+        numbered: whether its batches have numbers.
+
+    Raises:
+        OptionError: a part can't be built.
+    """
+    return ChannelProcessor(
+        {channel: places[channel].channel for channel in config.channels},
+        [build(interceptor) for interceptor in config.interceptors],
+        build(config.selector),
+        producer=f"{agent}.{config.name}" if numbered else None,
+        dead_letter=places[config.dead_letter].channel if config.dead_letter else None,
+    )
+
+
 def build_source(agent: str, config: SourceConfig, places: Places) -> PolledRunner | EventRunner:
     """Return the runner of a source of a configuration.
 
     Raises:
         OptionError: it can't be built.
     """
-    name = f"{agent}.{config.name}"
     source = build(config)
-    processor = ChannelProcessor(
-        {channel: places[channel].channel for channel in config.channels},
-        [build(interceptor) for interceptor in config.interceptors],
-        build(config.selector),
-        producer=name if getattr(source, "numbered", False) else None,
-        dead_letter=places[config.dead_letter].channel if config.dead_letter else None,
-    )
-    return source_runner(source, processor, name)
+    processor = build_processor(agent, config, places, numbered=getattr(source, "numbered", False))
+    return source_runner(source, processor, f"{agent}.{config.name}")
+
+
+@contextmanager
+def opened_processor(config: AgentConfig, source: str, system: Mapping[str, str]) -> Iterator[ChannelProcessor]:
+    """Open the channels of a source, which does not run, and yield what puts batches into them.
+
+    Args:
+        config: the agent.
+        source: the source's name.
+        system: the options of the command line (``-D``).
+
+    Raises:
+        OptionError: there is no such source, or a part of it can't be built.
+        SpillableError: a channel can't be opened.
+    """
+    found = next((s for s in config.sources if s.name == source), None)
+    if found is None:
+        names = ", ".join(s.name for s in config.sources) or "none"
+        raise OptionError(f"no source {source!r} of {config.name} can run; there are: {names}")
+    wanted = {*found.channels, *([found.dead_letter] if found.dead_letter else [])}
+    with ExitStack() as stack:
+        places: dict[str, Place] = {}
+        for channel in config.channels:
+            if channel.name in wanted:
+                places[channel.name] = build_channel(config.name, channel, system)
+                stack.callback(places[channel.name].channel.close)
+        yield stack.enter_context(build_processor(config.name, found, places, numbered=False))
 
 
 def build_sinks(agent: str, name: str, unit: SinkUnit, places: Places, system: Mapping[str, str]) -> SinkRunner | None:

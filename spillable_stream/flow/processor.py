@@ -23,6 +23,7 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import DeliveryError, OptionError, SpillableError
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
@@ -34,7 +35,7 @@ from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.format.record import BY_PRODUCER, MALFORMED, MAX_NOTE_BYTES, NumberedBatch, Numbers, pack, unpack
 from spillable_stream.names import check_producer
 
-__all__ = ["ChannelProcessor", "Processed", "RoutedBatch"]
+__all__ = ["ChannelProcessor", "Processed", "RoutedBatch", "do_not_wait"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -416,8 +417,7 @@ class ChannelProcessor:
                 numbers = Numbers(min(self._last[name] + 1, number), number, BY_PRODUCER)
                 tx.producer = NumberedBatch(self._producer, numbers, routed.note)
             if is_optional:
-                options = channel.options
-                tx.waited_seconds = options["keep_alive"] + options["overflow_timeout"]  # it does not wait for room
+                do_not_wait(tx, channel)
             with tx:
                 tx.put_batch(part)
         except Exception as e:
@@ -426,6 +426,12 @@ class ChannelProcessor:
             self._last[name] = max(self._last[name], number)
         routed.done.add(name)
         return None
+
+
+def do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
+    """Let a transaction fail at once where its channel has no room."""
+    options = channel.options
+    transaction.waited_seconds = options["keep_alive"] + options["overflow_timeout"]
 
 
 def _delivery_error(producer: str | None, routed: RoutedBatch, failures: Mapping[str, Exception]) -> DeliveryError:

@@ -21,7 +21,6 @@ _log = logging.getLogger("spillable_stream.flow")
 _FAILED_SECONDS = 5.0
 _SINK_INCREMENT_MS, _SINK_MOST_MS = 1000, 5000
 _SLICE_SECONDS = 0.5
-_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 0.1, 4.0
 
 
 class Backoff:
@@ -116,7 +115,7 @@ class PolledRunner:
         source.name = name
         self._thread = _Thread(name)
         self._backoff = Backoff(source.backoff_sleep_increment, source.max_backoff_sleep)
-        self._refused_seconds = _REFUSED_SECONDS
+        self._refused_ms = source.first_refused_wait
 
     @property
     def alive(self) -> bool:
@@ -153,17 +152,16 @@ class PolledRunner:
             status = self.source.poll(self.processor)
         except SpillableError as e:
             self._say(e)
-            # Flume tries again at once; a channel with keepAlive = 0 would keep a core busy.
-            wait_seconds = self._refused_seconds
-            self._refused_seconds = min(2 * wait_seconds, _MOST_REFUSED_SECONDS)
-            return wait_seconds
+            wait_ms = self._refused_ms
+            self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
+            return wait_ms / 1000
         except Exception as e:
             self._say(e)
             _log.exception(
                 "%s: the source failed; it is asked again in %g s", self.name, self.source.max_backoff_sleep / 1000
             )
             return self.source.max_backoff_sleep / 1000
-        self._thread.trouble, self._refused_seconds = "", _REFUSED_SECONDS
+        self._thread.trouble, self._refused_ms = "", self.source.first_refused_wait
         if status is Status.READY:
             self._backoff.ready()
             return 0.0

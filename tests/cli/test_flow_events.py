@@ -46,3 +46,39 @@ def test_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
     run("tap", tmp_path / "none", status=1)
     run("send", tmp_path / "none", status=1)
     assert not (tmp_path / "none").exists()
+
+
+def test_lines_go_through_a_source_into_its_channels(tmp_path: Path) -> None:
+    (tmp_path / "f.conf").write_text(f"""
+a1.sources = r1
+a1.channels = good bad other
+a1.sources.r1.type = netcat
+a1.sources.r1.bind = 127.0.0.1
+a1.sources.r1.port = 1
+a1.sources.r1.channels = good bad
+a1.sources.r1.interceptors = i1
+a1.sources.r1.interceptors.i1.type = regex_extractor
+a1.sources.r1.interceptors.i1.regex = ^(\\\\w+)
+a1.sources.r1.interceptors.i1.serializers = s1
+a1.sources.r1.interceptors.i1.serializers.s1.name = level
+a1.sources.r1.selector.type = multiplexing
+a1.sources.r1.selector.header = level
+a1.sources.r1.selector.mapping.ERROR = bad
+a1.sources.r1.selector.default = good
+a1.channels.good.type = file
+a1.channels.good.checkpointDir = {tmp_path}/good
+a1.channels.bad.type = file
+a1.channels.bad.checkpointDir = {tmp_path}/bad
+a1.channels.other.type = memory
+""")
+    through = ["send", "-f", tmp_path / "f.conf", "-n", "a1", "--source"]
+    assert run(*through, "r1", stdin=b"ERROR a\nINFO b\nERROR c\n").endswith("3 events are sent\n")
+    for name, bodies in (("good", ["INFO b"]), ("bad", ["ERROR a", "ERROR c"])):
+        shown = run("tap", tmp_path / name, "--from-start", "--no-follow").splitlines()
+        assert [json.loads(line)["body"] for line in shown] == bodies
+    assert "no source 'r2' of a1 can run; there are: r1" in run(*through, "r2", status=1)
+
+
+def test_a_channel_or_a_source_must_be_said(tmp_path: Path) -> None:
+    for wrong in (["send"], ["send", tmp_path, "-f", "x"], ["send", "-f", "x", "-n", "a1"]):
+        assert "say a PATH, or --conf-file, --name and --source" in run(*wrong, status=2)

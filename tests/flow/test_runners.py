@@ -11,6 +11,8 @@ from spillable_stream.flow.runners import Backoff, EventRunner, PolledRunner, Si
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
+from spillable_stream.flow.sources.spooldir import SpoolDir
+from spillable_stream.flow.sources.taildir import TailDir
 from tests.support.flow_processors import KeptBatches
 from tests.support.waiting import wait_until
 
@@ -51,6 +53,29 @@ B, R = Status.BACKOFF, Status.READY
 def test_a_polled_source_waits_as_in_flume(rounds: list[Status | Exception], waits: list[float]) -> None:
     runner = PolledRunner(Told(*rounds), KeptBatches(), "a1.r1")
     assert [runner.round() for _ in rounds] == pytest.approx(waits)
+
+
+@pytest.mark.parametrize(
+    ("source", "waits"),
+    [
+        (TailDir({"g": "/logs/.*"}), [1, 2, 4, 5, 5]),
+        (TailDir({"g": "/logs/.*"}, max_backoff_sleep=10), [0.01, 0.01]),
+        (SpoolDir("/in"), [0.25, 0.5, 1, 2, 4, 4]),
+        (SpoolDir("/in", max_backoff=600), [0.25, 0.5, 0.6]),
+    ],
+)
+def test_a_channel_that_refuses_is_tried_again_in_flumes_time(
+    source: PolledSource, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds: list[Exception | Status] = [*[ChannelFullError("x")] * len(waits), R, ChannelFullError("x")]
+    monkeypatch.setattr(source, "poll", Told(*rounds).poll)
+    runner = PolledRunner(source, KeptBatches(), "a1.r1")
+    assert [runner.round() for _ in rounds] == pytest.approx([*waits, 0, waits[0]])
+
+
+def test_a_spool_directory_without_files_is_listed_again_after_the_poll_delay() -> None:
+    runner = PolledRunner(SpoolDir("/none", poll_delay=300), KeptBatches(), "a1.r1")
+    assert [runner.round() for _ in range(3)] == pytest.approx([0.3] * 3)
 
 
 def test_a_refusal_is_trouble_until_a_round_goes_well(caplog: pytest.LogCaptureFixture) -> None:

@@ -66,12 +66,16 @@ class PythonClasses:
     def check(self, component: ComponentConfig) -> None:
         """Try whether a component can be built, as far as nothing binds or writes.
 
+        The sources and sinks of this package do neither before they are started; those of a user may.
+
         Raises:
             OptionError: it can't.
         """
-        if component.kind in _PURE_KINDS:
+        if not component.implementation:
+            return
+        if component.kind in _PURE_KINDS or _is_flumes(component):
             build(component)
-        elif component.implementation and not _is_flumes(component):
+        else:
             _arguments(_load(component.implementation), component)
 
 

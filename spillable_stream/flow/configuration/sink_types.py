@@ -73,7 +73,19 @@ FILE_ROLL = ComponentType(
     durable=True,
 )  # fmt: skip
 
-_CODECS = ("gzip", "bzip2", "lzo", "lzop", "snappy", "lz4", "zstd", "deflate")
+_CODECS = ("gzip", "bzip2", "snappy", "lz4", "zstd", "deflate")
+_SAME_CODECS = {"default": "deflate", "zstandard": "zstd"}
+
+
+def codec(value: str) -> str:
+    """Return a codec by its name, or by that of Hadoop's class, in full or not.
+
+    Raises:
+        ValueError: it is none of those that are there.
+    """
+    name = value.rpartition(".")[2].lower().removesuffix("codec")
+    return one_of(*_CODECS)(_SAME_CODECS.get(name, name))
+
 
 _BUCKETS = (
     Property("hdfs.path", text, None, "The directory, with escapes such as `%Y` and `%{header}`.", "a path",
@@ -128,7 +140,8 @@ HDFS = ComponentType(
         *_BUCKETS,
         Property("hdfs.fileType", one_of("SequenceFile", "DataStream", "CompressedStream"), "SequenceFile",
                  "The format of the files.", "SequenceFile, DataStream or CompressedStream"),
-        Property("hdfs.codeC", one_of(*_CODECS), None, "How they are compressed.", ", ".join(_CODECS), keyword="codec"),
+        Property("hdfs.codeC", codec, None, "How a CompressedStream or a SequenceFile is compressed.",
+                 ", ".join(_CODECS), keyword="codec"),
         Property("hdfs.writeFormat", one_of("Writable", "Text"), "Writable", "The values of a SequenceFile.",
                  "Writable or Text"),
         Property("serializer", text, "TEXT", "How an event is written in a DataStream or CompressedStream.",

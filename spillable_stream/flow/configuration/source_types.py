@@ -32,10 +32,11 @@ _POLLED = (
 
 _TLS = (
     Property("ssl", boolean, False, "Whether clients must use TLS.", _BOOLEAN),
-    Property("keystore", text, None, "The certificate and its key: a PEM file, or a PKCS #12 file.", "a file"),
+    Property("keystore", text, None, "The certificate and its key, a PEM file.", "a file"),
     Property("keystore-password", text, None, "The password of the key."),
-    Property("keystore-type", text, None, "PEM or PKCS12; Java's JKS must be converted."),
-)
+    Property("keystore-type", one_of("PEM"), None, "PEM; keystores of Java's must be converted.",
+             "PEM, into which keystores of Java's must be converted"),
+)  # fmt: skip
 
 _JAVA_TLS = {
     name: "the protocols and ciphers are those of Python's ssl module"

@@ -14,8 +14,7 @@ from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SinkCounters
-from spillable_stream.flow.dead_letters import as_dead_letters
-from spillable_stream.flow.event_batch import as_event_batch
+from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.state.ranges import Range, shown
@@ -60,6 +59,7 @@ class Sink:
         in_group: whether it is in a sink group, where a failure must be raised, so that another sink takes over.
         dead_letter: the channel for events that can never be written; None for none.
         found_nothing: whether the last round found the channel empty.
+        written: the events of its channel that are written, or dead letters, and not committed.
         system: the options of the command line (``-D``).
         trouble: the event that can't be written and is tried again and again, in words; empty if there is none.
     """
@@ -73,9 +73,11 @@ class Sink:
         self.dead_letter: Channel | None = None
         self.found_nothing: bool = False
         self.trouble: str = ""
+        self.written: WrittenEvents = WrittenEvents()
         self.system: Mapping[str, str] = {}
         self.now: Callable[[], float] = time.time
         self._channel: Channel | None = None
+        self._letters: LetterBox | None = None
         self._named_at = -_NAME_AGAIN_SECONDS
 
     @property
@@ -92,6 +94,10 @@ class Sink:
             written: the events that this sink, or another one of the channel, has written and not committed.
         """
         self._channel = channel
+        self.written = written if written is not None else WrittenEvents()
+        self._letters = None
+        if self.dead_letter is not None:
+            self._letters = LetterBox(self.dead_letter, self.name, channel, self.written)
 
     def process(self) -> Status:
         """Take a batch, write it, commit the take, and say whether there may be more.
@@ -132,7 +138,7 @@ class Sink:
             _log.error("%s: %s", self.name, text)
 
     def bury(self, batch: pa.RecordBatch, ids: pa.Array, reason: str) -> bool:
-        """Put events that can never be written into the dead-letter channel, or name them.
+        """Put events that can never be written into the dead-letter channel, once though they come again, or name them.
 
         Returns:
             Whether they are there; if not, there is no such channel, and they stay in this one.
@@ -140,15 +146,8 @@ class Sink:
         if self.dead_letter is None:
             self.name_trouble(f"the events {shown(ranges_of(ids))} can't be written, and are tried again: {reason}")
             return False
-        letters = as_dead_letters(
-            as_event_batch(batch),
-            self.name,
-            [reason] * len(ids),
-            ids.cast(pa.string()).to_pylist(),
-            int(self.now() * 1000),
-        )
-        with self.dead_letter.put_transaction() as transaction:
-            transaction.put_batch(letters)
+        self._letters = self._letters or LetterBox(self.dead_letter, self.name, self.channel, self.written)
+        self._letters.put(batch, ids, reason, int(self.now() * 1000))
         return True
 
 
@@ -163,12 +162,6 @@ class BatchSink(Sink):
     def __init__(self, batch_size: int, channel: str = "") -> None:
         super().__init__(channel)
         self.batch_size = batch_size
-        self.written: WrittenEvents = WrittenEvents()
-
-    def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
-        """Open what the sink writes to; see `Sink.open`."""
-        super().open(channel, written)
-        self.written = written if written is not None else WrittenEvents()
 
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""

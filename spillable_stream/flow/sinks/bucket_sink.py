@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,67 +23,22 @@ from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling
-from spillable_stream.flow.sinks.destinations import ByteStream, Files, Resolved
+from spillable_stream.flow.sinks.destinations import Files, Resolved
+from spillable_stream.flow.sinks.naming import Naming, rename
+from spillable_stream.flow.sinks.open_file import Content, OpenFile
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.written import Note, NoteFile, WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
-__all__ = ["BucketSink", "Content", "OpenFile"]
+__all__ = ["BucketSink"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
 _NO_TIME = (
     "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
 )
-
-
-class Content:
-    """Makes the bytes of one file."""
-
-    def begin(self) -> bytes:
-        """Return what the file begins with."""
-        return b""
-
-    def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
-        """Return the bytes of some events."""
-        raise NotImplementedError
-
-    def end(self) -> bytes:
-        """Return what the file ends with."""
-        return b""
-
-
-@dataclass(slots=True)
-class OpenFile:
-    """A file that is being written.
-
-    Args:
-        place: the directory and the beginning of its name.
-        final: its path when it is closed.
-        in_use: its path now.
-        content: makes its bytes.
-        appended: the file, where it can be cut.
-        stream: the file, where it can't.
-        opened_at: when it was opened, in monotonic seconds.
-        written_at: when an event was written last.
-        events: how many events it has.
-        body_bytes: how many bytes of bodies.
-        ranges: the IDs of its events, where they are not committed.
-    """
-
-    place: str
-    final: str
-    in_use: str
-    content: Content
-    appended: OutputFile | None = None
-    stream: ByteStream | None = None
-    opened_at: float = 0.0
-    written_at: float = 0.0
-    events: int = 0
-    body_bytes: int = 0
-    ranges: list[Range] = field(default_factory=list)
 
 
 class BucketSink(BatchSink):
@@ -126,9 +80,8 @@ class BucketSink(BatchSink):
         self._names, self._rolling, self._make_bucketing, self._content = names, rolling, bucketing, content
         self._can_be_cut = can_be_cut
         self._most_open = max_open_files
-        self._close_tries, self._retry_seconds = close_tries, retry_interval
+        self._naming = Naming(close_tries, retry_interval)
         self._open: dict[str, OpenFile] = {}
-        self._unnamed: dict[str, tuple[OpenFile, int, float]] = {}
         self._counter = 0
         bucketing(f"{path}/{prefix}")  # so that a wrong option is refused at once
 
@@ -153,7 +106,8 @@ class BucketSink(BatchSink):
         self._appends = found.is_local and self._can_be_cut
         self._bucketing = self._make_bucketing(f"{found.path.rstrip('/')}/{self._prefix}")
         self._counter = int(self.now() * 1000)
-        self._open, self._unnamed = {}, {}
+        self._open = {}
+        self._naming.begin(self.name)
         self._uncommitted: list[Range] = []
         self._consumer: Consumer | None = None
         base = Path(found.path.partition("%")[0])
@@ -189,28 +143,20 @@ class BucketSink(BatchSink):
             if length == 0:
                 Path(in_use).unlink()
             else:
-                self._rename(in_use, self._named(in_use))
-
-    def _named(self, in_use: str) -> str:
-        """Return the path that a file gets when it is closed, by the path that it has until then."""
-        directory, slash, name = in_use.rpartition("/")
-        name = name.removeprefix(self._names.in_use_prefix)
-        return (
-            f"{directory}{slash}{name.removesuffix(self._names.in_use_suffix) if self._names.in_use_suffix else name}"
-        )
+                rename(in_use, self._names.final_of(in_use))
 
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
         for file in list(self._open.values()):
             self._finish(file)
-        self._name_again(at_end=True)
+        self._naming.again(at_end=True)
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
         self._end_old()
-        self._name_again()
+        self._naming.again()
         return super().process() if self._appends else self._process_claimed()
 
     def idle(self) -> None:
@@ -219,8 +165,8 @@ class BucketSink(BatchSink):
     def due_seconds(self) -> float:
         """Return when a file ends; see `Sink.due_seconds`."""
         ends = [self._rolling.ends_at(f.opened_at, f.written_at) for f in self._open.values()]
-        ends += [at for _, _, at in self._unnamed.values()]
-        return max(0.0, min(ends) - time.monotonic()) if ends else float("inf")
+        ends.append(self._naming.next_at())
+        return max(0.0, min(ends) - time.monotonic())
 
     def held_events(self) -> int:
         """See `Sink.held_events`."""
@@ -332,9 +278,7 @@ class BucketSink(BatchSink):
 
     def _note(self, files: Iterable[OpenFile], ranges: list[Range]) -> None:
         lengths = {f.in_use: f.appended.size_bytes if f.appended is not None else 0 for f in files}
-        for file, _, _ in self._unnamed.values():
-            assert file.appended is not None
-            lengths[file.in_use] = file.appended.length
+        lengths |= self._naming.lengths()
         self._notes.write(Note(self.channel.uuid, lengths, tuple(ranges)))
 
     def _undo(self, fresh: list[OpenFile], touched: list[OpenFile]) -> None:
@@ -361,32 +305,7 @@ class BucketSink(BatchSink):
             return
         assert file.appended is not None
         file.appended.close()
-        self._try_to_name(file, 1)
-
-    def _try_to_name(self, file: OpenFile, tries: int) -> None:
-        try:
-            self._rename(file.in_use, file.final)
-        except StorageError as e:
-            if self._close_tries and tries >= self._close_tries:
-                _log.error("%s: %s; it keeps the name %s", self.name, e, file.in_use)
-                return
-            _log.warning("%s: %s; it is tried again in %g s", self.name, e, self._retry_seconds)
-            self._unnamed[file.in_use] = (file, tries, time.monotonic() + self._retry_seconds)
-
-    def _name_again(self, *, at_end: bool = False) -> None:
-        for in_use, (file, tries, at) in list(self._unnamed.items()):
-            if at_end or time.monotonic() >= at:
-                del self._unnamed[in_use]
-                self._try_to_name(file, tries + 1)
-
-    def _rename(self, in_use: str, final: str) -> None:
-        if in_use == final:
-            return
-        try:
-            os.rename(in_use, final)
-        except OSError as e:
-            raise StorageError(f"cannot rename {in_use} to {final} ({e.strerror})") from e
-        sync_directory(Path(final).parent)
+        self._naming.name(file)
 
     # ── files that count when they are closed ───────────────────────────────────────────────
 
@@ -413,6 +332,7 @@ class BucketSink(BatchSink):
             buried = _without(left, [r for part in parts for r in ranges_of(part.ids)])
             if buried:
                 consumer.commit(buried)
+                self.written.remove(buried)
             left = [r for part in parts for r in ranges_of(part.ids)]
             for part in parts:
                 for file, piece, piece_ids, size in self._pieces(part):
@@ -463,7 +383,7 @@ class BucketSink(BatchSink):
 
     def _note_open(self, *, new: OpenFile | None = None, closing: OpenFile | None = None) -> None:
         every = [*self._open.values(), *([new] if new is not None else [])]
-        files = {f.in_use: -1 for f in every if f.in_use != f.final}
+        files = {f.in_use: -1 for f in every}
         note = Note(self.channel.uuid, files, tuple(self._uncommitted))
         if closing is not None:
             files[closing.in_use] = -1
@@ -497,9 +417,8 @@ class BucketSink(BatchSink):
         if self._open.get(file.place) is file:
             del self._open[file.place]
         try:
-            if file.in_use != file.final:
-                file.stream.close()
-                self._files.remove(file.in_use)
+            file.stream.close()  # Arrow would do it later, and an object would be there
+            self._files.remove(file.in_use)
         except (OSError, SpillableError) as e:
             _log.warning("%s: %s could not be removed: %s", self.name, file.in_use, e)
         self._consumer.release(file.ranges)

@@ -93,6 +93,11 @@ class Names:
         directory, slash, name = final.rpartition("/")
         return f"{directory}{slash}{self.in_use_prefix}{name}{self.in_use_suffix}"
 
+    def final_of(self, in_use: str) -> str:
+        """Return the path of a file by the one that it has while it is written."""
+        directory, slash, name = in_use.rpartition("/")
+        return f"{directory}{slash}{name.removeprefix(self.in_use_prefix).removesuffix(self.in_use_suffix)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rolling:

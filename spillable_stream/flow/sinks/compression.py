@@ -11,10 +11,21 @@ import pyarrow as pa
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["EXTENSIONS", "Compressor", "compressor"]
+__all__ = ["EXTENSIONS", "JAVA_CLASSES", "Compressor", "compressed", "compressor"]
 
 EXTENSIONS = {"gzip": ".gz", "bzip2": ".bz2", "zstd": ".zst", "deflate": ".deflate", "snappy": ".snappy", "lz4": ".lz4"}
 """The codecs that are there, each with the extension of its files."""
+
+_PACKAGE = "org.apache.hadoop.io.compress"
+JAVA_CLASSES = {
+    "gzip": f"{_PACKAGE}.GzipCodec",
+    "bzip2": f"{_PACKAGE}.BZip2Codec",
+    "zstd": f"{_PACKAGE}.ZStandardCodec",
+    "deflate": f"{_PACKAGE}.DefaultCodec",
+    "snappy": f"{_PACKAGE}.SnappyCodec",
+    "lz4": f"{_PACKAGE}.Lz4Codec",
+}
+"""The class of Hadoop's that reads what each codec writes."""
 
 _BLOCK_BYTES = 256 << 10
 
@@ -74,3 +85,13 @@ def compressor(codec: str) -> Compressor:
     if name in ("snappy", "lz4"):
         return _Blocks("snappy" if name == "snappy" else "lz4_raw")
     raise OptionError(f"files can't be compressed with {codec}; say one of {', '.join(EXTENSIONS)}")
+
+
+def compressed(data: bytes, codec: str) -> bytes:
+    """Return bytes compressed as one stream.
+
+    Raises:
+        OptionError: there is no such codec.
+    """
+    stream = compressor(codec)
+    return stream.compress(data) + stream.flush()

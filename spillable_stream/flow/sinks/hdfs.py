@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.event_batch import header
-from spillable_stream.flow.sinks.bucket_sink import BucketSink, Content
+from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
 from spillable_stream.flow.sinks.compression import EXTENSIONS, compressor
+from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sinks.sequence_file import SequenceFileEncoder
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
@@ -41,7 +42,8 @@ class Hdfs(BucketSink):
         idle_timeout: after how many seconds without an event a file is closed; 0 for never.
         batch_size: how many events a take has at most.
         file_type: ``SequenceFile``, ``DataStream`` or ``CompressedStream``.
-        codec: how a CompressedStream is compressed: gzip, bzip2, zstd, deflate, snappy or lz4.
+        codec: how a CompressedStream, or a SequenceFile batch by batch, is compressed: gzip, bzip2, zstd, deflate,
+            snappy or lz4.
         write_format: the values of a SequenceFile: ``Writable`` or ``Text``.
         round: whether the time in the path is rounded down.
         round_value: to a multiple of how many units.
@@ -98,13 +100,13 @@ class Hdfs(BucketSink):
             raise OptionError("a CompressedStream needs a codec; say hdfs.codeC = gzip")
         if codec:
             compressor(codec)
-            if kind == "sequencefile":
+            if kind == "datastream":
                 raise OptionError(
-                    "a compressed SequenceFile is not supported yet; say hdfs.fileType = CompressedStream"
+                    "a DataStream is not compressed; say hdfs.fileType = CompressedStream, or no hdfs.codeC"
                 )
         encoder = serializer_of(serializer, serializer_properties) if isinstance(serializer, str) else serializer
         makers: dict[str, Callable[[], Content]] = {
-            "sequencefile": lambda: _Sequence(write_format, self),
+            "sequencefile": lambda: _Sequence(write_format, codec, self),
             "datastream": lambda: _Text(encoder),
             "compressedstream": lambda: _Compressed(encoder, codec or ""),
         }
@@ -113,7 +115,7 @@ class Hdfs(BucketSink):
             path,
             file_prefix,
             names=Names(
-                file_suffix or (EXTENSIONS[codec.lower()] if compressed and codec else ""),
+                file_suffix or (EXTENSIONS[codec.lower()] if codec else ""),
                 in_use_prefix,
                 "" if empty_in_use_suffix else in_use_suffix,
             ),
@@ -155,8 +157,8 @@ class _Compressed(Content):
 class _Sequence(Content):
     """A SequenceFile: keys are the events' times."""
 
-    def __init__(self, write_format: str, sink: Hdfs) -> None:
-        self._file = SequenceFileEncoder(write_format.capitalize())
+    def __init__(self, write_format: str, codec: str | None, sink: Hdfs) -> None:
+        self._file = SequenceFileEncoder(write_format.capitalize(), codec)
         self._sink = sink
 
     def begin(self) -> bytes:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.sinks.base import BatchSink, Taken
-from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 
 if TYPE_CHECKING:
@@ -16,14 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpSink"]
 
+# Answers that are about the event. Others, such as 401 and 404, may be about the address or the server.
+_WRONG_EVENT = {400, 406, 413, 415, 422}
+
 
 class HttpSink(BatchSink):
     """Posts the body of each event to an address, one event a transaction.
 
     The answer's status says whether the event is sent again (``rollback``), whether the sink waits first (``backoff``),
     and whether it counts. As in Flume, without other options every event is sent again whatever is answered: set
-    ``rollback={"2XX": False}``. The header ``Spillable-Event-Id`` has the channel's UUID and the event's ID, so that a
-    server can drop repetitions.
+    ``rollback={"2XX": False}``. With a dead-letter channel an event goes there that the server finds wrong (400, 406,
+    413, 415 and 422), unless ``rollback`` names that status. The header ``Spillable-Event-Id`` has the channel's UUID
+    and the event's ID, so that a server can drop repetitions.
 
     Args:
         endpoint: the address.
@@ -90,10 +95,17 @@ class HttpSink(BatchSink):
             if event is None:
                 transaction.rollback()
                 return Status.BACKOFF
-            body = event.column("body")[0].as_py()
-            if not body:
-                return Status.READY  # there is nothing to post
-            status = self._post(body, int(event.column("write_order_id")[0].as_py()))
+            body, ids = event.column("body")[0].as_py(), event.column(ID_COLUMN)
+            if not body or self.written.missing(ids) is not None:
+                self.written.remove(ranges_of(ids))
+                return Status.READY  # there is nothing to post, or it is a dead letter
+            status = self._post(body, int(ids[0].as_py()))
+            if self._is_dead(status):
+                batch = event.drop_columns([ID_COLUMN]).combine_chunks().to_batches()[0]
+                self.bury(batch, ids.combine_chunks(), f"{self._endpoint} answered {status}")
+                transaction.commit()
+                self.written.remove(ranges_of(ids))
+                return Status.READY
             if self._counts.holds(status):
                 self.counters.event_drain_success_count += 1
             if self._rollback.holds(status):
@@ -107,6 +119,10 @@ class HttpSink(BatchSink):
             else:
                 self.trouble = ""
             return Status.BACKOFF if self._backoff.holds(status) else Status.READY
+
+    def _is_dead(self, status: int) -> bool:
+        """Whether the event is a dead letter: it would be sent again, and the server would refuse it again."""
+        return self.dead_letter is not None and status in _WRONG_EVENT and self._rollback.holds_by_default(status)
 
     def _post(self, body: bytes, event_id: int) -> int:
         """Post a body, and return the status of the answer.
@@ -146,5 +162,11 @@ class _Rule:
         self._default = default
 
     def holds(self, status: int) -> bool:
-        found = self._by_status.get(str(status), self._by_status.get(f"{status // 100}XX"))
+        found = self._said(status)
         return self._default if found is None else found
+
+    def holds_by_default(self, status: int) -> bool:
+        return self._default and self._said(status) is None
+
+    def _said(self, status: int) -> bool | None:
+        return self._by_status.get(str(status), self._by_status.get(f"{status // 100}XX"))

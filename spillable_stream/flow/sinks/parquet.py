@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.flow.escapes import Rounding
-from spillable_stream.flow.sinks.bucket_sink import BucketSink, Content
+from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
+from spillable_stream.flow.sinks.open_file import Content
 
 __all__ = ["Parquet"]
 

@@ -1,7 +1,8 @@
 """Hadoop's SequenceFile, written in columns: keys are times, values are bodies.
 
-The format is that of ``org.apache.hadoop.io.SequenceFile``, version 6, without compression: a header, and records of
-key and value, with a sync marker between them now and then.
+The format is that of ``org.apache.hadoop.io.SequenceFile``, version 6. Without a codec a file is a header, and records
+of key and value, with a sync marker between them now and then. With one, as Flume writes it, it is compressed by block:
+a sync marker, how many records follow, and four compressed columns: lengths of keys, keys, lengths of values, values.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import struct
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from spillable_stream.flow.sinks.compression import JAVA_CLASSES, compressed
 
 __all__ = ["SequenceFileEncoder"]
 
@@ -29,10 +32,19 @@ class SequenceFileEncoder:
 
     Args:
         write_format: ``Writable`` for values that are BytesWritable, ``Text`` for Text.
+        codec: how blocks are compressed, see `compressor`; None for single records as they are.
         marker: the file's sync marker, 16 random bytes.
+
+    Raises:
+        OptionError: there is no such codec.
     """
 
-    def __init__(self, write_format: str = "Writable", marker: bytes | None = None) -> None:
+    def __init__(
+        self, write_format: str = "Writable", codec: str | None = None, *, marker: bytes | None = None
+    ) -> None:
+        self._codec = codec
+        if codec is not None:
+            compressed(b"", codec)
         self._value_class = _VALUE_CLASSES[write_format]
         self._is_text = write_format == "Text"
         self._marker = marker or os.urandom(16)
@@ -40,11 +52,12 @@ class SequenceFileEncoder:
 
     def header(self) -> bytes:
         """Return what a file begins with."""
-        flags, metadata = b"\x00\x00", struct.pack(">i", 0)
+        flags = b"\x00\x00" if self._codec is None else b"\x01\x01" + _text(JAVA_CLASSES[self._codec.lower()])
+        metadata = struct.pack(">i", 0)
         return _VERSION + _text(_KEY_CLASS) + _text(self._value_class) + flags + metadata + self._marker
 
     def encode(self, bodies: pa.Array, times_ms: np.ndarray) -> bytes:
-        """Return some records.
+        """Return some records; with a codec they are one block.
 
         Args:
             bodies: the values.
@@ -54,6 +67,8 @@ class SequenceFileEncoder:
         lengths = pc.binary_length(bodies).to_numpy(zero_copy_only=False).astype(np.int64)
         prefixes = _vints(lengths) if self._is_text else _ints(lengths)
         prefix_lengths = pc.binary_length(prefixes).to_numpy(zero_copy_only=False)
+        if self._codec is not None:
+            return self._block(bodies, prefixes, prefix_lengths + lengths, times_ms, self._codec)
         fixed = np.empty(len(lengths), _FIXED)
         fixed["record"] = _KEY_BYTES + prefix_lengths + lengths
         fixed["key"] = _KEY_BYTES
@@ -62,9 +77,25 @@ class SequenceFileEncoder:
         marker = b""
         if self._since_marker >= _SYNC_EVERY_BYTES:
             marker, self._since_marker = _SYNC_ESCAPE + self._marker, 0
-        data = marker + b"".join(records.to_pylist()) if len(records) < 64 else marker + _joined(records)
+        data = marker + _joined(records)
         self._since_marker += len(data)
         return data
+
+    def _block(
+        self, bodies: pa.Array, prefixes: pa.Array, lengths: np.ndarray, times_ms: np.ndarray, codec: str
+    ) -> bytes:
+        if not len(bodies):
+            return b""
+        values = pc.binary_join_element_wise(prefixes, bodies, pa.scalar(b"", pa.binary()))
+        columns = (
+            bytes([_KEY_BYTES]) * len(bodies),
+            times_ms.astype(">i8").tobytes(),
+            _joined(_vints(lengths)),
+            _joined(values),
+        )
+        packed = [compressed(column, codec) for column in columns]
+        begin = _SYNC_ESCAPE + self._marker + _vint(len(bodies))
+        return begin + b"".join(_vint(len(column)) + column for column in packed)
 
 
 def _joined(records: pa.Array) -> bytes:

@@ -59,6 +59,11 @@ class WrittenEvents:
             for first, last in ranges:
                 self._ranges.remove(first, last)
 
+    def among(self, ranges: Iterable[Range]) -> list[Range]:
+        """Return those of some events that are written and not committed."""
+        with self._mutex:
+            return [hit for first, last in ranges for hit in self._ranges.within(first, last)]
+
     def missing(self, ids: pa.ChunkedArray) -> pa.Array | None:
         """Return for each ID whether it is yet to be written; None if all are."""
         numbers = ids.to_numpy()

@@ -65,7 +65,13 @@ class PolledSource(SourceBase):
     Attributes:
         backoff_sleep_increment: by how much a runner waits longer after each round without events, in milliseconds.
         max_backoff_sleep: how long it waits at most, in milliseconds.
+        first_refused_wait: how long it waits when a channel refuses a batch, in milliseconds; then twice as long.
+        max_refused_wait: how long at most, in milliseconds.
     """
+
+    # Flume's runner tries again at once, which keeps a core busy where a channel does not wait for room.
+    first_refused_wait = 100
+    max_refused_wait = 4000
 
     def __init__(self, backoff_sleep_increment: int = 1000, max_backoff_sleep: int = 5000) -> None:
         super().__init__()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 
 import pyarrow as pa
 
 from spillable_stream.errors import DeliveryError
-from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.processor import ChannelProcessor, do_not_wait
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.names import check_producer
 
 __all__ = ["ClientNumbers"]
+
+_log = logging.getLogger("spillable_stream.flow")
 
 _MOST_CLIENTS = 10_000
 
@@ -31,6 +34,9 @@ class ClientNumbers:
 
     def store(self, batch: pa.RecordBatch, client: str, number: int) -> None:
         """Put a batch into the channels that do not have this number of the client, or a later one.
+
+        Optional channels come last, and only once all required ones have it. One that has no room at once, or fails,
+        does without; a repetition of the number tries it again.
 
         Args:
             batch: the events: the same ones whenever the number is the same.
@@ -57,14 +63,21 @@ class ClientNumbers:
                 raise DeliveryError(
                     f"batch {number:,} of {client} is not in {where}: {first}. Send it again", failures, tuple(stored)
                 ) from first
+            for name, part in routed.optional.items():
+                try:
+                    self._put(name, part, client, number, is_optional=True)
+                except Exception as e:
+                    _log.warning("the optional channel %s does not get batch %d of %s: %s", name, number, client, e)
 
-    def _put(self, name: str, part: pa.RecordBatch, client: str, number: int) -> None:
+    def _put(self, name: str, part: pa.RecordBatch, client: str, number: int, *, is_optional: bool = False) -> None:
         channel = self._processor.channels[name]
         last = channel.last_batch(client).sequence
         if last >= number:
             return
         with channel.put_transaction() as transaction:
             transaction.producer = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
+            if is_optional:
+                do_not_wait(transaction, channel)
             transaction.put_batch(part)
 
     def _lock_of(self, client: str) -> threading.Lock:

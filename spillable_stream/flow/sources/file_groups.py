@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.regex import JavaPattern
 
 __all__ = ["FileGroup", "Found", "file_groups"]
 
@@ -31,7 +31,7 @@ class FileGroup:
 
     Args:
         name: the group's name.
-        path: the directory, a slash, and the pattern: a regular expression.
+        path: the directory, a slash, and the pattern: a regular expression of Java's.
         cached: whether to list the directory only after it has changed.
 
     Raises:
@@ -45,9 +45,9 @@ class FileGroup:
                 f"the file group {name!r} is {path!r}; say a directory and a pattern, as /var/log/.*[.]log"
             )
         try:
-            self._pattern = re.compile(pattern)
-        except re.error as e:
-            raise OptionError(f"the pattern {pattern!r} of the file group {name!r} is not valid ({e})") from e
+            self._pattern = JavaPattern(pattern)
+        except OptionError as e:
+            raise OptionError(f"the file group {name!r}: {e}") from e
         self.name = name
         self.directory: str = os.path.expanduser(directory) or "/"
         self._cached = cached
@@ -75,7 +75,7 @@ class FileGroup:
     def _list(self) -> Iterator[Found]:
         with os.scandir(self.directory) as entries:
             for entry in entries:
-                if self._pattern.fullmatch(entry.name) and entry.is_file():
+                if self._pattern.fits_whole(entry.name) and entry.is_file():
                     yield Found(entry.path, self.name, entry.stat().st_ino)
 
     def find(self, inode: int) -> str | None:

@@ -44,7 +44,7 @@ class Http(NetworkSource):
         keystore_type: ``PEM``.
 
     Raises:
-        OptionError: the handler or the keystore can't be used.
+        OptionError: the handler can't be used, or the keystore is none.
         ImportError: the extra ``flow`` is not installed.
     """
 
@@ -68,8 +68,7 @@ class Http(NetworkSource):
             raise ImportError("the http source needs starlette and uvicorn; install spillable-stream[flow]") from e
         self._address = (bind, port)
         self._handler = handler_of(handler, handler_properties or {}) if isinstance(handler, str) else handler
-        server_tls(ssl, keystore, keystore_password, keystore_type)
-        self._tls = (keystore, keystore_password) if ssl else None
+        self._tls = server_tls(ssl, keystore, keystore_password, keystore_type)
         self._clients: ClientNumbers | None = None
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -79,14 +78,14 @@ class Http(NetworkSource):
         """Begin to serve."""
         import uvicorn
 
-        if isinstance(self._processor, ChannelProcessor):
-            self._clients = ClientNumbers(self._processor)
-
-        listening = bound_socket(*self._address, socket.SOCK_STREAM)
-        self.port = listening.getsockname()[1]
         tls: dict[str, Any] = {}
         if self._tls is not None:
-            tls = {"ssl_certfile": self._tls[0], "ssl_keyfile_password": self._tls[1]}
+            self._tls.context()  # so that what is wrong with it is said
+            tls = {"ssl_certfile": self._tls.keystore, "ssl_keyfile_password": self._tls.password}
+        if isinstance(self._processor, ChannelProcessor):
+            self._clients = ClientNumbers(self._processor)
+        listening = bound_socket(*self._address, socket.SOCK_STREAM)
+        self.port = listening.getsockname()[1]
         config = uvicorn.Config(
             self._answer,
             log_config=None,

@@ -97,29 +97,47 @@ class ServerTls:
     Args:
         keystore: a PEM file with the certificate and its key.
         password: the key's password.
-        kind: the keystore's type; only PEM is read.
+        kind: the keystore's type: ``PEM``.
 
     Raises:
-        OptionError: the file can't be used.
+        OptionError: there is no keystore, or it is one of Java's.
     """
 
     def __init__(self, keystore: str | None, password: str | None, kind: str | None) -> None:
         if not keystore:
             raise OptionError("ssl needs a keystore: a PEM file with the certificate and its key")
-        if kind is not None and kind.upper() not in ("PEM", ""):
-            raise OptionError(f"a keystore of type {kind} is not read; convert it to PEM: openssl pkcs12 -in … -out …")
-        self.context: ssl.SSLContext = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        name = keystore.lower()
+        if (kind or "PEM").upper() == "JKS" or name.endswith(".jks"):
+            raise OptionError(
+                f"{keystore} is a keystore of Java's; convert it: keytool -importkeystore -srckeystore {keystore} "
+                "-destkeystore k.p12 -deststoretype pkcs12, then openssl pkcs12 -in k.p12 -nodes -out k.pem"
+            )
+        if (kind or "PEM").upper() != "PEM" or name.endswith((".p12", ".pfx")):
+            raise OptionError(
+                f"{keystore} is not a PEM file; convert it: openssl pkcs12 -in {keystore} -nodes -out k.pem"
+            )
+        self.keystore: str = keystore
+        self.password: str = password or ""
+
+    def context(self) -> ssl.SSLContext:
+        """Read the keystore.
+
+        Raises:
+            OptionError: the file can't be used.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            self.context.load_cert_chain(keystore, password=password or "")
+            context.load_cert_chain(self.keystore, password=self.password)
         except (OSError, ssl.SSLError) as e:
             raise OptionError(
-                f"the keystore {keystore} can't be used ({e}); it must be a PEM file with certificate and key"
+                f"the keystore {self.keystore} can't be used ({e}); it must be a PEM file with certificate and key"
             ) from e
+        return context
 
 
-def server_tls(use: bool, keystore: str | None, password: str | None, kind: str | None) -> ssl.SSLContext | None:
-    """Return the context of a server that uses TLS, else None; raises what `ServerTls` raises."""
-    return ServerTls(keystore, password, kind).context if use else None
+def server_tls(use: bool, keystore: str | None, password: str | None, kind: str | None) -> ServerTls | None:
+    """Return what a server needs that uses TLS, else None; raises what `ServerTls` raises."""
+    return ServerTls(keystore, password, kind) if use else None
 
 
 class NetworkSource(EventSource):
@@ -209,7 +227,7 @@ class NetworkSource(EventSource):
 class StreamSource(NetworkSource):
     """A source with connections, each a stream of lines."""
 
-    def __init__(self, addresses: list[tuple[str, int]], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, addresses: list[tuple[str, int]], tls: ServerTls | None = None) -> None:
         super().__init__()
         self._addresses = addresses
         self._tls = tls
@@ -225,6 +243,7 @@ class StreamSource(NetworkSource):
 
     async def listen(self) -> None:
         """Begin to listen on all addresses, or on none."""
+        tls = self._tls and self._tls.context()
         sockets: list[socket.socket] = []
         try:
             for host, port in self._addresses:
@@ -234,7 +253,7 @@ class StreamSource(NetworkSource):
                 s.close()
             raise
         self.ports = [s.getsockname()[1] for s in sockets]
-        self._servers = [await asyncio.start_server(self._accept, sock=s, ssl=self._tls) for s in sockets]
+        self._servers = [await asyncio.start_server(self._accept, sock=s, ssl=tls) for s in sockets]
 
     async def unlisten(self) -> None:
         """Stop listening, and close each connection when it is idle or its batch is done."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.errors import NotAChannelError, OptionError, StorageError
+from spillable_stream.flow.regex import JavaPattern
 
 __all__ = ["ASIDE", "SpoolDirectory", "spool_directory"]
 
@@ -37,8 +37,8 @@ class SpoolDirectory:
     suffix: str
     deletes: bool
     tracker: Path | None
-    include: re.Pattern[str]
-    ignore: re.Pattern[str]
+    include: JavaPattern
+    ignore: JavaPattern
     order: str
     recursive: bool
 
@@ -88,8 +88,8 @@ class SpoolDirectory:
         return (
             not name.startswith(".")
             and not name.endswith((self.suffix, ASIDE))
-            and self.include.fullmatch(name) is not None
-            and self.ignore.fullmatch(name) is None
+            and self.include.fits_whole(name)
+            and not self.ignore.fits_whole(name)
             and not (self.tracker is not None and self._mark(entry.path, self.suffix).exists())
         )
 
@@ -165,9 +165,9 @@ def spool_directory(
     patterns = []
     for pattern in (include, ignore):
         try:
-            patterns.append(re.compile(pattern))
-        except re.error as e:
-            raise OptionError(f"the pattern {pattern!r} of the source for {directory} is not valid ({e})") from e
+            patterns.append(JavaPattern(pattern))
+        except OptionError as e:
+            raise OptionError(f"the source for {directory}: {e}") from e
     tracker = directory / tracker_dir if tracking_policy == "tracker_dir" else None
     return SpoolDirectory(
         directory, suffix, delete_policy == "immediate", tracker, patterns[0], patterns[1], order, recursive

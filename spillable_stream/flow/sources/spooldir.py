@@ -54,7 +54,7 @@ class SpoolDir(PolledSource):
         consume_order: ``oldest``, ``youngest`` or ``random``.
         poll_delay: the wait before the directory is listed again, in milliseconds.
         recursive_directory_search: whether directories below it are read, too.
-        max_backoff: the longest wait for a full channel, in milliseconds.
+        max_backoff: the longest wait for a channel that refuses, in milliseconds: 250 at first, then twice as long.
         batch_size: how many events one transaction has at most.
         input_charset: the character set of the files. One that is not UTF-8 is decoded as a whole, in memory.
         decode_error_policy: ``FAIL`` sets a file aside that has bytes of no character; ``REPLACE`` and ``IGNORE``.
@@ -68,6 +68,7 @@ class SpoolDir(PolledSource):
     """
 
     numbered = True
+    first_refused_wait = 250
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class SpoolDir(PolledSource):
         deserializer_max_blob_length: int = 100_000_000,
     ) -> None:
         super().__init__(poll_delay, poll_delay)
-        self.max_backoff = max_backoff
+        self.max_refused_wait = max_backoff
         self._directory = spool_directory(
             spool_dir, suffix=file_suffix, delete_policy=delete_policy, tracker_dir=tracker_dir,
             tracking_policy=tracking_policy, include=include_pattern, ignore=ignore_pattern, order=consume_order,

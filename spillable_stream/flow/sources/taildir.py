@@ -12,40 +12,28 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from zlib import crc32
+from dataclasses import dataclass
 
-import msgpack
 import numpy as np
 import pyarrow as pa
 
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
-from spillable_stream.flow.sources.file_groups import Found, file_groups
+from spillable_stream.flow.sources.file_groups import file_groups
 from spillable_stream.flow.sources.lines import Lines, split_lines
 from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
-from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, TAIL_BYTES, Mark, TailedFile
+from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
+from spillable_stream.flow.sources.tailed_file import TAIL_BYTES, Mark, TailedFile
+from spillable_stream.flow.sources.tailed_files import TailedFiles
 
 __all__ = ["TailDir"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
-_KIND = "taildir"
 _PIECE_BYTES = 4 << 20
 _LONGEST_LINE_BYTES = 256 << 20
 _NOTE_BYTES = 32 << 10  # a longer note is cut short by writing the position file
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Bytes of a file that are one batch."""
-
-    inode: int
-    start: int
-    end: int
-    path: str
-    group: str
 
 
 @dataclass(slots=True)
@@ -122,16 +110,22 @@ class TailDir(PolledSource):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(backoff_sleep_increment, max_backoff_sleep)
+        self.first_refused_wait = min(1000, max_backoff_sleep)
+        self.max_refused_wait = max_backoff_sleep
         listed = (
             filegroups
             if listed_filegroups is None
             else {n: filegroups[n] for n in listed_filegroups if n in filegroups}
         )
-        self._groups = file_groups(listed, cached=cache_pattern_matching)
+        self._files = TailedFiles(
+            file_groups(listed, cached=cache_pattern_matching),
+            idle_seconds=idle_timeout / 1000,
+            skip_to_end=skip_to_end,
+            now=now,
+        )
         self._positions = PositionFile(position_file)
         self._headers = headers or {}
         self._byte_offset_header = byte_offset_header
-        self._skip_to_end = skip_to_end
         self._idle_seconds = idle_timeout / 1000
         self._write_seconds = write_pos_interval / 1000
         self._batch_size = batch_size
@@ -141,8 +135,6 @@ class TailDir(PolledSource):
         self._reset()
 
     def _reset(self) -> None:
-        self._files: dict[int, TailedFile] = {}
-        self._listed: set[int] = set()
         self._queue: deque[TailedFile] = deque()
         self._piece: _Piece | None = None
         self._held: _Held | None = None
@@ -166,51 +158,18 @@ class TailDir(PolledSource):
         span, self._number = None, positions.number
         changed: dict[int, Place] = {}
         if newest is not None:
-            span, changed = _read_note(newest.note)
+            span, changed = read_note(newest.note)
             if newest.number > positions.number:  # else the position file says more
                 places |= changed
                 self._number = newest.number
         self._base = positions.number
         self._changed = {inode: p for inode, p in places.items() if positions.places.get(inode) != p}
-        self._admit_all(places, positions.only_flume)
+        self._files.begin(self.name, places, only_flume=positions.only_flume)
         if newest is not None and span is not None and not newest.complete:
             self._held = self._again(span, newest.note, changed[span.inode].mark)
         self._write_positions()
 
-    def _admit_all(self, places: Mapping[int, Place], only_flume: bool) -> None:
-        """Begin with the files that are there: known ones where they were, others at their beginning or end."""
-        found = {f.inode: f for group in self._groups for f in group.files(again=True)}
-        for inode, place in places.items():
-            where = found.get(inode)
-            if where is None and place.mark.tail_bytes and (elsewhere := self._find(inode)) is not None:
-                where = elsewhere  # renamed, and the new name does not match
-            if where is None or (not place.mark.tail_bytes and only_flume and where.path != place.path):
-                continue
-            self._files[inode] = TailedFile(where.path, where.group, place.mark)
-        known = list(self._files.values())
-        for f in found.values():
-            if f.inode not in self._files:
-                self._admit(f, at_end=self._skip_to_end and f.inode not in places)
-        self._listed = set(found)
-        for file in known:
-            self._check(file)
-
-    def _find(self, inode: int) -> Found | None:
-        for group in self._groups:
-            if (path := group.find(inode)) is not None:
-                return Found(path, group.name, inode)
-        return None
-
-    def _check(self, file: TailedFile) -> None:
-        """Begin anew with a file that is not what was read: it was truncated, or another one has its inode."""
-        try:
-            if file.read(1) is None:
-                self._truncated(file)
-        except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self.name, e)
-        file.close()
-
-    def _again(self, span: _Span, note: bytes, after: Mark) -> _Held | None:
+    def _again(self, span: Span, note: bytes, after: Mark) -> _Held | None:
         """Return the newest batch once more: a channel that has it says so."""
         data = self._read_span(span, after)
         if data is None:
@@ -223,10 +182,10 @@ class TailDir(PolledSource):
             return None
         return _Held(self._batch(span.group, span.path, *_bodies(data), span.start), None, after, note)
 
-    def _read_span(self, span: _Span, after: Mark) -> bytes | None:
+    def _read_span(self, span: Span, after: Mark) -> bytes | None:
         """Return the bytes of a batch, from its file or from the copy that was made before it was truncated."""
-        own = [f for f in self._files.values() if f.mark.inode == span.inode]
-        for file in [*own, *self._files.values()]:
+        own = [f for f in self._files if f.mark.inode == span.inode]
+        for file in [*own, *self._files]:
             try:
                 if file.continues(after):
                     return os.pread(file.open(), span.end - span.start, span.start)
@@ -240,8 +199,7 @@ class TailDir(PolledSource):
             if self._held is None:
                 self._write_positions()
         finally:
-            for file in self._files.values():
-                file.close()
+            self._files.close()
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
@@ -277,7 +235,8 @@ class TailDir(PolledSource):
             if self._piece is None and not self._queue:
                 if looked:
                     return None
-                self._look()
+                self._queue, self._batches_of_file = deque(self._files.look()), 0
+                self._changed = {inode: place for inode, place in self._changed.items() if inode in self._files}
                 looked = True
                 continue
             if self._batches_of_file >= self._max_batch_count:
@@ -309,7 +268,7 @@ class TailDir(PolledSource):
             left = file.size_bytes - file.mark.position
             data = file.read(min(size, max(left, 1)))
             if data is None or left < 0:
-                self._truncated(file)
+                self._files.truncated(file)
                 continue
             lines = split_lines(data, drop_cr=True)
             if lines.size_bytes:
@@ -330,15 +289,15 @@ class TailDir(PolledSource):
         bodies, starts = piece.lines.bodies.slice(first, last - first), piece.lines.starts[first:last]
         batch = self._batch(file.group, file.path, bodies, starts, piece.start)
         after = file.advanced(end - start, piece.data[max(0, end - TAIL_BYTES) : end])
-        span = _Span(file.mark.inode, piece.start + start, piece.start + end, file.path, file.group)
+        span = Span(file.mark.inode, piece.start + start, piece.start + end, file.path, file.group)
         piece.done = last
         if last == len(piece.lines.starts):
             self._piece = None
         self._batches_of_file += 1
-        note = _note(span, self._base, {**self._changed, after.inode: Place(file.path, after)})
+        note = write_note(span, self._base, {**self._changed, after.inode: Place(file.path, after)})
         if len(note) > _NOTE_BYTES:
             self._write_positions()
-            note = _note(span, self._base, {after.inode: Place(file.path, after)})
+            note = write_note(span, self._base, {after.inode: Place(file.path, after)})
         return _Held(batch, file, after, note)
 
     def _batch(self, group: str, path: str, bodies: pa.Array, starts: np.ndarray, offset: int) -> pa.RecordBatch:
@@ -347,111 +306,6 @@ class TailDir(PolledSource):
             headers[self._file_header] = path
         columns = {"byteoffset": pa.array(starts + offset)} if self._byte_offset_header else {}
         return event_batch(bodies, headers, columns)
-
-    # ── the files ───────────────────────────────────────────────────────────────────────────
-
-    def _look(self, *, again: bool = False) -> None:
-        """Find new, renamed and removed files, and which have something to read, the oldest first."""
-        found = {f.inode: f for group in self._groups for f in group.files(again=again)}
-        if found.keys() != self._listed or any(
-            self._files[i].path != f.path for i, f in found.items() if i in self._files
-        ):
-            self._rename(found)
-        for file in list(self._files.values()):
-            self._see(file, found)
-        self._release_copies()
-        ready = [f for f in self._files.values() if not f.copy_of and self._has_more(f)]
-        self._queue = deque(sorted(ready, key=lambda f: (f.modified, f.path)))
-        self._batches_of_file = 0
-
-    def _rename(self, found: Mapping[int, Found]) -> None:
-        for inode, f in found.items():
-            if (known := self._files.get(inode)) is None:
-                self._admit(f, at_end=False)
-            else:
-                known.path = f.path
-        for inode in self._listed - found.keys():
-            gone = self._files.get(inode)
-            if gone is not None and not gone.is_open and (path := self._find(inode)) is not None:
-                gone.path = path.path
-        self._listed = set(found)
-
-    def _admit(self, found: Found, *, at_end: bool) -> None:
-        """Begin with a file that is not known: at its beginning, or as the copy of a known one."""
-        file = TailedFile(found.path, found.group, Mark(found.inode, 0))
-        try:
-            if at_end:
-                size = os.stat(found.path).st_size
-                file.mark = Mark(found.inode, size)
-                file.mark = file.advanced(0, b"")
-            elif (original := self._original_of(file)) is not None:
-                file.mark = replace(original.mark, inode=found.inode)
-                file.copy_of = original.mark.inode
-        except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self.name, e)
-        self._files[found.inode] = file
-
-    def _original_of(self, file: TailedFile) -> TailedFile | None:
-        heads = {f.mark.head_bytes for f in self._files.values() if f.mark.tail_bytes}
-        if not heads:
-            return None
-        first = os.pread(file.open(), HEAD_BYTES, 0)
-        sums = {(size, crc32(first[:size])) for size in heads if size <= len(first)}
-        alike = (f for f in self._files.values() if (f.mark.head_bytes, f.mark.head) in sums and not f.copy_of)
-        return next((f for f in alike if file.continues(f.mark)), None)
-
-    def _see(self, file: TailedFile, found: Mapping[int, Found]) -> None:
-        """Look at a file's size, and forget one that is gone and read to its end."""
-        here = file.mark.inode in found
-        try:
-            stat = os.stat(file.path) if here else os.fstat(file.open())
-        except (FileNotFoundError, StorageError):
-            self._forget(file)
-            return
-        if stat.st_ino != file.mark.inode:
-            return  # renamed in this moment: the next look finds it
-        is_idle = self._now() - stat.st_mtime >= self._idle_seconds
-        file.size_bytes, file.modified = stat.st_size, stat.st_mtime
-        if file.size_bytes == file.mark.position and (is_idle or stat.st_nlink == 0):
-            file.close()
-            if not here:
-                self._forget(file)
-
-    def _forget(self, file: TailedFile) -> None:
-        file.close()
-        self._files.pop(file.mark.inode, None)
-        self._changed.pop(file.mark.inode, None)
-        self._release(file)
-
-    def _has_more(self, file: TailedFile) -> bool:
-        return file.size_bytes != file.mark.position
-
-    def _truncated(self, file: TailedFile) -> None:
-        """Read a file from its beginning, and the rest of what it was from its copy, if there is one."""
-        self._look_for_copies()
-        self._release(file)
-        _log.info("%s: %s was truncated; it is read from its beginning", self.name, file.path)
-        file.mark = Mark(file.mark.inode, 0)
-        file.size_bytes = os.fstat(file.open()).st_size
-
-    def _look_for_copies(self) -> None:
-        for group in self._groups:
-            for f in group.files(again=True):
-                if f.inode not in self._files:
-                    self._admit(f, at_end=False)
-                    self._listed.add(f.inode)
-
-    def _release(self, original: TailedFile) -> None:
-        """Let the copies of a file be read from where the file was: it is truncated, or gone."""
-        for file in self._files.values():
-            if file.copy_of == original.mark.inode:
-                file.mark = replace(original.mark, inode=file.mark.inode)
-                file.copy_of = 0
-
-    def _release_copies(self) -> None:
-        for file in self._files.values():
-            if file.copy_of and file.copy_of not in self._files:
-                file.copy_of = 0
 
     # ── positions ───────────────────────────────────────────────────────────────────────────
 
@@ -463,7 +317,7 @@ class TailDir(PolledSource):
             number -= 1
         if not self._changed and self._base == number and self._positions.marks.exists():
             return
-        places = {i: Place(f.path, f.mark) for i, f in self._files.items() if not f.copy_of}
+        places = {f.mark.inode: Place(f.path, f.mark) for f in self._files if not f.copy_of}
         self._positions.write(Positions(places, number))
         self._base, self._changed = number, {}
 
@@ -472,19 +326,3 @@ def _bodies(data: bytes) -> tuple[pa.Array, np.ndarray]:
     """Return the lines of bytes that may end in a line without a line feed, and where they start."""
     lines = split_lines(data if data.endswith(b"\n") else data + b"\n", drop_cr=True)
     return lines.bodies, lines.starts
-
-
-def _note(span: _Span, base: int, changed: Mapping[int, Place]) -> bytes:
-    places = [(p.path, p.mark.inode, p.mark.position, p.mark.head_bytes, p.mark.head, p.mark.tail_bytes, p.mark.tail)
-              for p in changed.values()]  # fmt: skip
-    batch = (span.inode, span.start, span.end, span.path, span.group)
-    return bytes(msgpack.packb({"source": _KIND, "base": base, "batch": batch, "places": places}))
-
-
-def _read_note(note: bytes) -> tuple[_Span | None, dict[int, Place]]:
-    """Return what a batch was, and the positions after it that the position file may not have."""
-    found = msgpack.unpackb(note) if note else {}
-    if found.get("source") != _KIND:
-        return None, {}
-    places = {inode: Place(path, Mark(inode, *numbers)) for path, inode, *numbers in found["places"]}
-    return _Span(*found["batch"]), places

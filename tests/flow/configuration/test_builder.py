@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -11,7 +12,9 @@ from spillable_stream.flow.configuration import builder
 from spillable_stream.flow.configuration.builder import PythonClasses, build
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.options import ComponentType, Kind
+from spillable_stream.flow.configuration.reading import ConfigurationFile, World, read_agents
 from spillable_stream.flow.configuration.registry import TYPES
+from spillable_stream.flow.configuration.substitution import Lookups
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_extractor import Millis, RegexExtractor
 
@@ -28,6 +31,9 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "class Any:\n"
         "    def __init__(self, **properties: str) -> None:\n"
         "        self.given = properties\n"
+        "class Binds:\n"
+        "    def __init__(self) -> None:\n"
+        "        raise OSError\n"
         "NOT_A_CLASS = 3\n"
     )
     (tmp_path / "acme_broken.py").write_text("import no_such_module_at_all\n")
@@ -148,11 +154,56 @@ def test_a_class_that_is_given_to_a_name_of_flumes_is_the_users_own() -> None:
     assert build(config).given == ("x", 7, None, False)
 
 
-def test_nothing_that_may_bind_is_built_to_be_checked() -> None:
-    config = ComponentConfig(
-        kind=Kind.SOURCE, name="r", type="netcat", implementation="no.such.module:Netcat", keywords={}
-    )
-    PythonClasses().check(config)
+def test_a_class_of_the_users_own_that_may_bind_is_not_built_to_be_checked() -> None:
+    PythonClasses().check(own(name="Binds"))
+
+
+FILES = """
+    a1.sources = r1 r2
+    a1.channels = c1
+    a1.sinks = k1 k2
+    a1.channels.c1.type = memory
+    a1.sources.r1.type = http
+    a1.sources.r1.port = 0
+    a1.sources.r1.channels = c1
+    a1.sources.r2.type = syslogtcp
+    a1.sources.r2.port = 0
+    a1.sources.r2.channels = c1
+    a1.sinks.k1.type = hdfs
+    a1.sinks.k1.channel = c1
+    a1.sinks.k1.hdfs.path = /out
+    a1.sinks.k2.type = null
+    a1.sinks.k2.channel = c1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "component", "part"),
+    [
+        ("a1.sinks.k1.hdfs.codeC = lzo", "a1.sinks.k1", "not 'lzo'"),
+        ("a1.sinks.k1.hdfs.fileType = CompressedStream", "a1.sinks.k1", "needs a codec"),
+        ("a1.sinks.k1.hdfs.timeZone = Mars", "a1.sinks.k1", "Mars"),
+        ("a1.sinks.k1.serializer = com.acme.S", "a1.sinks.k1", "com.acme.S"),
+        ("a1.sources.r1.handler = com.acme.H", "a1.sources.r1", "com.acme.H"),
+        ("a1.sources.r1.ssl = true", "a1.sources.r1", "needs a keystore"),
+        ("a1.sources.r1.keystore-type = JKS", "a1.sources.r1", "not 'JKS'"),
+        ("a1.sources.r1.ssl = true\na1.sources.r1.keystore = /etc/k.p12", "a1.sources.r1", "openssl pkcs12"),
+        ("a1.sources.r2.ssl = true\na1.sources.r2.keystore = /etc/k.jks", "a1.sources.r2", "keytool"),
+    ],
+)
+def test_what_a_source_or_a_sink_refuses_drops_it_and_the_rest_runs(line: str, component: str, part: str) -> None:
+    text = dedent(FILES) + line
+    loaded = read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
+    (refused,) = [f for f in loaded.errors if f.code == "bad-value"]
+    assert refused.component == component and part in refused.text
+    a1 = loaded.agents["a1"]
+    assert {s.name for s in (*a1.sources, *a1.sinks)} == {"r1", "r2", "k1", "k2"} - {component[-2:]}
+
+
+def test_a_keystore_is_read_when_its_source_is_started() -> None:
+    text = dedent(FILES) + "a1.sources.r1.ssl = true\na1.sources.r1.keystore = /none.pem"
+    loaded = read_agents([ConfigurationFile("f", text.encode())], World(PythonClasses(), Lookups({}, {})))
+    assert not loaded.errors
 
 
 BUILT = [t for t in TYPES if t.implementation]

@@ -1,7 +1,70 @@
 from __future__ import annotations
 
-from spillable_stream.flow.sinks.bucket_sink import Content
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sinks.bucket_sink import BucketSink
+from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
+from spillable_stream.flow.sinks.open_file import Content
+from spillable_stream.flow.sources.base import Status
 
 
-def test_a_file_begins_and_ends_with_nothing_unless_its_kind_says_so() -> None:
-    assert Content().begin() == Content().end() == b""
+class Bracketed(Content):
+    """Bodies between brackets."""
+
+    def begin(self) -> bytes:
+        return b"["
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        return b"".join(batch.column(1).to_pylist())
+
+    def end(self) -> bytes:
+        return b"]"
+
+
+def sink(path: str, *, can_be_cut: bool) -> BucketSink:
+    return BucketSink(
+        path,
+        "f",
+        names=Names(),
+        rolling=Rolling(0, 0, 0, 0),
+        bucketing=lambda text: Bucketing(text, time_zone="UTC", rounding=None, use_local_time_stamp=False),
+        content=Bracketed,
+        can_be_cut=can_be_cut,
+        max_open_files=9,
+        close_tries=0,
+        retry_interval=1,
+        batch_size=2,
+        channel="",
+    )
+
+
+@pytest.mark.parametrize("can_be_cut", [True, False])
+def test_events_are_committed_by_batch_or_by_file(
+    open_channel: Callable[..., Channel], tmp_path: Path, can_be_cut: bool
+) -> None:
+    channel, made = open_channel(), sink(str(tmp_path / "out" / "%{app}"), can_be_cut=can_be_cut)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"%d" % i, {"app": "ab"[i % 2]}) for i in range(6)])
+    made.name = "a1.k1"
+    made.open(channel)
+    while made.process() is Status.READY:
+        pass
+    assert made.held_events() == (0 if can_be_cut else 6)
+    assert channel.stats().groups["default"].lag == made.held_events()
+    made.close()
+    assert channel.stats().channel_size == 0
+    # A file that can be cut at any batch has no end.
+    end = b"" if can_be_cut else b"]"
+    found = {p.parent.name: p.read_bytes() for p in (tmp_path / "out").glob("?/f.*")}
+    assert found == {"a": b"[024" + end, "b": b"[135" + end}
+
+
+def test_a_wrong_escape_is_refused_before_it_is_opened() -> None:
+    with pytest.raises(OptionError):
+        sink("/out/%[planet]", can_be_cut=True)

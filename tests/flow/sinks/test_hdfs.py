@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sources.base import Status
@@ -145,7 +149,7 @@ STEPS = {
         "OutputFile.sync",
         "NoteFile.write",
         "TakeTransaction.commit",
-        "BucketSink._rename",
+        "Naming.name",
     ],
     "CompressedStream": ["NoteFile.write", "LocalFiles.publish", "Consumer.commit"],
 }
@@ -157,14 +161,13 @@ STEPS = {
 def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
     open_channel: Callable[..., Channel], tmp_path: Path, kind: dict[str, Any], after: bool, call: int
 ) -> None:
-    from spillable_stream.channel.consumer import Consumer
-    from spillable_stream.channel.take_transaction import TakeTransaction
     from spillable_stream.flow.sinks.bucket_sink import BucketSink
     from spillable_stream.flow.sinks.destinations import LocalFiles
+    from spillable_stream.flow.sinks.naming import Naming
     from spillable_stream.flow.sinks.output_file import OutputFile
     from spillable_stream.flow.sinks.written import NoteFile
 
-    owners = {c.__name__: c for c in (Consumer, TakeTransaction, BucketSink, LocalFiles, OutputFile, NoteFile)}
+    owners = {c.__name__: c for c in (Consumer, TakeTransaction, Naming, LocalFiles, OutputFile, NoteFile)}
     channel = open_channel(checkpoint_on_close=False)
     for number, step in enumerate(STEPS[kind["file_type"]]):
         out = tmp_path / f"out{number}"
@@ -248,21 +251,48 @@ def test_an_event_without_a_time_is_named_or_goes_to_the_dead_letters(
     assert not sink.trouble
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit(
+    channel: Channel, tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise StorageError("crash")
+
+    put(channel, "untimed")
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        for dies in (True, False):
+            sink = Hdfs(str(tmp_path / "out" / "%Y"), **{"file_type": "DataStream", **NO_ROLLS, **kind})
+            sink.name, sink.dead_letter = "a1.k1", dead
+            sink.open(channel)
+            with monkeypatch.context() as patched:
+                if dies:
+                    patched.setattr(TakeTransaction, "commit", crash)
+                    patched.setattr(Consumer, "commit", crash)
+                    with pytest.raises(StorageError, match="crash"):
+                        sink.process()
+                else:
+                    drain(sink)
+                    sink.close()
+        assert dead.stats().channel_size == 1
+    assert channel.stats().channel_size == 0
+    assert lines(tmp_path / "out") == []
+
+
 def test_files_that_a_name_can_not_be_given_to_are_named_later(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(channel, "1")
     sink = opened(channel, tmp_path, **NO_ROLLS, retry_interval=0)
     drain(sink)
-    real = sink._rename
 
     def fails(*_: object) -> None:
-        raise StorageError("no")
+        raise OSError(errno.EBUSY, "busy")
 
-    monkeypatch.setattr(sink, "_rename", fails)
-    sink._finish(next(iter(sink._open.values())))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", fails)
+        sink._naming.name(sink._open.pop(str(tmp_path / "FlumeData")))
     assert list(files(tmp_path)) == ["FlumeData.1000.tmp"]
-    monkeypatch.setattr(sink, "_rename", real)
+    assert sink.due_seconds() == 0
     sink.process()
     assert list(files(tmp_path)) == ["FlumeData.1000"]
 
@@ -281,7 +311,7 @@ def test_no_more_files_are_open_than_it_may_have(channel: Channel, tmp_path: Pat
         {"file_type": "X"},
         {"file_type": "CompressedStream"},
         {"codec": "lzo"},
-        {"file_type": "SequenceFile", "codec": "gzip"},
+        {"file_type": "DataStream", "codec": "gzip"},
         {"time_zone": "Mars"},
         {"round": True, "round_unit": "day"},
         {"serializer": "none.such"},

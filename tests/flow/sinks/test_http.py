@@ -3,10 +3,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.sinks.http import HttpSink
 from spillable_stream.flow.sources.base import Status
@@ -79,6 +81,60 @@ def test_a_status_counts_before_its_class(endpoint: str, channel: Channel) -> No
     finally:
         status = 200
     assert channel.stats().channel_size == 2
+
+
+@pytest.mark.parametrize(("answer", "rollback", "is_dead"), [
+    (400, {}, True), (422, {"2XX": False}, True), (404, {}, False), (503, {}, False), (400, {"4XX": True}, False),
+])  # fmt: skip
+def test_an_event_that_the_server_finds_wrong_is_a_dead_letter(
+    endpoint: str, channel: Channel, tmp_path: Path, answer: int, rollback: dict[str, bool], is_dead: bool
+) -> None:
+    global status
+    sink = HttpSink(endpoint, rollback=rollback)
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        sink.name, sink.dead_letter = "a1.k1", dead
+        sink.open(channel)
+        try:
+            status = answer
+            assert sink.process() is (Status.READY if is_dead else Status.BACKOFF)
+        finally:
+            status = 200
+        with dead.take_transaction() as tx:
+            letter = tx.take()
+    assert channel.stats().channel_size == (2 if is_dead else 3)
+    assert (letter is not None) == is_dead
+    if letter is not None:
+        assert letter.body == b"one" and letter.headers["deadletter.id"] == "1"
+        assert letter.headers["deadletter.error"] == f"{endpoint} answered {answer}"
+
+
+def test_a_dead_letter_is_there_once_though_its_take_was_not_committed(
+    endpoint: str, channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    global status
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        for crashes in (True, False):
+            sink = HttpSink(endpoint, rollback={"2XX": False})
+            sink.name, sink.dead_letter = "a1.k1", dead
+            sink.open(channel)
+            status = 400
+            try:
+                with monkeypatch.context() as patched:
+                    if crashes:
+                        patched.setattr(TakeTransaction, "commit", crash)
+                        with pytest.raises(StorageError, match="crash"):
+                            sink.process()
+                    else:
+                        assert sink.process() is Status.READY
+            finally:
+                status = 200
+        assert dead.stats().channel_size == 1
+    assert channel.stats().channel_size == 2
+    assert [body for body, _ in got] == [b"one"]
+
+
+def crash(*_: object) -> None:
+    raise StorageError("crash")
 
 
 def test_a_server_that_does_not_answer_gets_the_event_again(channel: Channel) -> None:

@@ -79,3 +79,23 @@ def test_a_store_needs_no_other_name_for_an_open_file(
     assert pq.read_metadata(file).num_rows == 5
     assert channel.stats().groups["default"].lag == 0
     assert (tmp_path / "notes").is_dir()
+
+
+def test_an_object_that_the_end_of_a_process_completed_is_removed_at_the_next_start(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, out = open_channel(), tmp_path / "out"
+    out.mkdir()
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"x")] * 5)
+    for _ in range(2):
+        sink = Parquet("s3://bucket/x", roll_count=0, roll_size=0, now=lambda: 1.0)
+        sink.system = {"spillable.data.dir": str(tmp_path / "notes")}
+        files = ArrowFiles(pa.fs.LocalFileSystem(), is_store=True)
+        monkeypatch.setattr(sink, "resolve", lambda files=files: Resolved(str(out), files, False))
+        sink.open(channel)
+        assert list(out.iterdir()) == []
+        drain(sink)
+        channel.close()  # the process ends, and its open object stays
+        channel = open_channel()
+        assert len(list(out.iterdir())) == 1

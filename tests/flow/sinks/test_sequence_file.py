@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import struct
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sinks.compression import EXTENSIONS
 from spillable_stream.flow.sinks.sequence_file import SequenceFileEncoder
 
 BODIES = [b"", b"a", b"x" * 127, b"y" * 128, b"z" * 70_000, "ü".encode()]
 
 
-def write(path: Path, write_format: str, rounds: int = 3) -> list[tuple[int, bytes]]:
-    encoder, records = SequenceFileEncoder(write_format, b"m" * 16), []
+def write(path: Path, write_format: str, rounds: int = 3, codec: str | None = None) -> list[tuple[int, bytes]]:
+    encoder, records = SequenceFileEncoder(write_format, codec, marker=b"m" * 16), []
     data = encoder.header()
     for i in range(rounds):
         times = np.arange(len(BODIES)) + 1000 * i
@@ -70,6 +73,42 @@ def test_a_file_is_what_hadoop_reads(tmp_path: Path, write_format: str) -> None:
     assert b"\xff\xff\xff\xff" + b"m" * 16 in data
 
 
+def column(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = vint(data, at)
+    return gzip.decompress(data[at : at + size]), at + size
+
+
+@pytest.mark.parametrize("write_format", ["Writable", "Text"])
+def test_a_file_with_a_codec_has_blocks_of_compressed_columns(tmp_path: Path, write_format: str) -> None:
+    records = write(tmp_path / "f", write_format, codec="gzip")
+    data = (tmp_path / "f").read_bytes()
+    name = b"org.apache.hadoop.io.compress.GzipCodec"
+    at = data.index(name) - 3
+    assert data[at : at + 3] == b"\x01\x01" + bytes([len(name)])
+    at += 3 + len(name) + 4 + 16
+    found = []
+    while at < len(data):
+        assert data[at : at + 20] == b"\xff" * 4 + b"m" * 16
+        count, at = vint(data, at + 20)
+        key_lengths, at = column(data, at)
+        keys, at = column(data, at)
+        lengths, at = column(data, at)
+        values, at = column(data, at)
+        assert key_lengths == b"\x08" * count
+        place = in_values = 0
+        for time in struct.unpack(f">{count}q", keys):
+            size, place = vint(lengths, place)
+            value = values[in_values : in_values + size]
+            found.append((time, value[vint(value, 0)[1] if write_format == "Text" else 4 :]))
+            in_values += size
+    assert found == records
+
+
+def test_a_codec_that_is_not_there_is_refused() -> None:
+    with pytest.raises(OptionError, match="lzo"):
+        SequenceFileEncoder("Text", "lzo")
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark_reads_a_file(tmp_path: Path) -> None:
@@ -78,9 +117,14 @@ def test_spark_reads_a_file(tmp_path: Path) -> None:
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     try:
-        for write_format in ("Writable", "Text"):
-            records = write(tmp_path / write_format, write_format)
-            found = session.sparkContext.sequenceFile(str(tmp_path / write_format)).collect()
+        for write_format, codec in [
+            ("Writable", None),
+            ("Text", None),
+            *(("Text", codec) for codec in EXTENSIONS if codec != "zstd"),
+        ]:  # zstd needs Hadoop's native library
+            path = tmp_path / f"{write_format}-{codec}"
+            records = write(path, write_format, codec=codec)
+            found = session.sparkContext.sequenceFile(str(path)).collect()
             assert [
                 (key, value.encode() if isinstance(value, str) else bytes(value)) for key, value in found
             ] == records

@@ -8,6 +8,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.errors import DeliveryError, OptionError
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.selectors import Replicating
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.event_columns import events_of
 
@@ -32,6 +33,35 @@ def test_a_number_that_one_channel_has_goes_to_the_other_only(tmp_path: Path) ->
         numbers.store(events_of([b"5"], [{}]), "client", 5)
         numbers.store(events_of([b"4"], [{}]), "client", 4)  # an old one
         assert (bodies(a), bodies(b)) == ([b"1", b"5"], [b"5"])
+
+
+def test_an_optional_channel_gets_a_number_once_or_not_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        Channel(tmp_path / "must", minimum_required_space=0) as must,
+        Channel(tmp_path / "may", minimum_required_space=0, overflow_capacity=2, keep_alive=3600) as may,
+        ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor,
+    ):
+        numbers = ClientNumbers(processor)
+        for number in (1, 1, 2, 3, 3, 2):  # there is no room for 3, and nobody waits an hour
+            numbers.store(events_of([b"%d" % number], [{}]), "client", number)
+        assert caplog.text.count("the optional channel may does not get batch 3 of client") == 2
+        assert (bodies(must), bodies(may)) == ([b"1", b"2", b"3"], [b"1", b"2"])
+
+
+def test_an_optional_channel_is_not_tried_before_the_required_ones_have_the_batch(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "must", minimum_required_space=0, overflow_capacity=1, keep_alive=0) as must,
+        Channel(tmp_path / "may", minimum_required_space=0) as may,
+        ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor,
+    ):
+        numbers = ClientNumbers(processor)
+        numbers.store(events_of([b"1"], [{}]), "client", 1)
+        with pytest.raises(DeliveryError):
+            numbers.store(events_of([b"2"], [{}]), "client", 2)
+        assert (bodies(must), bodies(may)) == ([b"1"], [b"1"])
+        for _ in range(2):
+            numbers.store(events_of([b"2"], [{}]), "client", 2)
+        assert (bodies(must), bodies(may)) == ([b"2"], [b"2"])
 
 
 def test_one_request_of_a_client_is_stored_at_a_time(tmp_path: Path) -> None:

@@ -24,6 +24,16 @@ def test_files_match_by_their_whole_name_in_one_directory(tmp_path: Path) -> Non
     assert group.find(0) is None
 
 
+@pytest.mark.parametrize(
+    "pattern", [r"\p{Alpha}+\.log", r"[a-z&&[^x]]+\.log", r"\Qa.\Elog", "(?<n>a)[.]log", r"a\.log$"]
+)
+def test_patterns_are_javas(tmp_path: Path, pattern: str) -> None:
+    for name in ("a.log", "xx.log", "a.log\n", "1.log"):
+        (tmp_path / name).touch()
+    found = names(FileGroup("g", f"{tmp_path}/{pattern}"))
+    assert "a.log" in found and "1.log" not in found and "a.log\n" not in found
+
+
 def test_a_directory_is_listed_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listings = 0
     real = os.scandir

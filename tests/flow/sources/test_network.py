@@ -39,7 +39,24 @@ def test_a_source_can_be_started_again_and_one_that_failed_leaves_nothing() -> N
 
 def test_a_server_without_tls_needs_no_keystore() -> None:
     assert server_tls(False, None, None, None) is None
-    with pytest.raises(OptionError, match="PEM"):
-        server_tls(True, "x", None, "JKS")
+
+
+@pytest.mark.parametrize(
+    ("keystore", "kind", "way"),
+    [
+        ("x", "JKS", "keytool"),
+        ("x.jks", None, "keytool"),
+        ("x.p12", None, "openssl pkcs12"),
+        ("x", "PKCS12", "openssl pkcs12"),
+    ],
+)
+def test_a_keystore_of_javas_is_refused_with_the_command_that_converts_it(
+    keystore: str, kind: str | None, way: str
+) -> None:
+    with pytest.raises(OptionError, match=way):
+        server_tls(True, keystore, None, kind)
+
+
+def test_an_address_of_version_6_is_one_to_listen_on() -> None:
     with bound_socket("::1", 0) as six:
         assert six.getsockname()[1] > 0

@@ -34,6 +34,16 @@ def test_files_that_are_noted_stay_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "a").exists() and (tmp_path / ".t" / "a.DONE").exists()
 
 
-def test_a_wrong_pattern_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is not valid"):
-        directory(tmp_path, include="(")
+def test_patterns_are_javas(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv", "1.csv"):
+        (tmp_path / name).touch()
+    found = directory(tmp_path, include=r"\p{Alpha}\Q.\Ecsv", ignore="[a-z&&[^b]].*")
+    assert found.choose() == str(tmp_path / "b.csv")
+    found.complete(str(tmp_path / "b.csv"))
+    assert found.choose() is None
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{,2}"])
+def test_a_pattern_that_java_refuses_is_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(OptionError, match=f"the source for {tmp_path}"):
+        directory(tmp_path, include=pattern)

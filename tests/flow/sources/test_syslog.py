@@ -97,8 +97,8 @@ def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"ssl": True}, {"ssl": True, "keystore": "x", "keystore_type": "JKS"}, {"ssl": True, "keystore": "/no"}]
+    "options", [{}, {"keystore": "x", "keystore_type": "JKS"}, {"keystore": "x.p12"}, {"keystore": "/no"}]
 )
 def test_a_keystore_that_can_not_be_used_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(OptionError):
-        SyslogTcp(0, **options)  # type: ignore[arg-type]
+        SyslogTcp(0, ssl=True, **options).start(KeptBatches())  # type: ignore[arg-type]

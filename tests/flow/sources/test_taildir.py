@@ -137,6 +137,25 @@ def test_a_file_that_was_copied_and_truncated_is_read_once(logs: Path, copy: str
     assert sorted(kept.bodies()) == (sorted([*expected, b"3"]) if copy == "app.log.1" else expected)
 
 
+def test_a_file_that_waits_since_it_looks_like_a_copy_is_named_once_with_the_other(
+    logs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="spillable_stream.flow")
+    append(logs / "app.log", "1\n")
+    kept = KeptBatches()
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    append(logs / "app.other", "1\n2\n")
+    for _ in range(3):
+        read_all(tail, kept)
+    (line,) = [r.getMessage() for r in caplog.records if "taken for a copy" in r.getMessage()]
+    assert f"{logs}/app.other begins with all that was read of {logs}/app.log" in line
+    assert kept.bodies() == [b"1"]
+    (logs / "app.log").unlink()
+    read_all(tail, kept)
+    assert kept.bodies() == [b"1", b"2"]
+
+
 def test_a_file_that_is_truncated_right_before_its_turn_is_read_from_its_copy(logs: Path) -> None:
     log, kept = logs / "app.log", KeptBatches()
     append(log, "1\n")

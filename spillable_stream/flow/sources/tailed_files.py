@@ -1,0 +1,190 @@
+"""The files of a tailing source: which there are, which of them are copies, and which have more to read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from zlib import crc32
+
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sources.file_groups import FileGroup, Found
+from spillable_stream.flow.sources.position_file import Place
+from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, Mark, TailedFile
+
+__all__ = ["TailedFiles"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+
+class TailedFiles:
+    """The files of some groups, through rotations.
+
+    Args:
+        groups: the groups.
+        idle_seconds: after how many seconds without change a file is closed.
+        skip_to_end: whether files without a position are read from their end when the source starts.
+        now: the clock, in seconds since 1970.
+    """
+
+    def __init__(
+        self, groups: Sequence[FileGroup], *, idle_seconds: float, skip_to_end: bool, now: Callable[[], float]
+    ) -> None:
+        self._groups, self._idle_seconds, self._skip_to_end, self._now = groups, idle_seconds, skip_to_end, now
+        self._name = ""
+        self._files: dict[int, TailedFile] = {}
+        self._listed: set[int] = set()
+
+    def __iter__(self) -> Iterator[TailedFile]:
+        return iter(self._files.values())
+
+    def __contains__(self, inode: int) -> bool:
+        return inode in self._files
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        for file in self:
+            file.close()
+
+    def begin(self, name: str, places: Mapping[int, Place], *, only_flume: bool) -> None:
+        """Begin with the files that are there: known ones where they were, others at their beginning or end.
+
+        Args:
+            name: the source's name, for messages.
+            places: the positions, by inode.
+            only_flume: whether they are Flume's, which tell a file by its path.
+        """
+        self._name, self._files = name, {}
+        found = {f.inode: f for group in self._groups for f in group.files(again=True)}
+        for inode, place in places.items():
+            where = found.get(inode)
+            if where is None and place.mark.tail_bytes and (elsewhere := self._find(inode)) is not None:
+                where = elsewhere  # renamed, and the new name does not match
+            if where is None or (not place.mark.tail_bytes and only_flume and where.path != place.path):
+                continue
+            self._files[inode] = TailedFile(where.path, where.group, place.mark)
+        known = list(self._files.values())
+        for f in found.values():
+            if f.inode not in self._files:
+                self._admit(f, at_end=self._skip_to_end and f.inode not in places)
+        self._listed = set(found)
+        for file in known:
+            self._check(file)
+
+    def _find(self, inode: int) -> Found | None:
+        for group in self._groups:
+            if (path := group.find(inode)) is not None:
+                return Found(path, group.name, inode)
+        return None
+
+    def _check(self, file: TailedFile) -> None:
+        """Begin anew with a file that is not what was read: it was truncated, or another one has its inode."""
+        try:
+            if file.read(1) is None:
+                self.truncated(file)
+        except (FileNotFoundError, StorageError) as e:
+            _log.warning("%s: %s", self._name, e)
+        file.close()
+
+    def look(self) -> list[TailedFile]:
+        """Find new, renamed and removed files, and return which have something to read, the oldest first."""
+        found = {f.inode: f for group in self._groups for f in group.files()}
+        if found.keys() != self._listed or any(
+            self._files[i].path != f.path for i, f in found.items() if i in self._files
+        ):
+            self._rename(found)
+        for file in list(self._files.values()):
+            self._see(file, found)
+        self._release_copies()
+        ready = [f for f in self._files.values() if not f.copy_of and f.size_bytes != f.mark.position]
+        return sorted(ready, key=lambda f: (f.modified, f.path))
+
+    def _rename(self, found: Mapping[int, Found]) -> None:
+        for inode, f in found.items():
+            if (known := self._files.get(inode)) is None:
+                self._admit(f, at_end=False)
+            else:
+                known.path = f.path
+        for inode in self._listed - found.keys():
+            gone = self._files.get(inode)
+            if gone is not None and not gone.is_open and (path := self._find(inode)) is not None:
+                gone.path = path.path
+        self._listed = set(found)
+
+    def _admit(self, found: Found, *, at_end: bool) -> None:
+        """Begin with a file that is not known: at its beginning, or as the copy of a known one."""
+        file = TailedFile(found.path, found.group, Mark(found.inode, 0))
+        try:
+            if at_end:
+                size = os.stat(found.path).st_size
+                file.mark = Mark(found.inode, size)
+                file.mark = file.advanced(0, b"")
+            elif (original := self._original_of(file)) is not None:
+                file.mark = replace(original.mark, inode=found.inode)
+                file.copy_of = original.mark.inode
+                _log.info(
+                    "%s: %s begins with all that was read of %s, so it is taken for a copy: it waits until that is "
+                    "truncated or gone", self._name, file.path, original.path,
+                )  # fmt: skip
+        except (FileNotFoundError, StorageError) as e:
+            _log.warning("%s: %s", self._name, e)
+        self._files[found.inode] = file
+
+    def _original_of(self, file: TailedFile) -> TailedFile | None:
+        heads = {f.mark.head_bytes for f in self._files.values() if f.mark.tail_bytes}
+        if not heads:
+            return None
+        first = os.pread(file.open(), HEAD_BYTES, 0)
+        sums = {(size, crc32(first[:size])) for size in heads if size <= len(first)}
+        alike = (f for f in self._files.values() if (f.mark.head_bytes, f.mark.head) in sums and not f.copy_of)
+        return next((f for f in alike if file.continues(f.mark)), None)
+
+    def _see(self, file: TailedFile, found: Mapping[int, Found]) -> None:
+        """Look at a file's size, and forget one that is gone and read to its end."""
+        here = file.mark.inode in found
+        try:
+            stat = os.stat(file.path) if here else os.fstat(file.open())
+        except (FileNotFoundError, StorageError):
+            self._forget(file)
+            return
+        if stat.st_ino != file.mark.inode:
+            return  # renamed in this moment: the next look finds it
+        is_idle = self._now() - stat.st_mtime >= self._idle_seconds
+        file.size_bytes, file.modified = stat.st_size, stat.st_mtime
+        if file.size_bytes == file.mark.position and (is_idle or stat.st_nlink == 0):
+            file.close()
+            if not here:
+                self._forget(file)
+
+    def _forget(self, file: TailedFile) -> None:
+        file.close()
+        self._files.pop(file.mark.inode, None)
+        self._release(file)
+
+    def truncated(self, file: TailedFile) -> None:
+        """Read a file from its beginning, and the rest of what it was from its copy, if there is one."""
+        self._look_for_copies()
+        self._release(file)
+        _log.info("%s: %s was truncated; it is read from its beginning", self._name, file.path)
+        file.mark = Mark(file.mark.inode, 0)
+        file.size_bytes = os.fstat(file.open()).st_size
+
+    def _look_for_copies(self) -> None:
+        for group in self._groups:
+            for f in group.files(again=True):
+                if f.inode not in self._files:
+                    self._admit(f, at_end=False)
+                    self._listed.add(f.inode)
+
+    def _release(self, original: TailedFile) -> None:
+        """Let the copies of a file be read from where the file was: it is truncated, or gone."""
+        for file in self._files.values():
+            if file.copy_of == original.mark.inode:
+                file.mark = replace(original.mark, inode=file.mark.inode)
+                file.copy_of = 0
+
+    def _release_copies(self) -> None:
+        for file in self._files.values():
+            if file.copy_of and file.copy_of not in self._files:
+                file.copy_of = 0

@@ -1,0 +1,116 @@
+"""Sources and sinks that are Python objects, with their channels, as what an agent runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.assembly import Place, Places
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.runners import EventRunner, PolledRunner, SinkRunner, source_runner
+from spillable_stream.flow.sinks.base import Sink
+from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sources.base import SourceBase
+
+__all__ = ["SinkGroup", "Source", "Wired", "wire"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source, and where its events go.
+
+    Args:
+        source: the source.
+        processor: the interceptors, the selector and the channels.
+        name: its name; the class's by default.
+    """
+
+    source: SourceBase
+    processor: ChannelProcessor
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkGroup:
+    """Sinks that are asked one at a time.
+
+    Args:
+        sinks: the sinks, by name.
+        processor: what chooses among them, such as `Failover`.
+        name: the group's name.
+    """
+
+    sinks: Mapping[str, Sink]
+    processor: object
+    name: str = "group"
+
+
+class Wired(NamedTuple):
+    """What an agent runs, by name.
+
+    Args:
+        places: the channels.
+        sources: the runners of sources.
+        sinks: the runners of sinks and of groups of sinks.
+    """
+
+    places: dict[str, Place]
+    sources: dict[str, PolledRunner | EventRunner]
+    sinks: dict[str, SinkRunner]
+
+
+def wire(
+    agent: str,
+    sources: Sequence[Source],
+    sinks: Sequence[Sink],
+    sink_groups: Sequence[SinkGroup],
+    channels: Mapping[str, Channel],
+) -> Wired:
+    """Return the runners of objects; each has a name of its own within the agent.
+
+    Args:
+        agent: the agent's name.
+        sources: the sources.
+        sinks: the sinks.
+        sink_groups: groups of sinks.
+        channels: channels by name, beside those of the sources.
+
+    Raises:
+        OptionError: a sink names a channel that is not there.
+    """
+    named = dict(channels)
+    for source in sources:
+        named |= source.processor.channels
+    wired = Wired({name: Place(channel, WrittenEvents()) for name, channel in named.items()}, {}, {})
+    for source in sources:
+        name = _unused(source.name or type(source.source).__name__.lower(), wired.sources)
+        wired.sources[name] = source_runner(
+            source.source, source.processor, source.processor.producer or f"{agent}.{name}"
+        )
+    for sink in sinks:
+        name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, wired.sinks)
+        sink.name = f"{agent}.{name}"
+        wired.sinks[name] = SinkRunner([(sink, *_place(sink, wired.places))], None, sink.name)
+    for group in sink_groups:
+        for name, sink in group.sinks.items():
+            sink.name, sink.in_group = f"{agent}.{name}", True
+        group.processor.configure(group.sinks)  # type: ignore[attr-defined]
+        placed = [(sink, *_place(sink, wired.places)) for sink in group.sinks.values()]
+        wired.sinks[group.name] = SinkRunner(placed, group.processor, f"{agent}.{group.name}")  # type: ignore[arg-type]
+    return wired
+
+
+def _place(sink: Sink, places: Places) -> Place:
+    place = places.get(sink.channel_name)
+    if place is None:
+        known = ", ".join(places) or "none"
+        raise OptionError(f"the sink {sink.name} takes from the channel {sink.channel_name!r}; there are {known}")
+    return place
+
+
+def _unused(name: str, taken: Mapping[str, object]) -> str:
+    names = [name, *(f"{name}{n}" for n in range(2, len(taken) + 3))]
+    return next(n for n in names if n not in taken)

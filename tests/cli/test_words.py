@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+import spillable_stream
+from spillable_stream.cli import app
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "part"),
+    [
+        (["version"], 0, f"spillable_stream {spillable_stream.__version__}\n"),
+        (["help"], 0, "agent"),
+        (["help", "agent"], 0, "--conf-file"),
+        (["help", "fly"], 2, "there is no verb 'fly'"),
+    ],
+)
+def test_scripts_of_flume_get_an_answer(words: list[str], status: int, part: str) -> None:
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == status
+    assert part in done.output

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.flow.sinks.letter_box import LetterBox
+from spillable_stream.flow.sinks.written import WrittenEvents
+from tests.support.flow_batches import batch_of
+
+
+@pytest.fixture
+def dead(tmp_path_factory: pytest.TempPathFactory) -> Channel:
+    return Channel(tmp_path_factory.mktemp("dead") / "dead", minimum_required_space=0)
+
+
+def put(box: LetterBox, *ids: int) -> None:
+    box.put(batch_of(*(b"%d" % i for i in ids)), pa.array(ids, pa.int64()), "why", 5)
+
+
+def test_letters_say_what_why_and_when(dead: Channel, open_channel: Callable[..., Channel]) -> None:
+    put(LetterBox(dead, "a1.k1", open_channel(), WrittenEvents()), 7)
+    with dead.take_transaction() as tx:
+        letter = tx.take()
+    assert isinstance(letter, Event) and letter.body == b"7"
+    assert letter.headers == {"deadletter.component": "a1.k1", "deadletter.error": "why", "deadletter.time": "5",
+                              "deadletter.id": "7"}  # fmt: skip
+
+
+def test_events_that_are_letters_count_as_written_after_a_crash(
+    dead: Channel, open_channel: Callable[..., Channel]
+) -> None:
+    channel, written = open_channel(), WrittenEvents()
+    box = LetterBox(dead, "a1.k1", channel, written)
+    put(box, 2, 3, 9)
+    put(box, 12)
+    written.remove([(2, 3)])  # their take is committed
+    put(box, 14)
+    after = WrittenEvents()
+    LetterBox(dead, "a1.k1", channel, after)
+    assert after.among([(1, 20)]) == [(9, 9), (12, 12), (14, 14)]
+
+
+def test_letters_of_another_channel_or_sink_do_not_count(
+    dead: Channel, open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    channel = open_channel()
+    put(LetterBox(dead, "a1.k1", channel, WrittenEvents()), 7)
+    with Channel(tmp_path / "other", minimum_required_space=0) as other:
+        for sink, takes_from in (("a1.k1", other), ("a1.k2", channel)):
+            written = WrittenEvents()
+            LetterBox(dead, sink, takes_from, written)
+            assert not written
+
+
+def test_a_note_has_room_for_any_batch(dead: Channel, open_channel: Callable[..., Channel]) -> None:
+    channel = open_channel()
+    first = 2**62
+    put(LetterBox(dead, "a1.k1", channel, WrittenEvents()), *range(first, first + 20_000, 2))
+    written = WrittenEvents()
+    LetterBox(dead, "a1.k1", channel, written)
+    assert len(written.among([(first, first + 20_000)])) == 3000

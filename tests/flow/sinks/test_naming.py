@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sinks.naming import Naming, rename
+from spillable_stream.flow.sinks.open_file import Content, OpenFile
+from spillable_stream.flow.sinks.output_file import OutputFile
+
+
+def closed(path: Path) -> OpenFile:
+    file = OutputFile(path / "a.tmp")
+    file.append(b"123")
+    file.keep()
+    file.close()
+    return OpenFile(str(path / "a"), str(path / "dir" / "a"), str(path / "a.tmp"), Content(), appended=file)
+
+
+def test_a_file_is_named_when_the_file_system_permits_it(tmp_path: Path) -> None:
+    naming = Naming(0, 0)
+    naming.name(closed(tmp_path))  # there is no such directory
+    naming.again()
+    assert naming.lengths() == {str(tmp_path / "a.tmp"): 3}
+    (tmp_path / "dir").mkdir()
+    naming.again()
+    assert (tmp_path / "dir" / "a").read_bytes() == b"123"
+    assert naming.lengths() == {} and naming.next_at() == float("inf")
+
+
+def test_it_is_tried_again_when_its_time_has_come_or_at_the_end(tmp_path: Path) -> None:
+    naming = Naming(0, 3600)
+    naming.name(closed(tmp_path))
+    (tmp_path / "dir").mkdir()
+    naming.again()
+    assert not (tmp_path / "dir" / "a").exists()
+    naming.again(at_end=True)
+    assert (tmp_path / "dir" / "a").exists()
+
+
+def test_a_file_keeps_the_name_that_it_has_after_the_last_try(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    naming = Naming(2, 0)
+    naming.name(closed(tmp_path))
+    naming.again()
+    assert naming.lengths() == {}
+    assert f"it keeps the name {tmp_path}/a.tmp" in caplog.text
+
+
+def test_a_file_that_has_its_name_stays_and_one_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    rename("/none/a", "/none/a")
+    with pytest.raises(StorageError, match="cannot rename"):
+        rename(str(tmp_path / "none"), str(tmp_path / "b"))
