@@ -32,13 +32,15 @@ check: $(STAMP) ## Run the linters of code and of English, the type checkers, th
 	.venv/bin/python scripts/check_english.py
 
 PROPERTIES ?= quick
+# More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
+WORKERS ?= 4
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
 IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2048 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
 test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
-	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile --hypothesis-profile $(PROPERTIES)
+	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 test-rest: java $(STAMP) ## Run what `make test` leaves out: the slow tests, such as whole clusters, and all examples of each property
-	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n 2 --dist loadfile --hypothesis-profile full
+	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
 
 test-all: test-rest test ## Run all tests but the laboratory's, as CI does
 
@@ -102,7 +104,7 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 
 SIZE ?= full
 crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/objects tests/producer tests/spark
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n $(WORKERS) --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/objects tests/producer tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv .matrix .cache site build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,11 +1,12 @@
-"""Log records: one tree of loggers, quiet by default, with fields that programs can read.
+"""Log records: one tree of loggers, with fields that programs can read.
 
 Every module logs under its own name, below ``spillable_stream``. The levels: *debug* for what is done (opens, closes,
 checkpoints), *info* for what happens rarely and is all right, *warning* for what somebody should look at although the
 call succeeds, *error* for a failure that no call can raise. An error that a call raises is not logged besides.
 
-``SPILLABLE_LOG=debug`` (info, warning, error) writes the records to standard error. Without it nothing is written but
-what the program's own handlers take.
+``SPILLABLE_LOG=debug`` (info, warning, error) writes the records to standard error. Without it Python's own rule holds:
+the program's handlers decide, and where it has none, warnings and errors go to standard error. A handler that drops them
+would hide what nobody else says, such as events that a process's end did not store.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class _Formatter(logging.Formatter):
 
 
 def configure(environment: Mapping[str, str] | None = None) -> None:
-    """Keep the tree quiet, or write it to standard error as ``SPILLABLE_LOG`` says.
+    """Write the tree to standard error as ``SPILLABLE_LOG`` says; leave it to the program if that is not set.
 
     Args:
         environment: the variables; those of this process by default.
@@ -92,7 +93,6 @@ def configure(environment: Mapping[str, str] | None = None) -> None:
     tree = logging.getLogger(_TREE)
     wanted = (os.environ if environment is None else environment).get(VARIABLE, "").lower()
     if not wanted:
-        tree.addHandler(logging.NullHandler())
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter())

@@ -1,4 +1,4 @@
-"""Log records: quiet by default, with fields, and written where SPILLABLE_LOG is set."""
+"""Log records: with fields, and written where SPILLABLE_LOG is set."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def written(path: Path, level: str | None) -> str:
 
 def test_nothing_is_written_unless_it_is_asked_for(path: Path) -> None:
     assert written(path, None) == "" == written(path, "error")
+
+
+def test_errors_reach_a_program_that_does_not_configure_logging() -> None:
+    program = "import logging, spillable_stream; logging.getLogger('spillable_stream.x').error('gone')"
+    environment = {name: value for name, value in os.environ.items() if name != "SPILLABLE_LOG"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == "gone\n"
 
 
 def test_debug_says_what_is_done_to_which_channel_and_group(path: Path) -> None:

@@ -60,7 +60,12 @@ def agent(
     zookeeper: Annotated[str, typer.Option("--zkConnString", "-z", hidden=True)] = "",
     zookeeper_path: Annotated[str, typer.Option("--zkBasePath", "-p", hidden=True)] = "",
 ) -> None:
-    """Run an agent of a Flume configuration until SIGTERM. SIGHUP reads the files again."""
+    """Run an agent of a Flume configuration until SIGTERM. SIGHUP reads the files again.
+
+    Example: `spillable agent -n a1 -f flume.conf`
+
+    Exit status: 0 it ended as asked, 1 something of it failed or nothing of it runs, 2 the files can't be read.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if zookeeper or zookeeper_path:
         _refuse("a configuration in ZooKeeper is not read; write it to a file, and say --conf-file")

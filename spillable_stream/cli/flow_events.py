@@ -32,7 +32,12 @@ def tap(
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first event that is kept.")] = False,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="End at the last event.")] = False,
 ) -> None:
-    """Print the events of a channel as they come, a JSON object a line. Nothing is taken or held back."""
+    """Print the events of a channel as they come, a JSON object a line. Nothing is taken or held back.
+
+    Example: `spillable tap /data/c1 --where level=ERROR`
+
+    Exit status: 0 it ended as asked, 1 an event can't be read.
+    """
     from spillable_stream.channel.channel import Channel
     from spillable_stream.flow.tap import tap as tapped
 
@@ -60,7 +65,12 @@ def send(
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Lines of a transaction, at most.")] = 1000,
 ) -> None:
-    """Put the lines of a file, or of standard input, into a channel: each an event."""
+    """Put the lines of a file, or of standard input, into a channel: each an event.
+
+    Example: `spillable send /data/c1 --filename app.log --header host=web1`
+
+    Exit status: 0 all are stored, 1 it failed.
+    """
     from spillable_stream.channel.channel import Channel
 
     try:

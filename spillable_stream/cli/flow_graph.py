@@ -37,6 +37,8 @@ def graph(
 ) -> None:
     """Draw the topology of a configuration of Flume's; what does not run is crossed out, with the reason.
 
+    Example: `spillable graph -f flume.conf --format mermaid`
+
     Exit status: 0 something runs, 1 nothing does, 2 it can't be read.
     """
     from spillable_stream.flow.graph import Graph

@@ -31,6 +31,8 @@ def test(
 ) -> None:
     """Run unit tests of a configuration of Flume's: events in, and which reach which channel. Nothing is opened.
 
+    Example: `spillable test flow_tests.toml`
+
     Exit status: 0 all tests pass, 1 one fails, 2 they can't be read.
     """
     from spillable_stream.flow.testing import run_file

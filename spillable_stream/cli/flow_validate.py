@@ -42,6 +42,8 @@ def validate(
 ) -> None:
     """Check a configuration of Flume's, and say what of it runs. Nothing is bound or written.
 
+    Example: `spillable validate -f flume.conf`
+
     Exit status: 0 good, 1 it has errors, 2 it can't be read.
     """
     loaded = loaded_configuration(files, name, define, mapped, as_json)

@@ -22,7 +22,9 @@ _HOST = Annotated[str, typer.Option("--host", help="The address to listen at: 0.
 def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") -> None:
     """Serve the metrics of channels over HTTP until Ctrl-C: /metrics, /metrics.json, /healthz and /readyz.
 
-    Example: [bold]spillable metrics /data/orders /data/clicks --port 9107[/bold]
+    Example: `spillable metrics /data/orders /data/clicks --port 9107`
+
+    Exit status: 0 it ended as asked, 2 it could not serve.
     """
     try:
         server = serve_metrics(paths, port, host=host)

@@ -39,10 +39,11 @@ _UP, _DOWN = ("\x1b[A", "k"), ("\x1b[B", "j")
 def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_json: AsJson = False) -> None:
     """Watch channels live: fill of both tiers, drain order, rates, lag and age of each group, spills, syncs.
 
-    With --json it prints an object a line for each look; with --once as well, only one. Exit status of --once: 0 if
-    every channel can be looked at, 1 if one can't.
+    With --json it prints an object a line for each look; with --once as well, only one.
 
-    Example: [bold]spillable top /data/orders /data/clicks[/bold]
+    Example: `spillable top /data/orders /data/clicks`
+
+    Exit status: 0 it ended as asked; with --once, 1 if a channel can't be looked at; 2 the arguments can't be used.
     """
     try:
         observer = Observer(paths)

@@ -43,7 +43,9 @@ def ui(
     It only looks, unless --allow-changes is given. On this host it needs no token; at any other address it makes one,
     and prints the link with it.
 
-    Example: [bold]spillable ui /data/orders /data/clicks[/bold]
+    Example: `spillable ui /data/orders /data/clicks`
+
+    Exit status: 0 it ended as asked, 2 it could not serve.
     """
     if not token and not is_loopback(host):
         token = secrets.token_urlsafe(32)
