@@ -92,6 +92,10 @@ class Meter:
             self._due = now + _EVERY_SECONDS
             self._report()
 
+    def reach(self, done: int) -> None:
+        """Note that so much is done in all."""
+        self.add(done - self._done)
+
     def end(self) -> None:
         """Note that all is done."""
         if self._tell is not None:

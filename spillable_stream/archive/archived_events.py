@@ -21,6 +21,7 @@ from spillable_stream.format.frame import (
     payload_matches,
 )
 from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.progress import UNTOLD, Meter
 
 __all__ = ["EventFileWriter", "check_file", "read_events", "read_file"]
 
@@ -107,14 +108,19 @@ def read_file(store: Store, file: ArchivedFile) -> bytes:
     return b"".join(map(bytes, _bytes_of(store, file)))
 
 
-def check_file(store: Store, file: ArchivedFile) -> None:
+def check_file(store: Store, file: ArchivedFile, meter: Meter = UNTOLD) -> None:
     """Read a file again.
+
+    Args:
+        store: the backup's store.
+        file: the file.
+        meter: counts the bytes.
 
     Raises:
         CorruptionError: it is not what was written, or gone.
     """
-    for _ in _bytes_of(store, file):
-        pass
+    for data in _bytes_of(store, file):
+        meter.add(len(data))
 
 
 def read_events(store: Store, channel: str, file: ArchivedFile) -> Iterator[tuple[FrameHeader, pa.Buffer]]:

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +40,7 @@ from spillable_stream.format.record import pack
 from spillable_stream.log_records import fields
 from spillable_stream.objects.location import DIRECTORY, Location, is_location
 from spillable_stream.objects.open_store import open_store
+from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.image import StateImage
 
@@ -97,7 +98,7 @@ def backup(
     channel: Channel | str | os.PathLike[str],
     to: str | os.PathLike[str],
     *,
-    progressed: Callable[[int, int], None] | None = None,
+    progress: OnProgress | None = None,
 ) -> BackupReport:
     """Copy a channel, in use or not, to a directory or a store: all that was committed by one moment, in both tiers.
 
@@ -107,7 +108,7 @@ def backup(
     Args:
         channel: the channel, or a handle of it.
         to: a directory, or an address in a store, that is empty or has an earlier backup of the channel.
-        progressed: called with the last event that was copied, and the last one there is.
+        progress: is told how far it is, in events, then in bytes read again; if it raises, nothing is made.
 
     Returns:
         What was copied, and up to which event.
@@ -122,10 +123,10 @@ def backup(
     """
     if not isinstance(channel, Channel):
         with _opened(channel) as opened:
-            return backup(opened, to, progressed=progressed)
+            return backup(opened, to, progress=progress)
     location = archive_location(to)
     _require_outside(channel.path, location)
-    return _Backup(channel.engine(), location, progressed or (lambda *_: None)).run()
+    return _Backup(channel.engine(), location, progress).run()
 
 
 def _opened(path: str | os.PathLike[str]) -> Channel:
@@ -158,14 +159,15 @@ class _Backup:
     Args:
         engine: the channel.
         location: where it goes.
-        progressed: as `backup` says.
+        progress: as `backup` says.
     """
 
-    def __init__(self, engine: Engine, location: Location, progressed: Callable[[int, int], None]) -> None:
+    def __init__(self, engine: Engine, location: Location, progress: OnProgress | None) -> None:
         self._engine = engine
         self._store = open_store(location)
         self._where = shown_location(location)
-        self._progressed = progressed
+        self._meter = Meter("backup", "events", progress)
+        self._check_meter = Meter("check", "bytes", progress)
         self._token = uuid.uuid4().hex
         self._taken_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._files: list[ArchivedFile] = []
@@ -187,8 +189,10 @@ class _Backup:
             self._begin_behind(before)
             image = self._copy()
             manifest = self._manifest(image, before)
-            for file in (manifest.state, *(f for f in manifest.files if f.key.endswith(self._token))):
-                check_file(self._store, file)
+            written = [manifest.state, *(f for f in manifest.files if f.key.endswith(self._token))]
+            self._check_meter.begin(sum(file.size_bytes for file in written))
+            for file in written:
+                check_file(self._store, file, self._check_meter)
             self._require_files(manifest)
             if not write_manifest(self._store, manifest):
                 raise ChannelBusyError(f"another backup to {self._where} was made meanwhile; run this one again")
@@ -260,10 +264,10 @@ class _Backup:
         failed: tuple[int, int | str] | None = None
         for _ in range(_ROUNDS):
             with self._engine.snapshot() as state:
-                image, last_id = state.image(), state.last_id
+                image = state.image()
             extents = [Block(*row).extent(self._copied_through + 1) for row in image["blocks"]]
             try:
-                self._copy_extents([e for e in extents if e.last_id > self._copied_through], last_id)
+                self._copy_extents([e for e in extents if e.last_id > self._copied_through])
             except CorruptionError:
                 now = self._copied_through, _file_of(extents, self._copied_through + 1)
                 if now == failed:
@@ -277,13 +281,15 @@ class _Backup:
             "when less is put and taken, or set retentionBytes, so that events stay for a while"
         )
 
-    def _copy_extents(self, extents: list[Extent], last_id: int) -> None:
+    def _copy_extents(self, extents: list[Extent]) -> None:
+        new = sum(e.last_id - max(e.first_id - 1, self._copied_through) for e in extents)
+        self._meter.begin(self._copied_events + new)
         with _reader(self._engine) as reader:
             reader.expect(extents)
             for extent in extents:
                 for header, payload in _own_frames(reader, extent):
                     self._write(header, payload)
-                    self._progressed(self._copied_through, last_id)
+                    self._meter.reach(self._copied_events)
 
     def _write(self, header: FrameHeader, payload: Payload) -> None:
         if header.write_order_id <= self._copied_through:

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from spillable_stream.errors import (
     SpillableError,
 )
 from spillable_stream.format.file_names import log_name
-from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed
+from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed, frame_size
 from spillable_stream.format.record import MALFORMED, FileHeader, unpack
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.claim import make_directories
@@ -40,6 +40,7 @@ from spillable_stream.objects.location import is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.store import Store
 from spillable_stream.option_types import CreationOptions
+from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.blocks import Block, Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Trimmed
@@ -82,7 +83,7 @@ def restore(
     to: str | os.PathLike[str],
     *,
     new_identity: bool = False,
-    progressed: Callable[[int, int], None] | None = None,
+    progress: OnProgress | None = None,
 ) -> RestoreReport:
     """Make a channel of a backup, as the channel was at its moment: events, groups, options, producers and queries.
 
@@ -94,7 +95,7 @@ def restore(
         to: the new channel's directory, which is missing or empty.
         new_identity: whether it gets a UUID of its own, as a second channel. Without it the channel is the original's
             successor, which is refused while the original is where it was.
-        progressed: called with the last event that was copied, and the last one there is.
+        progress: is told how far it is: the restore in bytes, then the verify; if it raises, nothing is made.
 
     Raises:
         NotAChannelError: there is no backup at ``copy``.
@@ -118,7 +119,7 @@ def restore(
     if not new_identity:
         _require_original_gone(manifest)
     where = shown_location(location)
-    return _Restore(fs, store, where, manifest, path, new_identity, progressed or (lambda *_: None)).run()
+    return _Restore(fs, store, where, manifest, path, new_identity, progress).run()
 
 
 def _require_original_gone(manifest: Manifest) -> None:
@@ -148,7 +149,7 @@ class _Restore:
         manifest: the backup.
         path: where the channel will be.
         new_identity: whether it gets a UUID of its own.
-        progressed: as `restore` says.
+        progress: as `restore` says.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class _Restore:
         manifest: Manifest,
         path: Path,
         new_identity: bool,
-        progressed: Callable[[int, int], None],
+        progress: OnProgress | None,
     ) -> None:
         self._fs = fs
         self._store = store
@@ -167,7 +168,7 @@ class _Restore:
         self._manifest = manifest
         self._path = path
         self._new = new_identity
-        self._progressed = progressed
+        self._progress = progress
 
     def run(self) -> RestoreReport:
         """Make the channel; raises what `restore` does."""
@@ -175,7 +176,7 @@ class _Restore:
         shutil.rmtree(building, ignore_errors=True)
         try:
             layout, events = self._build(building)
-            report = verify(building)
+            report = verify(building, progress=self._progress)
             if not report.healthy:
                 raise CorruptionError(
                     f"the channel that was made of the backup is not healthy: {report.findings[0].text}; nothing was "
@@ -244,12 +245,13 @@ class _Restore:
 
     def _frames(self, state: ChannelState) -> Iterator[tuple[FrameHeader, Payload]]:
         """Yield the frames of the backup that the channel keeps, in order."""
+        meter = Meter("restore", "bytes", self._progress)
+        meter.begin(sum(file.size_bytes for file in self._manifest.files))
         for file in self._manifest.files:
             for header, payload in read_events(self._store, self._manifest.channel, file):
-                last_id = header.write_order_id + header.count - 1
-                if last_id >= state.first_kept:
+                meter.add(frame_size(header.length))
+                if header.write_order_id + header.count - 1 >= state.first_kept:
                     yield header, payload
-                    self._progressed(last_id, self._manifest.last_id)
 
 
 class _EventFiles:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending
+from spillable_stream.cli.shown_progress import shown_progress
 
 __all__ = ["backup", "restore"]
 
@@ -33,15 +31,9 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
     """
     from spillable_stream.archive.backup import backup as back_up
 
-    done = 0
-
-    def note(event: int) -> None:
-        nonlocal done
-        done = event
-
-    with ending(path, as_json, lambda: f"{copy} is as it was; up to the event {done:,} was copied"):
-        with _progress(note) as progressed:
-            report = back_up(path, copy, progressed=progressed)
+    with ending(path, as_json, lambda: f"{copy} is as it was"):
+        with shown_progress("backup") as progress:
+            report = back_up(path, copy, progress=progress)
         if as_json:
             typer.echo(json.dumps(asdict(report)))
             return
@@ -63,35 +55,11 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, as_json: AsJson 
     from spillable_stream.archive.restore import restore as make_channel
 
     with ending(path, as_json, lambda: "nothing was restored"):
-        with _progress(lambda _: None) as progressed:
-            report = make_channel(copy, path, new_identity=new_identity, progressed=progressed)
+        with shown_progress("restore") as progress:
+            report = make_channel(copy, path, new_identity=new_identity, progress=progress)
         if as_json:
             typer.echo(json.dumps(asdict(report)))
             return
         identity = "as a second channel" if report.is_new else "as its successor"
         said = f"{report.path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
         typer.echo(f"{said}: {report.events:,} events, up to the event {report.last_id:,}")
-
-
-@contextmanager
-def _progress(note: Callable[[int], None]) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error, if that is a terminal; yield what moves it.
-
-    Args:
-        note: called with the last event that was copied.
-    """
-    if not sys.stderr.isatty():
-        yield lambda event, _: note(event)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), TextColumn("event {task.completed:,} of {task.total:,}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=0)
-
-        def move(event: int, last_id: int) -> None:
-            note(event)
-            bar.update(task, completed=event, total=last_id)
-
-        yield move

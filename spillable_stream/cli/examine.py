@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +24,7 @@ from spillable_stream.cli.app import (
     fail,
     say,
 )
+from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Finding, Report
 from spillable_stream.integrity.repair import repair as repair_channel
@@ -51,7 +51,7 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
 
     Exit status: 0 healthy, 1 something is wrong, 2 it can't be told.
     """
-    report = _examined(verify_channel, path, as_json, "nothing was changed")
+    report = _verified(path, as_json)
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
     else:
@@ -71,8 +71,10 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     Exit status: 0 healthy now, 1 it can't be repaired, 2 it was not tried.
     """
     if not yes:
-        _confirm_loss(path, _examined(verify_channel, path, as_json, "nothing was changed"))
-    report = _examined(repair_channel, path, as_json, "run it again: a repair that was interrupted is done anew")
+        _confirm_loss(path, _verified(path, as_json))
+    with _reporting(path, as_json, "run it again: a repair that was interrupted is done anew"):
+        with shown_progress("repair"):
+            report = repair_channel(path)
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
     elif report.quarantine is None:
@@ -116,39 +118,29 @@ def _confirm_loss(path: str, report: Report) -> None:
     confirm(f"A repair of {path} gives up {loss.count:,} events that can't be read. Repair it?", yes=False)
 
 
-def _examined(examine: Callable[[str], Report], path: str, as_json: bool, interrupted: str) -> Report:
-    """Return a report, or say why there is none and exit.
+def _verified(path: str, as_json: bool) -> Report:
+    """Return the report of a verify, or say why there is none and exit."""
+    with _reporting(path, as_json, "nothing was changed"), shown_progress("verify") as progress:
+        return verify_channel(path, progress=progress)
+
+
+@contextmanager
+def _reporting(path: str, as_json: bool, interrupted: str) -> Iterator[None]:
+    """Say why there is no report, and exit.
 
     Args:
-        examine: what makes the report.
         path: the channel.
         as_json: whether errors are JSON.
         interrupted: what to say after Ctrl-C.
     """
     try:
-        with _spinner(path):
-            return examine(path)
+        yield
     except KeyboardInterrupt:
         say(f"interrupted: {interrupted}")
         raise typer.Exit(INTERRUPTED) from None
     except SpillableError as e:
         shown_path = path if is_location(path) else str(Path(path).absolute())
         fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
-
-
-@contextmanager
-def _spinner(path: str) -> Iterator[None]:
-    """Show that work is under way, and for how long, on a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        bar.add_task(f"reading {path}", total=None)
-        yield
 
 
 def _print(report: Report, who: str) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +11,7 @@ import typer
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
+from spillable_stream.cli.shown_progress import shown_progress
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -61,8 +59,8 @@ def export(
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
                 say(f"continuing behind the event {work.done_id:,}")
-            with _progress(work):
-                count = work.run()
+            with shown_progress("export") as progress:
+                count = work.run(progress)
         if as_json:
             first, last = work.plan.first_id, work.plan.last_id
             typer.echo(json.dumps({"path": path, "file": out, "events": count, "firstId": first, "lastId": last}))
@@ -83,23 +81,3 @@ def _plan(channel: Channel, start: str, end: str | None, kind: ExportFormat) -> 
 
     first_id, last_id = channel.range_of(parse_place(start), None if end is None else parse_end(end))
     return ExportPlan(channel.uuid, first_id, last_id, str(kind), [*channel.schema.names, ID_COLUMN])
-
-
-@contextmanager
-def _progress(work: Export) -> Iterator[None]:
-    """Show a bar on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), TaskProgressColumn(), TextColumn("event {task.fields[event]:,}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=work.plan.last_id - work.plan.first_id + 1, event=work.done_id)
-
-        def progressed(now: Export) -> None:
-            bar.update(task, completed=now.read_id - now.plan.first_id + 1, event=now.read_id)
-
-        work.progressed = progressed
-        yield

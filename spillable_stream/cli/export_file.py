@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -28,6 +28,7 @@ from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.cli.event_text import json_row, plain_value
 from spillable_stream.errors import OptionError, SchemaError, StorageError
 from spillable_stream.format.types import NOT_ARROW
+from spillable_stream.progress import UNTOLD, Meter, OnProgress
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -112,7 +113,6 @@ class Export:
         plan: what it exports.
         done_id: the last event that is in a whole part.
         read_id: the last event that was read.
-        progressed: called with the export after each batch.
 
     Raises:
         OptionError: there is an export of something else to continue.
@@ -122,7 +122,7 @@ class Export:
         self._channel = channel
         self._out = out
         self._directory = out.with_name(out.name + ".partial")
-        self.progressed: Callable[[Export], None] = lambda _: None
+        self._meter = UNTOLD
         self.plan: ExportPlan = self._begun(plan) or plan
         self.done_id: int = max([self.plan.first_id - 1, *(part.last_id for part in self._parts())])
         self.read_id: int = self.done_id
@@ -142,8 +142,11 @@ class Export:
             )
         return found
 
-    def run(self) -> int:
+    def run(self, progress: OnProgress | None = None) -> int:
         """Export what is not exported yet, and return how many events the file has.
+
+        Args:
+            progress: is told how far it is, in IDs of events; if it raises, the work ends.
 
         Raises:
             DataLossError: events left the channel before they were read.
@@ -154,6 +157,8 @@ class Export:
             self._directory.mkdir(exist_ok=True)
             if not (self._directory / _PLAN).exists():
                 _write_durably(self._directory / _PLAN, json.dumps(asdict(self.plan)).encode())
+            self._meter = Meter("export", "events", progress)
+            self._meter.begin(self.plan.last_id - self.plan.first_id + 1)
             while self.done_id < self.plan.last_id and self._write_part():
                 pass
             return self._join()
@@ -176,7 +181,7 @@ class Export:
                 writer.write(batch.select(self.plan.columns))
                 first_id, self.read_id = first_id or ids[0].as_py(), ids[-1].as_py()
                 count, size_bytes = count + batch.num_rows, size_bytes + batch.nbytes
-                self.progressed(self)
+                self._meter.reach(self.read_id - self.plan.first_id + 1)
                 if size_bytes >= _PART_BYTES:
                     break
             writer.close()

@@ -67,13 +67,15 @@ class Input(Protocol):
 
     Attributes:
         schema: the columns of its batches.
+        unit: what its size counts: "bytes" or "rows".
     """
 
     schema: pa.Schema
+    unit: str
 
     @property
     def size(self) -> int | None:
-        """How much there is to read, in bytes or rows; None if that is not known."""
+        """How much there is to read; None if that is not known."""
 
     @property
     def done(self) -> int:
@@ -190,6 +192,7 @@ class _SourceInput:
     """What inputs of bytes share."""
 
     schema: pa.Schema
+    unit = "bytes"
 
     def __init__(self, source: _Source) -> None:
         self._source = source
@@ -366,6 +369,7 @@ class _ParquetInput:
         self._source = source
         self._file = parquet.ParquetFile(source.raw)
         self.schema: pa.Schema = self._file.schema_arrow
+        self.unit: str = "rows"
         self.size: int | None = self._file.metadata.num_rows
         self.done = 0
 

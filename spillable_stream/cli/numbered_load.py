@@ -22,6 +22,7 @@ from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.names import check_producer
 from spillable_stream.producer.fingerprint import fingerprint
+from spillable_stream.progress import UNTOLD, Meter, OnProgress
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -123,7 +124,6 @@ class Load:
         name: by which ID the channel remembers the load (`load_name`); "" for one that can't be run again.
 
     Attributes:
-        progressed: called with the load after each commit.
         stored: how many events it has stored.
         skipped: how many rows it has found stored by an earlier run.
     """
@@ -136,20 +136,23 @@ class Load:
         name: str = "",
     ) -> None:
         self.name: str = name
-        self.progressed: Callable[[Load], None] = lambda _: None
         self.stored: int = 0
         self.skipped: int = 0
         self._channel = channel
         self._convert = convert
         self._source = source
         self._digest = RowDigest()
+        self._meter = UNTOLD
         self._first_id = self._last_id = 0
         options = channel.options
         tiers = options["memory_capacity"], options["overflow_capacity"]
         self._most_rows = min(options["transaction_capacity"], max(tiers))
 
-    def run(self) -> LoadReport:
+    def run(self, progress: OnProgress | None = None) -> LoadReport:
         """Load what is not stored yet.
+
+        Args:
+            progress: is told after each commit how much of the input is read; if it raises, the work ends.
 
         Raises:
             ProducerBusyError: another process runs this load now.
@@ -157,11 +160,13 @@ class Load:
             SchemaError: the input does not fit the channel, or its format; what came before that is stored.
         """
         claim = self._claim()
+        self._meter = Meter("load", self._source.unit, progress)
         try:
+            self._meter.begin(self._source.size)
             batches = self._source.batches()
             for batch in self._parts(batches if claim is None else self._behind_stored(batches)):
                 self._commit(batch)
-                self.progressed(self)
+                self._meter.reach(self._source.done)
         finally:
             if claim is not None:
                 claim.release()
@@ -181,7 +186,7 @@ class Load:
             if rows:
                 self._digest.add(batch.slice(0, rows))
                 self.skipped += rows
-                self.progressed(self)
+                self._meter.reach(self._source.done)
                 if self.skipped == last:
                     self._require_same(last)
             if rows < batch.num_rows:

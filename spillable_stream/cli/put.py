@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +11,7 @@ import typer
 
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, say
 from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, format_of, open_input
+from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.errors import NotAChannelError, SchemaError
 
 if TYPE_CHECKING:
@@ -62,9 +61,8 @@ def put(
             try:
                 load = _load(channel, source, file, name)
                 loads.append(load)
-                with _progress(source) as progressed:
-                    load.progressed = progressed
-                    report = load.run()
+                with shown_progress("load") as progress:
+                    report = load.run(progress)
             except Exception:
                 if loads and loads[0].stored and not as_json:
                     say(_stands(loads))
@@ -144,18 +142,3 @@ def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa
     if set(source.schema.names) - {ID_COLUMN} <= set(EVENT_SCHEMA.names) and "body" in source.schema.names:
         return lambda batch: batch
     return lambda batch: batch_from_columns([json_row(row) for row in batch.to_pylist()], {})
-
-
-@contextmanager
-def _progress(source: Input) -> Iterator[Callable[[Load], None]]:
-    """Show a bar on standard error, if that is a terminal; yield what moves it."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), TextColumn("{task.fields[rows]:,} rows"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=source.size, rows=0)
-        yield lambda load: bar.update(task, completed=source.done, rows=load.skipped + load.stored)

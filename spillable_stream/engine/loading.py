@@ -61,11 +61,11 @@ class StateLoader:
                     self._require_complete(replayed[0])
                     return replayed
                 return self.load_at(look.before)
-            except (FileNotFoundError, DataLossError, CorruptionError) as e:
+            except FileNotFoundError:  # it was listed: another process removed it, and has published nothing by that
+                pass
+            except (DataLossError, CorruptionError):
                 # Another process may have made a checkpoint and removed files meanwhile.
-                if look.number > 1 and look.is_unmoved():
-                    raise
-                if look.is_last and not isinstance(e, FileNotFoundError):
+                if look.is_last or (look.number > 1 and look.is_unmoved()):
                     raise
         raise ChannelBusyError(f"{self._layout.path} changes faster than it can be read; try again")
 

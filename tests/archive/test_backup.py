@@ -198,7 +198,7 @@ def test_a_place_that_is_something_else_or_inside_the_channel_is_refused(path: P
 def test_a_backup_that_is_interrupted_leaves_the_one_before(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
 
-    def stop(*_: int) -> None:
+    def stop(_: ss.Progress) -> None:
         raise KeyboardInterrupt
 
     with Channel(path, minimum_required_space=0) as channel:
@@ -207,7 +207,7 @@ def test_a_backup_that_is_interrupted_leaves_the_one_before(path: Path, tmp_path
         ss.backup(channel, copy)
         put(channel, *numbered(4, 3))
         with pytest.raises(KeyboardInterrupt):
-            ss.backup(channel, copy, progressed=stop)
+            ss.backup(channel, copy, progress=stop)
         assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(1, 3)
         assert ss.backup(channel, copy).copied_events == 3
         assert len(list((copy / "events").iterdir())) == 2
@@ -216,7 +216,7 @@ def test_a_backup_that_is_interrupted_leaves_the_one_before(path: Path, tmp_path
 def test_of_two_backups_at_once_one_fails_and_harms_nothing(path: Path, tmp_path: Path) -> None:
     copy, others = tmp_path / "copy", []
 
-    def back_up_too(*_: int) -> None:
+    def back_up_too(_: ss.Progress) -> None:
         if not others:
             others.append(None)
             ss.backup(path, copy)
@@ -225,7 +225,7 @@ def test_of_two_backups_at_once_one_fails_and_harms_nothing(path: Path, tmp_path
         channel.consumer("default")
         put(channel, *numbered(1, 3))
         with pytest.raises(ChannelBusyError, match=r"another backup .* was made meanwhile"):
-            ss.backup(channel, copy, progressed=back_up_too)
+            ss.backup(channel, copy, progress=back_up_too)
         assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(1, 3)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, OptionError, StorageError
+from spillable_stream import Channel, OptionError, Progress, StorageError, progress
 from spillable_stream.cli import export_file
 from spillable_stream.cli.export_file import Export, ExportPlan
 from tests.support.events import numbered, put
@@ -15,6 +15,10 @@ from tests.support.events import numbered, put
 
 def plan(channel: Channel, last_id: int = 20, format: str = "jsonl") -> ExportPlan:
     return ExportPlan(channel.uuid, 1, last_id, format, ["body", "write_order_id"])
+
+
+def interrupt(_: Progress) -> None:
+    raise KeyboardInterrupt
 
 
 def bodies(out: Path) -> list[str]:
@@ -26,9 +30,7 @@ def test_an_export_that_stops_after_any_batch_has_every_event_once(
     path: Path, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_file, "_PART_BYTES", 1)
-
-    def stop(_: Export) -> None:
-        raise KeyboardInterrupt
+    monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
 
     with Channel(path, minimum_required_space=0) as channel:
         for i in range(10):
@@ -37,21 +39,22 @@ def test_an_export_that_stops_after_any_batch_has_every_event_once(
         assert Export(channel, outs[0], plan(channel, format=format)).run() == 20
         stops = 0
         while True:
-            work, seen = Export(channel, outs[1], plan(channel, format=format)), []
+            work = Export(channel, outs[1], plan(channel, format=format))
+            seen: list[Progress] = []
 
-            def stop_second(now: Export, seen: list[int] = seen) -> None:
-                seen.append(now.read_id)
-                if len(seen) == 2:
+            def stop_second(now: Progress, seen: list[Progress] = seen) -> None:
+                seen.append(now)
+                if len(seen) == 3:  # the first one is told before anything is read
                     raise KeyboardInterrupt
 
-            work.progressed = stop_second
             try:
-                assert work.run() == 20
+                assert work.run(stop_second) == 20
                 break
             except KeyboardInterrupt:
                 stops += 1
         assert stops > 5
         assert outs[0].read_bytes() == outs[1].read_bytes()
+        assert (seen[-1].what, seen[-1].unit, seen[-1].total) == ("export", "events", 20)
 
 
 def test_columns_that_come_meanwhile_are_left_out(path: Path, tmp_path: Path) -> None:
@@ -70,9 +73,8 @@ def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(1, 20))
         work = Export(channel, tmp_path / "f.jsonl", plan(channel))
-        work.progressed = lambda _: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[assignment,return-value]
         with pytest.raises(KeyboardInterrupt):
-            work.run()
+            work.run(interrupt)
         with pytest.raises(OptionError, match="is left of an export of the channel"):
             Export(channel, tmp_path / "f.jsonl", ExportPlan("another", 1, 20, "jsonl", ["body"]))
         (tmp_path / "f.jsonl.partial" / "plan.json").write_text("{")

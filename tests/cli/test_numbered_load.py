@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, OptionError, ProducerSequenceError
+from spillable_stream import Channel, OptionError, ProducerSequenceError, Progress, progress
 from spillable_stream.cli import numbered_load
 from spillable_stream.cli.load_input import Format, open_input
 from spillable_stream.cli.numbered_load import Load, RowDigest, load_name
@@ -36,7 +36,10 @@ def test_a_digest_does_not_depend_on_how_rows_are_divided(monkeypatch: pytest.Mo
     assert len(set.union(*seen.values())) == len(seen), "and every prefix has one of its own"
 
 
-def test_a_load_that_stops_anywhere_is_continued_whatever_the_transactions_are(path: Path, tmp_path: Path) -> None:
+def test_a_load_that_stops_anywhere_is_continued_whatever_the_transactions_are(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_EVERY_SECONDS", 0)
     file, lines = tmp_path / "f", [b"%d" % i for i in range(1000)]
     file.write_bytes(b"\n".join(lines) + b"\n")
     stored = 0
@@ -44,16 +47,15 @@ def test_a_load_that_stops_anywhere_is_continued_whatever_the_transactions_are(p
         with Channel(path, minimum_required_space=0, transaction_capacity=capacity) as channel:
             work = load(channel, file)
 
-            def stop(now: Load) -> None:
-                if now.stored >= 100:
+            def stop(now: Progress, work: Load = work) -> None:
+                assert (now.what, now.unit, now.total) == ("load", "bytes", file.stat().st_size)
+                if work.stored >= 100:
                     raise KeyboardInterrupt
 
-            work.progressed = stop
             if capacity < 10_000:
                 with pytest.raises(KeyboardInterrupt):
-                    work.run()
+                    work.run(stop)
             else:
-                work.progressed = lambda _: None
                 assert work.run().stored == 1000 - stored
             assert work.skipped == stored
             stored += work.stored

@@ -123,6 +123,26 @@ def test_trouble_that_a_checkpoint_of_another_process_made_is_looked_at_again(
     assert len(looks) == 2
 
 
+def test_a_file_that_is_removed_while_nothing_is_published_is_looked_for_again(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process removes files some time after the checkpoint that makes them needless."""
+    channel = open_channel()
+    put(channel, b"0")
+    loader, looks = loader_of(channel), list[int]()
+    real = loader.load_at
+
+    def load_at(ends: Any) -> Any:
+        looks.append(1)
+        if len(looks) < 4:
+            raise FileNotFoundError("log-000001")
+        return real(ends)
+
+    monkeypatch.setattr(loader, "load_at", load_at)
+    assert loader.load()[0].last_id == 1
+    assert len(looks) == 4
+
+
 def test_trouble_that_nobody_made_meanwhile_is_told_at_the_second_look(path: Path, open_channel: Open) -> None:
     channel = open_channel()
     for i in range(3):

@@ -24,4 +24,4 @@ def start(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
     """Start a verb as a program of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "spillable_stream", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, **options)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen(command, **{"env": environment, **options})  # type: ignore[call-overload, no-any-return]
