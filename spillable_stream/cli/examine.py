@@ -72,9 +72,11 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     """
     if not yes:
         _confirm_loss(path, _verified(path, as_json))
-    with _reporting(path, as_json, "run it again: a repair that was interrupted is done anew"):
-        with shown_progress("repair"):
-            report = repair_channel(path)
+    with (
+        _reporting(path, as_json, "run it again: a repair that was interrupted is done anew"),
+        shown_progress("repair"),
+    ):
+        report = repair_channel(path)
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
     elif report.quarantine is None:

@@ -60,7 +60,7 @@ class Stuck:
     """
 
     def __init__(self, component: str, now_ms: Callable[[], int]) -> None:
-        self.why = ""
+        self.why: str = ""
         self._component = component
         self._now_ms = now_ms
         self._said_ms: int | None = None

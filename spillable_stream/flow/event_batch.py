@@ -19,8 +19,8 @@ from spillable_stream.format.batch import EVENT_SCHEMA, accept_batch
 
 try:
     import numpy as np
-except ImportError as e:
-    raise ImportError("the flow needs numpy; install spillable-stream[flow]") from e
+except ImportError as _missing:
+    raise ImportError("the flow needs numpy; install spillable-stream[flow]") from _missing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -111,7 +111,9 @@ class PolledRunner:
     """
 
     def __init__(self, source: PolledSource, processor: BatchProcessor, name: str) -> None:
-        self.source, self.processor, self.name = source, processor, name
+        self.source: PolledSource = source
+        self.processor: BatchProcessor = processor
+        self.name: str = name
         source.name = name
         self._thread = _Thread(name)
         self._backoff = Backoff(source.backoff_sleep_increment, source.max_backoff_sleep)
@@ -193,7 +195,9 @@ class EventRunner:
     trouble = ""
 
     def __init__(self, source: EventSource, processor: BatchProcessor, name: str) -> None:
-        self.source, self.processor, self.name = source, processor, name
+        self.source: EventSource = source
+        self.processor: BatchProcessor = processor
+        self.name: str = name
         source.name = name
         self._stopper: threading.Thread | None = None
 

@@ -81,7 +81,7 @@ class Replicating(Selector):
     """
 
     def __init__(self, *, optional: Sequence[str] = ()) -> None:
-        self.optional = tuple(optional)
+        self.optional: tuple[str, ...] = tuple(optional)
 
     def named(self) -> set[str]:
         """Return the optional channels."""
@@ -119,9 +119,9 @@ class Multiplexing(Selector):
         if not mapping:
             raise OptionError("a multiplexing selector needs a mapping from values of its header to channels")
         self.header = header
-        self.mapping = {value: tuple(names) for value, names in mapping.items()}
-        self.default = tuple(default)
-        self.optional = {
+        self.mapping: dict[str, tuple[str, ...]] = {value: tuple(names) for value, names in mapping.items()}
+        self.default: tuple[str, ...] = tuple(default)
+        self.optional: dict[str, tuple[str, ...]] = {
             value: tuple(name for name in names if name not in self._required(value))
             for value, names in (optional or {}).items()
         }
@@ -172,7 +172,7 @@ class LoadBalancing(Selector):
     def __init__(self, *, policy: str = "round_robin") -> None:
         if policy.lower() not in ("round_robin", "random"):
             raise OptionError(f"a load_balancing selector's policy is round_robin or random, not {policy!r}")
-        self.policy = policy.lower()
+        self.policy: str = policy.lower()
 
     def select(self, batch: pa.RecordBatch, number: int) -> Routes:
         """Return for each channel its share."""

@@ -105,7 +105,7 @@ class Failover(SinkProcessor):
     """
 
     def __init__(self, *, priority: Mapping[str, int] | None = None, maxpenalty: int = 30_000) -> None:
-        self.priority = dict(priority or {})
+        self.priority: dict[str, int] = dict(priority or {})
         self.maxpenalty = maxpenalty
         self._live: dict[int, str] = {}
         self._failed: list[tuple[float, int, str, int]] = []  # until when, priority, name, failures in a row
@@ -193,7 +193,7 @@ class LoadBalance(SinkProcessor):
         backoff: bool = False,
         selector_max_time_out: int = 30_000,
     ) -> None:
-        self.selector = _order_selector(selector)
+        self.selector: OrderSelector = _order_selector(selector)
         self.backoff = backoff
         self.selector_max_time_out = selector_max_time_out
 

@@ -52,7 +52,7 @@ class Millis:
 
     def __init__(self, name: str, pattern: str, *, time_zone: str | None = None) -> None:
         self.name = name
-        self.pattern = JodaPattern(pattern, ZoneInfo(time_zone) if time_zone else None)
+        self.pattern: JodaPattern = JodaPattern(pattern, ZoneInfo(time_zone) if time_zone else None)
 
     def headers(self, group: pa.Array) -> Sequence[Header]:
         """Return the header of a group, and that of texts that are not a time."""
@@ -84,8 +84,10 @@ class RegexExtractor(Interceptor):
     def __init__(self, regex: str, serializers: Sequence[str | PassThrough | Millis]) -> None:
         if not serializers:
             raise OptionError("regex_extractor needs a serializer for each group that becomes a header")
-        self.pattern = JavaPattern(regex)
-        self.serializers = [PassThrough(s) if isinstance(s, str) else s for s in serializers]
+        self.pattern: JavaPattern = JavaPattern(regex)
+        self.serializers: list[PassThrough | Millis] = [
+            PassThrough(s) if isinstance(s, str) else s for s in serializers
+        ]
 
     def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the events with the headers."""

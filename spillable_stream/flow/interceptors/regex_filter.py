@@ -23,7 +23,7 @@ class RegexFilter(Interceptor):
     """
 
     def __init__(self, regex: str = ".*", *, exclude_events: bool = False) -> None:
-        self.pattern = JavaPattern(regex)
+        self.pattern: JavaPattern = JavaPattern(regex)
         self.exclude_events = exclude_events
 
     def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -31,10 +31,10 @@ class SearchReplace(Interceptor):
     def __init__(self, search_pattern: str, *, replace_string: str = "", charset: str = "UTF-8") -> None:
         if not search_pattern:
             raise OptionError("search_replace needs a searchPattern that is not empty")
-        self.pattern = JavaPattern(search_pattern)
-        self.replacement = Replacement(replace_string, self.pattern.translation)
+        self.pattern: JavaPattern = JavaPattern(search_pattern)
+        self.replacement: Replacement = Replacement(replace_string, self.pattern.translation)
         try:
-            self.charset = codecs.lookup(charset).name
+            self.charset: str = codecs.lookup(charset).name
         except LookupError:
             raise OptionError(f"there is no charset {charset!r}; write one such as UTF-8 or ISO-8859-1") from None
 

@@ -37,7 +37,9 @@ class Taken:
     __slots__ = ("batch", "ids", "transaction")
 
     def __init__(self, batch: pa.RecordBatch, ids: pa.Array, transaction: TakeTransaction) -> None:
-        self.batch, self.ids, self.transaction = batch, ids, transaction
+        self.batch: pa.RecordBatch = batch
+        self.ids: pa.Array = ids
+        self.transaction: TakeTransaction = transaction
 
     @property
     def ranges(self) -> list[Range]:
@@ -166,7 +168,7 @@ class BatchSink(Sink):
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
         with self.taking() as taken:
-            self.found_nothing = taken is None
+            self.found_nothing: bool = taken is None
             if taken is None:
                 self.idle()
                 return Status.BACKOFF

@@ -313,7 +313,7 @@ class BucketSink(BatchSink):
         consumer = self._consumer or self.channel.consumer(self.consumer_group)
         self._consumer = consumer
         claimed = consumer.claim(self.batch_size)
-        self.found_nothing = not claimed
+        self.found_nothing: bool = not claimed
         count = count_of(claimed)
         self.counters.took(count, self.batch_size)
         if not claimed:

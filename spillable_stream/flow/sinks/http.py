@@ -90,7 +90,7 @@ class HttpSink(BatchSink):
         """Post one event; see `Sink.process`."""
         with self.take_transaction() as transaction:
             event = transaction.take_batch(1)
-            self.found_nothing = event is None
+            self.found_nothing: bool = event is None
             self.counters.took(0 if event is None else 1, 1)
             if event is None:
                 transaction.rollback()

@@ -70,7 +70,7 @@ class PolledSource(SourceBase):
     """
 
     # Flume's runner tries again at once, which keeps a core busy where a channel does not wait for room.
-    first_refused_wait = 100
+    first_refused_wait: int = 100
     max_refused_wait = 4000
 
     def __init__(self, backoff_sleep_increment: int = 1000, max_backoff_sleep: int = 5000) -> None:

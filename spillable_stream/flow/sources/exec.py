@@ -85,7 +85,7 @@ class Exec(EventSource):
             OptionError: the command can't be started.
         """
         self._stopping.clear()
-        self.finished = False
+        self.finished: bool = False
         process = self._spawn()
         self._thread = threading.Thread(
             target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True

@@ -68,7 +68,7 @@ class SpoolDir(PolledSource):
     """
 
     numbered = True
-    first_refused_wait = 250
+    first_refused_wait: int = 250
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class SpoolDir(PolledSource):
         if self._held is None:
             self._held = self._next()
             if self._held is None:
-                self.finished = True
+                self.finished: bool = True
                 return Status.BACKOFF
             self.finished = False
             self._number += 1

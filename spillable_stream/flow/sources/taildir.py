@@ -110,7 +110,7 @@ class TailDir(PolledSource):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(backoff_sleep_increment, max_backoff_sleep)
-        self.first_refused_wait = min(1000, max_backoff_sleep)
+        self.first_refused_wait: int = min(1000, max_backoff_sleep)
         self.max_refused_wait = max_backoff_sleep
         listed = (
             filegroups
@@ -210,7 +210,7 @@ class TailDir(PolledSource):
                 self._write_positions()
             self._held = self._next()
             if self._held is None:
-                self.finished = True
+                self.finished: bool = True
                 return Status.BACKOFF
             self.finished = False
             self._number += 1
