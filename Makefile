@@ -40,7 +40,7 @@ test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES
 	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 test-rest: java $(STAMP) ## Run what `make test` leaves out: the slow tests, such as whole clusters, and all examples of each property
-	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
+	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n 2 --dist loadfile --hypothesis-profile full
 
 test-all: test-rest test ## Run all tests but the laboratory's, as CI does
 
@@ -104,7 +104,7 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 
 SIZE ?= full
 crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n $(WORKERS) --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/objects tests/producer tests/spark
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/objects tests/producer tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv .matrix .cache site build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
