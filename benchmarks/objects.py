@@ -233,10 +233,10 @@ def _open(slots: int) -> Figures:
     return {"open": 1000 * seconds}
 
 
-def _writers(writers: int, seconds: float = _FAIR_SECONDS) -> Figures:
+def _writers(writers: int) -> Figures:
     """Let handles commit one event after the other, and return what they did together, and the least of one."""
     store, done, slowest = _Far(), [0] * writers, [0.0] * writers
-    end = time.monotonic() + seconds
+    end = time.monotonic() + _FAIR_SECONDS
     with ExitStack() as stack:
         channels = [stack.enter_context(_opened(store)) for _ in range(writers)]
 
@@ -253,8 +253,8 @@ def _writers(writers: int, seconds: float = _FAIR_SECONDS) -> Figures:
         for thread in threads:
             thread.join()
     return {
-        "together": sum(done) / seconds,
-        "the least of one": min(done) / seconds,
+        "together": sum(done) / _FAIR_SECONDS,
+        "the least of one": min(done) / _FAIR_SECONDS,
         "slowest commit, s": statistics.fmean(slowest),
     }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import backlog, end_to_end, footprint, growth, latency, peer_rates, producer, puts, run
+from benchmarks import backlog, end_to_end, footprint, growth, latency, objects, peer_rates, producer, puts, run
 from benchmarks.events import Shape, bodies
 from benchmarks.ours import BATCHES
 from benchmarks.parts import PARTS
@@ -61,6 +61,9 @@ def test_a_part_measures_and_writes_its_section(name: str, tmp_path: Path, monke
     monkeypatch.setattr(puts, "_SOME", puts._SOME[:1])
     monkeypatch.setattr(end_to_end, "_DISK_SHAPES", (Shape(10, 100),))
     monkeypatch.setattr(end_to_end, "_MEMORY_SHAPES", (Shape(10, 100),))
+    monkeypatch.setattr(objects, "_FAIR_SECONDS", 1.0)
+    monkeypatch.setattr(objects, "_SLOTS", 200)
+    monkeypatch.setattr(objects, "_WRITERS", (1, 2))
     monkeypatch.setattr(latency, "_SOME", (Shape(1, 100),))
     monkeypatch.setattr(growth, "AXES", {axis: sizes[:2] for axis, sizes in growth.AXES.items()})
     places = tmp_path / "work", tmp_path / "docs"
