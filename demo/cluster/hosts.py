@@ -56,7 +56,8 @@ for path in "$@"; do
     fi
 done
 mkdir -p dev disk old proc root run var
-mkdir -m 1777 tmp var/tmp
+mkdir -p tmp var/tmp
+chmod 1777 tmp var/tmp
 mount --bind "$hosts" etc/hosts
 mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 tmpfs dev/shm
