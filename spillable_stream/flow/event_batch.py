@@ -39,6 +39,8 @@ __all__ = [
     "with_bodies",
 ]
 
+_MOST_BYTES = (1 << 31) - 1  # of a column of texts, whose offsets have 32 bits
+
 EventInput: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[Event]"
 """Events as they may be given: an Arrow batch or table, or `Event` objects."""
 
@@ -187,11 +189,13 @@ class _Columns(NamedTuple):
         ends: where each event's headers begin, and where the last one's end, among the names and values; from 0.
         names: the names.
         values: the values.
+        shared: the names of every event, if all have the same in the same order; else None.
     """
 
     ends: NDArray[np.int32]
     names: pa.Array
     values: pa.Array
+    shared: list[str] | None
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> _Columns:
@@ -201,9 +205,11 @@ class _Columns(NamedTuple):
         names, values = headers.keys.slice(first, count), headers.items.slice(first, count)
         if values.null_count:
             values = values.fill_null("")
-        return cls(ends - first, names, values)
+        return cls(ends - first, names, values, _shared(names, ends - first))
 
     def has(self, name: str) -> bool:
+        if self.shared is not None:
+            return name in self.shared
         return bool(pc.index(self.names, name).as_py() >= 0)
 
     def with_added(self, batch: pa.RecordBatch, added: Sequence[tuple[str, pa.Array | str]]) -> pa.RecordBatch:
@@ -215,7 +221,11 @@ class _Columns(NamedTuple):
             shown = [pa.array([True] * batch.num_rows) if isinstance(v, str) else v.is_valid() for v in columns]
             present = np.stack([np.asarray(s) for s in shown], axis=1)
         layout = _Layout.of(self.ends, width, present)
-        names = _joined(self.names, layout, [name for name, _ in added])
+        new_names = [name for name, _ in added]
+        if self.shared is not None and present is None:
+            names = _repeated([*self.shared, *new_names], batch.num_rows)
+        else:
+            names = _joined(self.names, layout, new_names)
         values = _joined(self.values, layout, columns)
         return _with_headers(batch, layout.new_ends, names, values)
 
@@ -254,10 +264,10 @@ class _Layout(NamedTuple):
         is_new[(new_ends[1:, None] - behind)[present]] = True
         return cls(ends, new_ends, ~is_new, is_new, present, False)
 
-    def empty(self) -> NDArray[np.int64]:
+    def empty(self) -> NDArray[np.int32]:
         rows = len(self.ends) - 1
         count = int(self.new_ends[-1])
-        return np.empty((rows, count // rows) if self.is_table else count, np.int64)
+        return np.empty((rows, count // rows) if self.is_table else count, np.int32)
 
 
 def _joined(old: pa.Array, layout: _Layout, added: Sequence[str | pa.Array]) -> pa.Array:
@@ -273,7 +283,8 @@ def _joined(old: pa.Array, layout: _Layout, added: Sequence[str | pa.Array]) -> 
     lengths = layout.empty()
     old_lengths = np.diff(text_ends)
     lengths[layout.old] = old_lengths.reshape(lengths.shape[0], -1) if layout.is_table else old_lengths
-    new_lengths = np.empty((len(layout.ends) - 1, len(added)), np.int64)
+    rows = len(layout.ends) - 1
+    new_lengths = lengths[layout.new] if layout.is_table else np.empty((rows, len(added)), np.int32)
     run = b""
     for i, text in enumerate(added):
         if isinstance(text, str):
@@ -292,14 +303,62 @@ def _joined(old: pa.Array, layout: _Layout, added: Sequence[str | pa.Array]) -> 
             parts.append(raw_texts)
     if run:
         parts.append(pa.scalar(run, pa.binary()))
-    lengths[layout.new] = new_lengths if present is None else new_lengths[present]
-    offsets = np.zeros(lengths.size + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    if offsets[-1] >= 1 << 31:
-        raise SchemaError("the headers of one batch are larger than 2 GiB; put fewer events at once")
+    if present is not None:
+        lengths[layout.new] = new_lengths[present]
+    _check_size(int(lengths.sum(dtype=np.int64)))
+    offsets = np.zeros(lengths.size + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:], dtype=np.int32)
     together = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
     data = together.buffers()[2]
-    return pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets.astype(np.int32)), data])
+    return pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), data])
+
+
+def _shared(names: pa.Array, ends: NDArray[np.int32]) -> list[str] | None:
+    """Return the names of every event, if all have the same in the same order; else None.
+
+    Args:
+        names: the names of all.
+        ends: where those of each event begin, and where the last one's end.
+    """
+    rows = len(ends) - 1
+    width = len(names) // max(rows, 1)
+    if not np.array_equal(ends, np.arange(rows + 1, dtype=np.int32) * width):
+        return None
+    text_ends = _text_ends(names)
+    size_bytes = int(text_ends[width if rows else 0] - text_ends[0])
+    if not bool((text_ends[width:] - text_ends[: len(text_ends) - width] == size_bytes).all()):
+        return None
+    data = _data(names)[text_ends[0] : text_ends[-1]]
+    is_same = np.array_equal(data[size_bytes:], data[: len(data) - size_bytes])
+    return names.slice(0, width).to_pylist() if is_same else None
+
+
+def _repeated(texts: Sequence[str], count: int) -> pa.Array:
+    """Return a column of some texts, again and again.
+
+    Args:
+        texts: the texts.
+        count: how often they come.
+
+    Raises:
+        SchemaError: they are larger than 2 GiB then.
+    """
+    raw = [text.encode() for text in texts]
+    together = b"".join(raw)
+    _check_size(len(together) * count)
+    ends = np.empty(len(raw) * count + 1, np.int32)
+    table, begins = ends[:-1].reshape(count, len(raw)), np.arange(count, dtype=np.int32) * len(together)
+    for column, text in enumerate(raw):
+        table[:, column] = begins
+        begins += len(text)
+    ends[-1] = len(together) * count
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(together * count)]
+    return pa.Array.from_buffers(pa.string(), len(ends) - 1, buffers)
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > _MOST_BYTES:
+        raise SchemaError("the headers of one batch are larger than 2 GiB; put fewer events at once")
 
 
 def _where(shown: NDArray[Any], raw: bytes) -> pa.Array:
@@ -312,6 +371,11 @@ def _text_ends(texts: pa.Array) -> NDArray[np.int32]:
     if buffer is None or not len(texts):
         return np.zeros(1, np.int32)
     return np.frombuffer(buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def _data(texts: pa.Array) -> NDArray[np.uint8]:
+    """Return the bytes of a column's data, those of all texts that share it."""
+    return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
 
 
 def _view(texts: pa.Array, ends: NDArray[np.int32]) -> pa.Array:

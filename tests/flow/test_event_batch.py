@@ -55,6 +55,24 @@ def test_headers_are_added_as_one_after_the_other_would_be(events: list[Event], 
     assert headers_of(add_headers(batch.slice(begin), cut)) == expected[begin:]
 
 
+@given(st.lists(NAMES, max_size=3, unique=True), st.integers(1, 6), st.integers(0, 5), st.data())
+def test_headers_are_added_where_all_events_have_the_same_names(
+    names: list[str], rows: int, begin: int, data: st.DataObject
+) -> None:
+    events = [Event(b"", {name: data.draw(st.text("xé", max_size=2)) for name in names}) for _ in range(rows)]
+    events += data.draw(EVENTS)  # the others, which are cut off, do not count
+    batch = as_event_batch(events).slice(begin, max(0, rows - begin))
+    new = {"new": "1", "": "", "é": "ü"}
+    found = add_headers(batch, [Header(name, value) for name, value in new.items()])
+    assert headers_of(found) == [{**event.headers, **new} for event in events[begin:rows]]
+    found.validate(full=True)
+
+
+def test_names_of_one_length_that_events_do_not_share_are_kept() -> None:
+    batch = as_event_batch([Event(b"", {"a": "1"}), Event(b"", {"b": "2"})])
+    assert headers_of(add_headers(batch, [Header("c", "3")])) == [{"a": "1", "c": "3"}, {"b": "2", "c": "3"}]
+
+
 @given(EVENTS, st.lists(NAMES, max_size=3), st.integers(0, 8))
 def test_headers_are_removed_and_looked_up_in_a_slice_too(events: list[Event], names: list[str], begin: int) -> None:
     batch = as_event_batch(events).slice(begin)
