@@ -369,6 +369,10 @@ def test_the_end_of_a_process(name: str, path: Path, tmp_path: Path) -> None:
         assert (heard["stored"], heard["failed"]) == (end.told, end.failed)
 
 
+FIRST = """
+import atexit
+atexit.register(lambda: thread.join(30))  # the first to be registered runs last: after the producer's end
+"""
 DAEMON = """
 def work():
     numbers = iter(range(10**9))
@@ -380,7 +384,8 @@ def work():
         os.write(out, b"refused\\n")
 
 producer = Producer(path)
-threading.Thread(target=work, daemon=True).start()
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
 producer.send(b"x").result()
 """
 
@@ -389,7 +394,7 @@ def test_a_thread_that_still_sends_at_the_exit_is_refused_and_what_it_sent_befor
     path: Path, tmp_path: Path
 ) -> None:
     program, told = tmp_path / "program.py", tmp_path / "told"
-    program.write_text(BEGIN + DAEMON)
+    program.write_text(FIRST + BEGIN + DAEMON)
     subprocess.run([sys.executable, str(program), str(path), str(told)], check=True, timeout=60)
     *accepted, refused = told.read_bytes().splitlines()
     assert refused == b"refused"
