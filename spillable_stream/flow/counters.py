@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+
+from spillable_stream.errors import SpillableError
 
 __all__ = ["SinkCounters", "SourceCounters"]
 
@@ -55,6 +58,16 @@ class SourceCounters(_Counters):
         """Count a batch that the channels have."""
         self.event_accepted_count += events
         self.append_batch_accepted_count += 1
+
+    @contextmanager
+    def storing(self, events: int) -> Iterator[None]:
+        """Count a batch that is put inside of the ``with``: as accepted, or as refused by a channel."""
+        try:
+            yield
+        except SpillableError:
+            self.channel_write_fail += 1
+            raise
+        self.accepted(events)
 
 
 @dataclass(slots=True)

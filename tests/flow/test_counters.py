@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from spillable_stream.errors import ChannelFullError
 from spillable_stream.flow.counters import SinkCounters, SourceCounters
 
 
@@ -45,3 +48,16 @@ def test_starts_and_stops_have_times_and_takes_have_kinds() -> None:
     assert (found["StartTime"], found["StopTime"], found["EventDrainAttemptCount"]) == (1500, 1500, 3)
     assert [found[f"Batch{kind}Count"] for kind in ("Empty", "Underflow", "Complete")] == [1, 1, 1]
     assert [SourceCounters().flume_counters()["StartTime"]] == [0]
+
+
+def test_a_batch_counts_as_accepted_once_it_is_stored_and_as_a_failed_write_if_a_channel_refuses() -> None:
+    source = SourceCounters()
+    with pytest.raises(ChannelFullError), source.storing(3):
+        raise ChannelFullError("full")
+    assert (source.channel_write_fail, source.event_accepted_count) == (1, 0)
+    with pytest.raises(ValueError), source.storing(3):
+        raise ValueError
+    assert (source.channel_write_fail, source.event_accepted_count) == (1, 0)
+    with source.storing(3):
+        assert source.event_accepted_count == 0
+    assert (source.channel_write_fail, source.event_accepted_count, source.append_batch_accepted_count) == (1, 3, 1)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from spillable_stream.errors import OptionError, SpillableError, StorageError
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 
 __all__ = ["NetworkSource", "ServerTls", "StreamSource", "bound_socket"]
@@ -206,12 +206,8 @@ class NetworkSource(EventSource):
         assert self._processor is not None
         store = store or self._processor.process
         self.counters.received(batch.num_rows)
-        try:
+        with self.counters.storing(batch.num_rows):
             await self.in_thread(lambda: store(batch))
-        except SpillableError:
-            self.counters.channel_write_fail += 1
-            raise
-        self.counters.accepted(batch.num_rows)
 
     async def put_held(self, batch: pa.RecordBatch) -> bool:
         """Put a batch, again and again until it is stored or the source is stopped; nothing is read meanwhile."""

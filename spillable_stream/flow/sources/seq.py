@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from spillable_stream.errors import SpillableError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
 
@@ -43,11 +42,7 @@ class Seq(PolledSource):
             return Status.BACKOFF
         numbers = pa.array(np.arange(self._next, self._next + count)).cast(pa.string()).cast(pa.binary())
         self.counters.received(count)
-        try:
+        with self.counters.storing(count):
             processor.process(event_batch(numbers))
-        except SpillableError:
-            self.counters.channel_write_fail += 1
-            raise
-        self.counters.accepted(count)
         self._next += count
         return Status.READY

@@ -182,12 +182,8 @@ class SpoolDir(PolledSource):
             self.finished = False
             self._number += 1
             self.counters.received(self._held.batch.num_rows)
-        try:
+        with self.counters.storing(self._held.batch.num_rows):
             processor.process(self._held.batch, number=self._number, note=self._held.note)
-        except SpillableError:
-            self.counters.channel_write_fail += 1
-            raise
-        self.counters.accepted(self._held.batch.num_rows)
         self._held = None
         return Status.READY
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from spillable_stream.errors import SpillableError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
 
@@ -65,12 +64,8 @@ class Stress(PolledSource):
         self.counters.received(count)
         if self._total_left > 0:
             self._total_left -= count
-        try:
+        with self.counters.storing(count):
             processor.process(self._batch.slice(0, count))
-        except SpillableError:
-            self.counters.channel_write_fail += 1
-            raise
-        self.counters.accepted(count)
         if self._successful_left > 0:
             self._successful_left -= count
         return Status.READY

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_groups import file_groups
@@ -216,12 +216,8 @@ class TailDir(PolledSource):
             self._number += 1
             self.counters.received(self._held.batch.num_rows)
         held = self._held
-        try:
+        with self.counters.storing(held.batch.num_rows):
             processor.process(held.batch, number=self._number, note=held.note)
-        except SpillableError:
-            self.counters.channel_write_fail += 1
-            raise
-        self.counters.accepted(held.batch.num_rows)
         if held.file is not None:
             held.file.mark = held.after
             self._changed[held.after.inode] = Place(held.file.path, held.after)
