@@ -10,6 +10,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
+from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.drained_files import DrainedFiles
 from spillable_stream.engine.engine import OPEN_OF_GROUPS, Engine
@@ -96,6 +97,8 @@ class LocalEngine(Engine):
             raise
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         self._wire(owners, self._committer(owners))
+        self.deliveries = Deliveries(log, follower, appender)
+        self.wait_for, self.committer.deliver = self.deliveries.wait_for, self.deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)
         self.upkeep = Upkeep(
             log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls

@@ -1,0 +1,219 @@
+"""Deliveries: delayed events that are due enter the order, by a commit of whoever comes next."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from threading import get_ident
+
+import pyarrow as pa
+
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.requests import Request
+from spillable_stream.errors import CorruptionError, DataLossError, SpillableError
+from spillable_stream.format.batch import decode_batch, encode_batch
+from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.record import DeliveredRun
+from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.log.delayed_index import DelayedIndex
+from spillable_stream.log_records import fields
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.delays import DelayedFile, Place
+
+__all__ = ["Deliveries", "wall_clock_ms"]
+
+_log = logging.getLogger(__name__)
+
+_MOST_EVENTS = 4096  # of one commit
+_MOST_BYTES = 4 << 20
+_COMMIT_BYTES = 1024
+_RUN_BYTES = 64
+_AGAIN_SECONDS = 1.0  # after a failure
+
+
+def wall_clock_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Deliveries:
+    """Moves delayed events that are due from the side files into the log. Thread-safe.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        appender: appends to the log.
+
+    Attributes:
+        files: the side files.
+        clock_ms: the clock, in milliseconds since 1970.
+    """
+
+    def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
+        self.files: DelayedFiles = DelayedFiles(log.fs, log.layout)
+        self.clock_ms: Callable[[], int] = wall_clock_ms
+        self._log = log
+        self._follower = follower
+        self._appender = appender
+        self._indexes: dict[int, DelayedIndex] = {}  # guarded by the commit lock
+        self._unreadable: frozenset[int] = frozenset()  # files that this handle does not try again
+        self._again_at = float("-inf")
+
+    def deliver(self) -> bool:
+        """Deliver some events if any are due, and tell whether it did. What fails is logged, and tried again later.
+
+        The caller holds no lock of the channel.
+        """
+        now_ms, log = self.clock_ms(), self._log
+        if log.is_view or not self._follower.state.delays.are_due(now_ms) or time.monotonic() < self._again_at:
+            return False
+        if self._follower.snapshot.thread == get_ident() or not self._due(self._follower.state, now_ms):
+            return False
+        try:
+            with self._appender.committing():
+                return self._deliver(now_ms)
+        except SpillableError as e:  # whatever it is done after has succeeded
+            if not log.closed:
+                self._again_at = time.monotonic() + _AGAIN_SECONDS
+                _log.warning("delayed events of %s wait on: %s", log.path, e, extra=fields(log.path))
+            return False
+
+    def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
+        """Wait as `Follower.wait_for` does, and deliver meanwhile what gets due."""
+        follower, deadline = self._follower, time.monotonic() + timeout_seconds
+        while True:
+            while self.deliver() and not ready(follower.state):
+                pass
+            next_ms = follower.state.delays.next_ms
+            left_seconds = max(0.0, deadline - time.monotonic())
+            due_seconds = self._due_seconds()
+            until_seconds = left_seconds if due_seconds is None else min(left_seconds, due_seconds)
+            if follower.wait_for(lambda s: ready(s) or s.delays.next_ms != next_ms, until_seconds):  # noqa: B023
+                if ready(follower.state):
+                    return True
+            if time.monotonic() >= deadline:
+                return False
+
+    def _due_seconds(self) -> float | None:
+        """Return how long to wait for what is due next; None if nothing is, or this handle can't deliver it."""
+        files = [f for f in list(self._follower.state.delays.files.values()) if f.number not in self._unreadable]
+        if not files or self._log.is_view:
+            return None
+        due_seconds = (min([file.next_ms for file in files]) - self.clock_ms()) / 1000
+        return max(0.0, due_seconds, self._again_at - time.monotonic())
+
+    def _due(self, state: ChannelState, now_ms: int) -> list[DelayedFile]:
+        """Return the files from which something is to be delivered."""
+        files = list(state.delays.files.values())
+        return [f for f in files if f.next_ms <= now_ms and f.number not in self._unreadable]
+
+    # ── the commit lock is held ─────────────────────────────────────────────────────────────────
+
+    def _deliver(self, now_ms: int) -> bool:
+        state = self._follower.state
+        places: list[tuple[Place, int]] = []
+        for file in self._due(state, now_ms):
+            try:
+                places += [(place, file.number) for place in self._index(file).due(now_ms, _MOST_EVENTS)]
+            except (CorruptionError, DataLossError) as e:
+                self._give_up(file.number, e)
+        self._indexes = {number: index for number, index in self._indexes.items() if number in state.delays.files}
+        if not places:
+            return False
+        places.sort()
+        frames, count = self._read(places[:_MOST_EVENTS], state)
+        if not count:
+            return True  # a file less
+        request = _Deliver(frames, self._runs(places[:count]))
+        self._appender.append_alone(request)
+        for run in request.delivered:
+            if run.file not in self._follower.state.delays.files:
+                self.files.remove(run.file)
+        return True
+
+    def _index(self, file: DelayedFile) -> DelayedIndex:
+        index = self._indexes.setdefault(file.number, DelayedIndex(self.files))
+        index.follow(file)
+        return index
+
+    def _give_up(self, number: int, cause: SpillableError) -> None:
+        """Leave a file alone that can't be read: no commit of anybody may fail for it."""
+        self._unreadable |= {number}
+        self._indexes.pop(number, None)
+        _log.error("delayed events can't be delivered: %s", cause, extra=fields(self._log.path))
+
+    def _read(self, places: list[tuple[Place, int]], state: ChannelState) -> tuple[list[Frame], int]:
+        """Return the frames of events in this order, and how many events: less than wanted if they are large."""
+        batches: list[tuple[int, pa.RecordBatch]] = []
+        count = size_bytes = 0
+        for number, of_file in groupby(places, key=lambda p: p[1]):
+            by_frame = [(offset, [row for _, _, row in rows]) for offset, rows in
+                        groupby([place for place, _ in of_file], key=lambda p: p[1])]
+            try:
+                for (_, rows), (header, payload) in zip(
+                    by_frame, self.files.puts(number, [offset for offset, _ in by_frame]), strict=True
+                ):
+                    batch = decode_batch(payload, self._follower.schemas()[header.schema_id])
+                    batches.append((header.schema_id, batch.slice(rows[0], len(rows))))
+                    count += len(rows)
+                    size_bytes += header.length * len(rows) // header.count
+                    if size_bytes >= _MOST_BYTES:
+                        return _encoded(batches, state), count
+            except (CorruptionError, DataLossError) as e:
+                self._give_up(number, e)
+                break
+        return _encoded(batches, state), count
+
+    def _runs(self, places: list[tuple[Place, int]]) -> list[DeliveredRun]:
+        """Return what the COMMIT says of the files whose events these are."""
+        counts: dict[int, int] = {}
+        lasts: dict[int, Place] = {}
+        for place, number in places:
+            counts[number] = counts.get(number, 0) + 1
+            lasts[number] = place
+        return [
+            DeliveredRun(number, *lasts[number], count, self._indexes[number].next_ms(count))
+            for number, count in counts.items()
+        ]
+
+
+def _encoded(batches: list[tuple[int, pa.RecordBatch]], state: ChannelState) -> list[Frame]:
+    """Return the PUT frames of batches with the numbers of their schemas."""
+    frames: list[Frame] = []
+    for schema_id, found in groupby(batches, key=lambda b: b[0]):
+        together = pa.Table.from_batches([batch for _, batch in found]).combine_chunks()
+        for batch in together.to_batches():
+            frames += encode_batch(batch, schema_id, state.options.compression)
+    return frames
+
+
+@dataclass(slots=True)
+class _Deliver(Request):
+    """Events of side files enter the order, and wait there no more: one commit.
+
+    Args:
+        frames: their PUT frames.
+        delivered: which they are.
+    """
+
+    frames: list[Frame]
+    delivered: list[DeliveredRun]
+
+    def size_bytes(self) -> int:
+        """Return an upper bound of its size in the log, in bytes."""
+        return total_size(self.frames) + _COMMIT_BYTES + _RUN_BYTES * len(self.delivered)
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        """Add the events, under the next IDs."""
+        tx, first = plan.new_transaction(), plan.next_id
+        for frame in self.frames:
+            plan.add(frame, tx, plan.next_id)
+            plan.next_id += frame.count
+        plan.commit("put", plan.next_id - first, tx, first, delivered=self.delivered)
+        return CommitResult(tx, first, plan.next_id - 1)
