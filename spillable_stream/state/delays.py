@@ -90,8 +90,8 @@ class Delays:
     def apply(self, delayed: Sequence[DelayedRun], delivered: Sequence[DeliveredRun]) -> None:
         """Apply what a COMMIT says: events that wait from now on, and events that wait no more.
 
-        Raises:
-            ValueError: it contradicts the state.
+        What a state knows already changes nothing, and what is missing before it leaves a hole: a repair replays a log
+        that is damaged.
         """
         for run in delayed:
             self._put(run)
@@ -102,9 +102,11 @@ class Delays:
     def _put(self, run: DelayedRun) -> None:
         file = self.files.get(run.file)
         if file is None:
+            if run.file < self.next_number:  # all of it was delivered
+                return
             file = DelayedFile(run.file, run.begin_ms, run.width_ms, 0, 0, 0, run.first_ms)
         if run.start < file.end:
-            raise ValueError(f"delayed events begin at {run.start} in the side file {run.file}, before its end")
+            return
         holes = file.holes if run.start == file.end else (*file.holes, (file.end, run.start))
         self.files[run.file] = file._replace(
             end=run.end,
@@ -117,8 +119,8 @@ class Delays:
 
     def _deliver(self, run: DeliveredRun) -> None:
         file = self.files.get(run.file)
-        if file is None:
-            raise ValueError(f"events of the side file {run.file} are delivered, which has none")
+        if file is None or (run.due_ms, run.offset, run.row) <= file.delivered:
+            return
         left = file.events - run.count
         if left <= 0 or not run.next_ms:
             del self.files[run.file]
