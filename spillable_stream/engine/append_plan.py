@@ -48,6 +48,9 @@ class AppendPlan:
         memory_room: tells whether the memory tier's files have room for that many more bytes; None without a
             memory tier.
         start: the offset at which the append begins.
+
+    Attributes:
+        is_extended: whether it has records that earlier versions of this package can't read.
     """
 
     start: int
@@ -77,6 +80,7 @@ class AppendPlan:
         self.next_id: int = state.next_id
         self.next_transaction: int = state.next_transaction
         self.overflow: bool = state.overflow
+        self.is_extended: bool = False
         self._repeated = False
         self.delays: DelayPlan | None = None
 
@@ -88,6 +92,7 @@ class AppendPlan:
         """
         if self.delays is None:
             self.delays = DelayPlan(files, self.state.delays)
+            self.is_extended = True
         return self.delays
 
     def attempt(self, plan_request: Callable[[AppendPlan], CommitResult]) -> CommitResult:

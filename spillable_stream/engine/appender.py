@@ -73,6 +73,8 @@ class Appender:
         if not plan.entries:
             return True
         log, follower, tier = self._log, self._follower, plan.tier
+        if plan.is_extended:
+            log.extend_format()
         if plan.delays is not None:
             plan.delays.write()
         end = log.append(plan, start, follower)

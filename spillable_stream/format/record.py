@@ -43,6 +43,7 @@ from spillable_stream.format.frame import CONTROL_TYPES, MAX_COUNT, Frame, Frame
 
 __all__ = [
     "BY_PRODUCER",
+    "EXTENDED_FORMAT_VERSION",
     "FORMAT_VERSION",
     "MALFORMED",
     "MAX_NOTE_BYTES",
@@ -80,6 +81,12 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
+
+EXTENDED_FORMAT_VERSION = 3
+"""The version in the identity of a channel, of files or of objects, once it has events that expire or are delayed.
+
+Versions of this package that can't read such events refuse it.
+"""
 
 NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """Exceptions from using a record that has valid checksums, but that no version of this package wrote."""
