@@ -208,8 +208,9 @@ class DelayedFiles:
                 header = parse_header(window, at, seed)
                 if header is None or header.type is not FrameType.PUT:
                     raise self._damaged(file.path, offset)
-                payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
-                if len(payload) < header.length:
+                if at + HEADER_SIZE_BYTES + header.length <= len(window):
+                    payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
+                else:
                     payload = file.read_buffer(offset + HEADER_SIZE_BYTES, header.length)
                 if not payload_matches(header, payload):
                     raise self._damaged(file.path, offset)
