@@ -42,7 +42,7 @@ def _delay_ms(given: object) -> int:
         raise OptionError(
             f"deliver_after is {given!r}; give seconds from now, 0 or more, or a timedelta. Nothing was put"
         )
-    return math.ceil(min(seconds, 2 * MOST_DELAY_SECONDS) * 1000)
+    return math.ceil(round(min(seconds, 2 * MOST_DELAY_SECONDS) * 1000, 3))  # 0.001 of a float is a bit more, or less
 
 
 def _moment_ms(given: object) -> int:
@@ -53,4 +53,4 @@ def _moment_ms(given: object) -> int:
             f"deliver_at is {given.isoformat()}, which says no time zone; give one, as "
             "datetime.now(timezone.utc) has. Nothing was put"
         )
-    return math.ceil(given.timestamp() * 1000)
+    return math.ceil(round(given.timestamp() * 1000, 3))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from threading import get_ident
@@ -117,25 +119,39 @@ class Deliveries:
 
     def _deliver(self, now_ms: int) -> bool:
         state = self._follower.state
-        places: list[tuple[Place, int]] = []
-        for file in self._due(state, now_ms):
-            try:
-                places += [(place, file.number) for place in self._index(file).due(now_ms, _MOST_EVENTS)]
-            except (CorruptionError, DataLossError) as e:
-                self._give_up(file.number, e)
-        self._indexes = {number: index for number, index in self._indexes.items() if number in state.delays.files}
+        places = self._next(state, now_ms)
         if not places:
             return False
-        places.sort()
-        frames, count = self._read(places[:_MOST_EVENTS], state)
-        if not count:
+        frames = self._read(places, state)
+        if frames is None:
             return True  # a file less
-        request = _Deliver(frames, self._runs(places[:count]))
+        request = _Deliver(frames, self._runs(places))
         self._appender.append_alone(request)
         for run in request.delivered:
             if run.file not in self._follower.state.delays.files:
                 self.files.remove(run.file)
         return True
+
+    def _next(self, state: ChannelState, now_ms: int) -> list[tuple[Place, int]]:
+        """Return the places of events that are due, each with its file, in their order.
+
+        If more are due than one commit delivers, these are events of few files: what is read is read once.
+        """
+        places: list[tuple[Place, int]] = []
+        left_bytes = _MOST_BYTES
+        for file in sorted(self._due(state, now_ms), key=lambda f: f.next_ms):
+            limit = min(_MOST_EVENTS - len(places), 1 + left_bytes * file.events // max(1, file.payload_bytes))
+            try:
+                found = self._index(file).due(now_ms, limit)
+            except (CorruptionError, DataLossError) as e:
+                self._give_up(file.number, e)
+                continue
+            places += [(place, file.number) for place in found]
+            left_bytes -= len(found) * file.payload_bytes // file.events
+            if len(places) >= _MOST_EVENTS or left_bytes <= 0:
+                break
+        self._indexes = {number: index for number, index in self._indexes.items() if number in state.delays.files}
+        return sorted(places)
 
     def _index(self, file: DelayedFile) -> DelayedIndex:
         index = self._indexes.setdefault(file.number, DelayedIndex(self.files))
@@ -148,27 +164,28 @@ class Deliveries:
         self._indexes.pop(number, None)
         _log.error("delayed events can't be delivered: %s", cause, extra=fields(self._log.path))
 
-    def _read(self, places: list[tuple[Place, int]], state: ChannelState) -> tuple[list[Frame], int]:
-        """Return the frames of events in this order, and how many events: less than wanted if they are large."""
-        batches: list[tuple[int, pa.RecordBatch]] = []
-        count = size_bytes = 0
-        for number, of_file in groupby(places, key=lambda p: p[1]):
-            by_frame = [(offset, [row for _, _, row in rows]) for offset, rows in
-                        groupby([place for place, _ in of_file], key=lambda p: p[1])]
+    def _read(self, places: list[tuple[Place, int]], state: ChannelState) -> list[Frame] | None:
+        """Return the frames of events in this order; None if a file can't be read, which is left alone from now on."""
+        rows: dict[int, dict[int, list[int]]] = {}  # by file and frame
+        for (_, offset, row), number in places:
+            rows.setdefault(number, {}).setdefault(offset, []).append(row)
+        batches: dict[int, list[pa.RecordBatch]] = {}  # by schema
+        where: dict[tuple[int, int, int], tuple[int, int]] = {}  # the schema of each event, and its row among those
+        counts: Counter[int] = Counter()
+        schemas = self._follower.schemas()
+        for number, by_frame in rows.items():
             try:
-                for (_, rows), (header, payload) in zip(
-                    by_frame, self.files.puts(number, [offset for offset, _ in by_frame]), strict=True
-                ):
-                    batch = decode_batch(payload, self._follower.schemas()[header.schema_id])
-                    batches.append((header.schema_id, batch.slice(rows[0], len(rows))))
-                    count += len(rows)
-                    size_bytes += header.length * len(rows) // header.count
-                    if size_bytes >= _MOST_BYTES:
-                        return _encoded(batches, state), count
+                for offset, (header, payload) in zip(by_frame, self.files.puts(number, list(by_frame)), strict=True):
+                    schema_id, wanted = header.schema_id, by_frame[offset]
+                    batch = decode_batch(payload, schemas[schema_id]).slice(wanted[0], len(wanted))
+                    batches.setdefault(schema_id, []).append(batch)
+                    where.update({(number, offset, r): (schema_id, counts[schema_id] + i) for i, r in enumerate(wanted)})
+                    counts[schema_id] += len(wanted)
             except (CorruptionError, DataLossError) as e:
                 self._give_up(number, e)
-                break
-        return _encoded(batches, state), count
+                return None
+        order = [where[number, offset, row] for (_, offset, row), number in places]
+        return _encoded({s: pa.Table.from_batches(found) for s, found in batches.items()}, order, state)
 
     def _runs(self, places: list[tuple[Place, int]]) -> list[DeliveredRun]:
         """Return what the COMMIT says of the files whose events these are."""
@@ -183,12 +200,19 @@ class Deliveries:
         ]
 
 
-def _encoded(batches: list[tuple[int, pa.RecordBatch]], state: ChannelState) -> list[Frame]:
-    """Return the PUT frames of batches with the numbers of their schemas."""
+def _encoded(tables: Mapping[int, pa.Table], order: list[tuple[int, int]], state: ChannelState) -> list[Frame]:
+    """Return the PUT frames of events in an order.
+
+    Args:
+        tables: the events, by the numbers of their schemas.
+        order: of each event the number of its schema, and its row in that table.
+        state: says how they are compressed.
+    """
     frames: list[Frame] = []
-    for schema_id, found in groupby(batches, key=lambda b: b[0]):
-        together = pa.Table.from_batches([batch for _, batch in found]).combine_chunks()
-        for batch in together.to_batches():
+    for schema_id, run in groupby(order, key=lambda o: o[0]):
+        rows = array("q", [row for _, row in run])
+        indices = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+        for batch in tables[schema_id].take(indices).combine_chunks().to_batches():
             frames += encode_batch(batch, schema_id, state.options.compression)
     return frames
 
