@@ -102,8 +102,8 @@ class LoadReport:
     Args:
         stored: how many events it stored.
         skipped: how many rows of the input an earlier run had stored.
-        first_id: the write-order ID of the first event that it stored; 0 if it stored none.
-        last_id: that of the last one; 0 if it stored none.
+        first_id: the write-order ID of the first event that it stored; 0 if it stored none, or all of them wait.
+        last_id: that of the last one; 0 if there is none.
         name: by which ID the channel remembers the load; "" for one that can't be run again.
     """
 
@@ -122,6 +122,7 @@ class Load:
         source: the input.
         convert: makes events of a batch of the input.
         name: by which ID the channel remembers the load (`load_name`); "" for one that can't be run again.
+        deliver_after: in how many seconds the events are due; None for now.
 
     Attributes:
         stored: how many events it has stored.
@@ -134,7 +135,9 @@ class Load:
         source: Input,
         convert: Callable[[pa.RecordBatch], pa.RecordBatch],
         name: str = "",
+        deliver_after: float | None = None,
     ) -> None:
+        self._deliver_after = deliver_after
         self.name: str = name
         self.stored: int = 0
         self.skipped: int = 0
@@ -243,7 +246,8 @@ class Load:
             tx.producer = NumberedBatch(self.name, Numbers(stored + 1, last, self._digest.value()))
             tx.follows = stored
         with tx:
-            tx.put_batch(self._convert(batch))
+            tx.put_batch(self._convert(batch), deliver_after=self._deliver_after)
         self.stored += batch.num_rows
-        self._first_id = self._first_id or tx.committed.first_id
-        self._last_id = tx.committed.last_id
+        if tx.committed.last_id >= tx.committed.first_id:  # those that wait have no IDs yet
+            self._first_id = self._first_id or tx.committed.first_id
+            self._last_id = tx.committed.last_id

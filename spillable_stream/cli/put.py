@@ -29,6 +29,11 @@ _Name = Annotated[
     str | None, typer.Option("--name", help="The load's name, so that standard input can be given again.")
 ]
 
+_DeliverAfter = Annotated[
+    float | None,
+    typer.Option("--deliver-after", metavar="SECONDS", help="No take sees the events before so many seconds."),
+]
+
 
 @app.command()
 def put(
@@ -37,6 +42,7 @@ def put(
     typed: _Typed = False,
     kind: _Format = None,
     name: _Name = None,
+    deliver_after: _DeliverAfter = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a file, or standard input, into a channel, which is made if it is missing.
@@ -59,7 +65,7 @@ def put(
         channel, source = _opened(path, file, kind, typed)
         with channel:
             try:
-                load = _load(channel, source, file, name)
+                load = _load(channel, source, file, name, deliver_after)
                 loads.append(load)
                 with shown_progress("load") as progress:
                     report = load.run(progress)
@@ -73,7 +79,7 @@ def put(
             typer.echo(json.dumps({"path": path, **asdict(report)}))
         else:
             before = f"; {report.skipped:,} were stored before" if report.skipped else ""
-            ids = f", {report.first_id} to {report.last_id}" if report.stored else ""
+            ids = f", {report.first_id} to {report.last_id}" if report.last_id else ""
             typer.echo(f"{path}: stored {report.stored:,} events{ids}{before}")
 
 
@@ -120,11 +126,11 @@ def _columns(source: Input, kind: Format) -> pa.Schema:
     return pa.schema([field for field in source.schema if field.name != ID_COLUMN])
 
 
-def _load(channel: Channel, source: Input, file: str, name: str | None) -> Load:
+def _load(channel: Channel, source: Input, file: str, name: str | None, deliver_after: float | None) -> Load:
     from spillable_stream.cli.numbered_load import Load, load_name
 
     numbered = "" if file == STANDARD_INPUT and name is None else load_name(file, name)
-    return Load(channel, source, _as_events(channel, source), numbered)
+    return Load(channel, source, _as_events(channel, source), numbered, deliver_after)
 
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
