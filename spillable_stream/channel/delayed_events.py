@@ -85,7 +85,9 @@ class DelayedEvents:
         """
         self._flush()
         return [
-            chunk for dues, batch in self._batches for chunk in self._chunks(*_in_order(dues, batch), now_ms, compression)
+            chunk
+            for dues, batch in self._batches
+            for chunk in self._chunks(*_in_order(dues, batch), now_ms, compression)
         ]
 
     def _chunks(

@@ -17,7 +17,16 @@ from spillable_stream.state.spill_rules import TierUsage
 if TYPE_CHECKING:
     from spillable_stream.objects.metered_store import StoreUsage
 
-__all__ = ["ChannelStats", "DelayedStats", "GroupStats", "KeptStats", "SpoolStats", "TierStats", "WorkerStats", "channel_stats"]
+__all__ = [
+    "ChannelStats",
+    "DelayedStats",
+    "GroupStats",
+    "KeptStats",
+    "SpoolStats",
+    "TierStats",
+    "WorkerStats",
+    "channel_stats",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +314,7 @@ def _group(state: ChannelState, name: str) -> GroupStats:
 
 def _delayed(state: ChannelState) -> DelayedStats:
     delays = state.delays
-    return DelayedStats(
-        delays.events, delays.payload_bytes, None if delays.next_ms is None else delays.next_ms / 1000
-    )
+    return DelayedStats(delays.events, delays.payload_bytes, None if delays.next_ms is None else delays.next_ms / 1000)
 
 
 def _kept(state: ChannelState) -> KeptStats:

@@ -111,7 +111,7 @@ class Deliveries:
         return max(0.0, due_seconds, self._again_at - time.monotonic())
 
     def _due(self, state: ChannelState, now_ms: int) -> list[DelayedFile]:
-        """Return the files from which something is to be delivered."""
+        """Return the files that have events to deliver."""
         files = list(state.delays.files.values())
         return [f for f in files if f.next_ms <= now_ms and f.number not in self._unreadable]
 
@@ -179,7 +179,9 @@ class Deliveries:
                     schema_id, wanted = header.schema_id, by_frame[offset]
                     batch = decode_batch(payload, schemas[schema_id]).slice(wanted[0], len(wanted))
                     batches.setdefault(schema_id, []).append(batch)
-                    where.update({(number, offset, r): (schema_id, counts[schema_id] + i) for i, r in enumerate(wanted)})
+                    where.update(
+                        {(number, offset, r): (schema_id, counts[schema_id] + i) for i, r in enumerate(wanted)}
+                    )
                     counts[schema_id] += len(wanted)
             except (CorruptionError, DataLossError) as e:
                 self._give_up(number, e)

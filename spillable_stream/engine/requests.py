@@ -182,7 +182,11 @@ class Put(Request):
                 f"a transaction puts at most {MAX_COUNT:,} events, not {wanted.events:,}; put them in several"
             )
         options = plan.state.options
-        if plan.memory_room and not self.delayed and (not self.segments or all([in_memory(s.name) for s in self.segments])):
+        if (
+            plan.memory_room
+            and not self.delayed
+            and (not self.segments or all([in_memory(s.name) for s in self.segments]))
+        ):
             limits = plan.state.memory_limits()
             waits = options.overflow_capacity > 0 and not (plan.overflow or self.may_spill)
             tier, self._spilled = choose_tier(wanted, limits, waits, partial(self._fits_memory, plan, wanted, limits))

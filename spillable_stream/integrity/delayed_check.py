@@ -27,7 +27,7 @@ def readable_delays(fs: FileSystem, layout: Layout, delays: Delays, findings: Fi
         fs: the file system.
         layout: the channel's files.
         delays: the events that wait, by the log.
-        findings: is told of what is missing or damaged.
+        findings: collects what is missing or damaged.
 
     Raises:
         StorageError: a file can't be read.

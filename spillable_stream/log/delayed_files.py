@@ -1,9 +1,9 @@
 """Side files: where delayed events wait, outside of the log, whose files are freed in the order of its appends.
 
 A side file is a SEGMENT_HEADER frame, and pairs of frames: a DUES, which says when the events are due, and their PUT.
-It is appended to under the commit lock, and synced before the COMMIT is written that registers the new bytes. What lies
-behind the end that the state has does not count, and no byte of it is ever written over: a COMMIT that a crash has cut
-may be found whole at the next one. Such a file is read to its end, and what comes next goes to another one.
+It is appended to under the commit lock, and synced before the COMMIT is written that registers the new bytes. Bytes
+behind the end that the state has do not count, and are never written over: a COMMIT that a crash has cut may be found
+whole at the next one. Such a file is read to its end, and what comes next goes to another one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DelayedFrame(NamedTuple):
 
 @dataclass(slots=True)
 class DelayedWrite:
-    """What is appended to a side file.
+    """An append to a side file.
 
     Args:
         number: the file's number.
