@@ -96,9 +96,9 @@ class Deliveries:
             left_seconds = max(0.0, deadline - time.monotonic())
             due_seconds = self._due_seconds()
             until_seconds = left_seconds if due_seconds is None else min(left_seconds, due_seconds)
-            if follower.wait_for(lambda s: ready(s) or s.delays.next_ms != next_ms, until_seconds):  # noqa: B023
-                if ready(follower.state):
-                    return True
+            news = follower.wait_for(lambda s: ready(s) or s.delays.next_ms != next_ms, until_seconds)  # noqa: B023
+            if news and ready(follower.state):
+                return True
             if time.monotonic() >= deadline:
                 return False
 

@@ -297,5 +297,5 @@ def test_a_file_of_an_earlier_backup_that_is_gone_is_noticed(path: Path, tmp_pat
 def test_a_backup_is_refused_while_events_wait_until_they_are_due(path: Path, tmp_path: Path) -> None:
     channel = ss.Channel(path)
     put_late(channel, 1000, b"late")
-    with channel, pytest.raises(ss.OptionError, match="1 events of .* wait until they are due"):
+    with channel, pytest.raises(ss.OptionError, match=r"1 events of .* wait until they are due"):
         ss.backup(channel, tmp_path / "copy")

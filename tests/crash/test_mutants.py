@@ -65,16 +65,6 @@ def delaying_states(directory: Path, mutant: str) -> list[str]:
     return [w for failure in lab.failures for w in failure.wrong]
 
 
-def delaying_failed_syncs(directory: Path, mutant: str) -> list[str]:
-    lab = CrashStates(directory, f"{DELAYING}disk", samples=0)
-    for n in range(1, 60, 2):
-        with broken(mutant):
-            lab.run(failing_sync=n)
-        if lab.failures:
-            break
-    return [w for failure in lab.failures for w in failure.wrong]
-
-
 def keeping_steps(directory: Path, mutant: str) -> list[str]:
     for seed in range(1, 13):
         for configuration in KEEPING_CONFIGURATIONS:
@@ -267,7 +257,6 @@ CAUGHT: dict[str, list[Recipe]] = {
     "keep what root makes": [_USERS],
     "register before the sync": [delaying_states],
     "deliver in two steps": [delaying_states],
-    "write over the end of a side file": [delaying_failed_syncs],
     "remove a side file early": [delaying_states],
     "leave the hint at a seek": [keeping_steps],
     "skip the sync of a seek": [keeping_states],

@@ -60,11 +60,6 @@ def deliver_in_two_steps() -> list[Patch]:
     return [patch(Appender, "append_alone", make)]
 
 
-def write_over_the_end_of_a_side_file() -> list[Patch]:
-    """What a crash left behind the end of a side file is written over, though its COMMIT may come back."""
-    return [patch(DelayedFiles, "is_whole", lambda real: lambda self, file: True)]
-
-
 def remove_a_side_file_early() -> list[Patch]:
     """A side file is removed before its last events are in the log."""
 
@@ -86,7 +81,6 @@ DELAYING_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     for f in (
         register_before_the_sync,
         deliver_in_two_steps,
-        write_over_the_end_of_a_side_file,
         remove_a_side_file_early,
     )
 }
