@@ -28,6 +28,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.one_look import look_again
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.requests import Control, Request
@@ -280,6 +281,7 @@ class ObjectOwners:
                     return self._keep(ObjectOwnership(self, group, full, request.epoch))
             else:
                 time.sleep(waiting.pause_seconds)
+                look_again(self._follower)
 
     def _keep(self, owned: ObjectOwnership) -> ObjectOwnership:
         with self._mutex:
