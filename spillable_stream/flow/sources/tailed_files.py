@@ -26,12 +26,16 @@ class TailedFiles:
         idle_seconds: after how many seconds without change a file is closed.
         skip_to_end: whether files without a position are read from their end when the source starts.
         now: the clock, in seconds since 1970.
+
+    Attributes:
+        has_moved: whether a copy was released since this was set to False: its place is not where its reader knows it.
     """
 
     def __init__(
         self, groups: Sequence[FileGroup], *, idle_seconds: float, skip_to_end: bool, now: Callable[[], float]
     ) -> None:
         self._groups, self._idle_seconds, self._skip_to_end, self._now = groups, idle_seconds, skip_to_end, now
+        self.has_moved: bool = False
         self._name = ""
         self._files: dict[int, TailedFile] = {}
         self._listed: set[int] = set()
@@ -183,8 +187,10 @@ class TailedFiles:
             if file.copy_of == original.mark.inode:
                 file.mark = replace(original.mark, inode=file.mark.inode)
                 file.copy_of = 0
+                self.has_moved = True
 
     def _release_copies(self) -> None:
         for file in self._files.values():
             if file.copy_of and file.copy_of not in self._files:
                 file.copy_of = 0
+                self.has_moved = True

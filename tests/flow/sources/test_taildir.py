@@ -137,6 +137,30 @@ def test_a_file_that_was_copied_and_truncated_is_read_once(logs: Path, copy: str
     assert sorted(kept.bodies()) == (sorted([*expected, b"3"]) if copy == "app.log.1" else expected)
 
 
+@pytest.mark.parametrize("end", ["truncate", "remove"])
+def test_a_crash_right_after_a_copy_was_released_does_not_read_it_from_its_beginning(logs: Path, end: str) -> None:
+    """The position file is old: only what goes with the batches after it can say where the copy is."""
+    path, kept, clock = logs / "app.log", KeptBatches(), Clock()
+    path.write_text("one\ntwo\n")
+    options: dict[str, Any] = {"write_pos_interval": 2**40, "now": clock}
+    tail = opened(source(logs, **options), kept)
+    read_all(tail, kept)
+    shutil.copy(path, logs / "app.log.1")
+    read_all(tail, kept)
+    if end == "truncate":
+        os.truncate(path, 0)
+    else:
+        path.unlink()
+    read_all(tail, kept)
+    (logs / "app.new").write_text("x\n")
+    append(path, "three\n")
+    read_all(tail, kept)
+    append(path, "four\n")
+    read_all(tail, kept)
+    read_all(opened(source(logs, **options), kept), kept)  # without a close of the first
+    assert sorted(kept.bodies()) == [b"four", b"one", b"three", b"two", b"x"]
+
+
 def test_a_file_that_waits_since_it_looks_like_a_copy_is_named_once_with_the_other(
     logs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
