@@ -287,6 +287,44 @@ def test_files_without_a_position_can_be_read_from_their_end(logs: Path) -> None
     assert sorted(kept.bodies()) == [b"new", b"whole"]
 
 
+def test_a_crash_does_not_pass_over_what_came_after_a_file_was_skipped_to_its_end(logs: Path) -> None:
+    kept = KeptBatches()
+    append(logs / "app.old", "1\n")
+    opened(source(logs, skip_to_end=True), kept).close()
+    append(logs / "app.new", "2\n")
+    opened(source(logs, skip_to_end=True), kept)
+    append(logs / "app.new", "3\n")
+    tail = opened(source(logs, skip_to_end=True), kept)  # without a close of the one before
+    read_all(tail, kept)
+    assert kept.bodies() == [b"3"]
+
+
+def test_a_crash_does_not_pass_over_a_file_that_came_while_it_ran(logs: Path) -> None:
+    now, kept = [2e9], KeptBatches()
+    tail = opened(source(logs, skip_to_end=True, now=lambda: now[0]), kept)
+    (logs / "app.log").write_text("not whole")
+    read_all(tail, kept)
+    now[0] += 3
+    read_all(tail, kept)  # writes the position file
+    append(logs / "app.log", " yet\n")
+    read_all(opened(source(logs, skip_to_end=True), kept), kept)  # without a close of the first
+    assert kept.bodies() == [b"not whole yet"]
+
+
+def test_a_copy_is_not_skipped_to_its_end_by_a_restart(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    tail = opened(source(logs, skip_to_end=True), kept)
+    append(log, "1\n")
+    read_all(tail, kept)
+    tail.close()
+    append(log, "2\n")
+    shutil.copy(log, logs / "app.log.1")
+    os.truncate(log, 0)
+    append(log, "3\n4\n")
+    read_all(opened(source(logs, skip_to_end=True), kept), kept)
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3", b"4"]
+
+
 def test_nothing_is_read_twice_or_missed_by_a_restart_at_any_point(logs: Path) -> None:
     kept = KeptBatches(2)
     expected = []
