@@ -79,7 +79,7 @@ def reasons_against(loaded: Loaded, running: AgentConfig, known: Iterable[Findin
     reasons = [str(f) for f in new if _is_about(running, f.component)]
     if new and not reasons:
         dropped = loaded.agents[running.name].dropped
-        flow = (Kind.SOURCE, Kind.SINK)  # a channel that nothing uses any more is no loss
+        flow = (Kind.SOURCE, Kind.SINK)  # the others go with what uses them
         reasons = [
             f"{d.kind} {d.name}: {d.reason}" for d in dropped if d.kind in flow and d.name in _names(running)[d.kind]
         ]
