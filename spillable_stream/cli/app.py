@@ -22,6 +22,7 @@ __all__ = [
     "ChannelPath",
     "ChannelPaths",
     "Yes",
+    "allow_many_files",
     "app",
     "confirm",
     "ending",
@@ -39,7 +40,11 @@ INTERRUPTED = 130
 
 ChannelPath = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
 ChannelPaths = Annotated[
-    list[str], typer.Argument(metavar="PATH…", help="The channels: their directories, or their addresses in a store.")
+    list[str],
+    typer.Argument(
+        metavar="PATH…",
+        help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
@@ -83,6 +88,15 @@ def system_error(error: OSError) -> str:
         return str(error)
     what = f"{error.filename}: " if error.filename is not None else ""
     return f"{what}{error.strerror} (errno {error.errno})"
+
+
+def allow_many_files() -> None:
+    """Let this process open as many files as it may ever: a look at a channel holds some fifteen."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def forget_output() -> None:
