@@ -117,7 +117,7 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 
 SIZE ?= full
 crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/objects tests/producer tests/spark
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --hypothesis-profile full tests/cli tests/crash tests/objects tests/producer tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv .matrix .cache site build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
