@@ -31,6 +31,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError
@@ -125,7 +126,7 @@ class Layout:
         """The lock file of a live producer that has a name of its own."""
         return self.path / "producers" / f"{check_producer(producer)}.lock"
 
-    @property
+    @cached_property
     def memory(self) -> Path:
         """The link to the memory tier's directory."""
         return self.path / "memory"
