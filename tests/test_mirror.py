@@ -57,6 +57,7 @@ SCENARIOS = {
     "spark/test_pipelines": "declarative pipelines",
     "spark/test_positions": "positions of queries, and kept events",
     "spark/test_soak": "a query that is stopped and started at random",
+    "spark/test_store_requests": "what the calls of Spark ask of a store",
     "spark/test_stream": "source and sink on a real Spark",
     "spark/test_throw_away": "a notebook cell that is run again and again",
     "spark/test_triggers": "every trigger",

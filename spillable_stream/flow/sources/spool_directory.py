@@ -161,7 +161,7 @@ def spool_directory(
     Raises:
         OptionError: a pattern is not valid.
     """
-    directory = Path(path).expanduser()
+    directory = Path(path).expanduser().absolute()
     patterns = []
     for pattern in (include, ignore):
         try:
