@@ -37,6 +37,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
 from spillable_stream.format.record import MAX_NOTE_BYTES
 from tests.support.events import peek
+from tests.support.examples import examples
 from tests.support.flow_batches import STILL, batch_of
 
 LIMITS = {"keep_alive": 0, "overflow_timeout": 0, "checkpoint_on_close": False}
@@ -207,7 +208,7 @@ SELECTORS: dict[str, Callable[[], Selector]] = {
 FAULTS = st.lists(st.sampled_from(["", "", "full", "before", "after", "killed", "killed after"]), max_size=8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.sampled_from(list(SELECTORS)),
     st.lists(st.lists(st.sampled_from(["1", "2", "12", "3"]), min_size=1, max_size=4), min_size=1, max_size=5),
