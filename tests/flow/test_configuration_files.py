@@ -67,10 +67,10 @@ a1.sinkgroups.g1.processor.type = nosuch
         ("", "", ""),
         ("k2.type = nul", "k2.type = also_wrong", ""),  # it does not run now, either
         ("a1.sinks = k1 k2", "a1.sinks = k1 k2 k3", ""),  # a new one that is not described
-        ("k1.type = logger", "k1.type = longer", "unknown-type a1.sinks.k1"),
+        ("k1.type = logger", "k1.type = log-ger", "unknown-type a1.sinks.k1"),
         ("c1.type = memory", "c1.type = kafka", "unsupported-type a1.channels.c1"),
         ("r1.type = seq", "r1.type = seq\na1.sources.r1.batchSize =", "empty-value a1.sources.r1"),
-        ("a1.channels = c1", "a1.channels = c1\na1.canals = c1", "invalid-key a1"),
+        ("a1.channels = c1", "a1.channels = c1\na1.flows = c1", "invalid-key a1"),
         ("a1.channels = c1\n", "a1.channels = c1" + GROUP, "sink k1: its group g1 does not run"),
         ("a1.sinks = k1 k2", "a1.sinks = k2", ""),  # taken out, and not lost
     ],

@@ -29,7 +29,7 @@ class TailedFiles:
 
     Attributes:
         has_unsaved: whether a file is somewhere that a restart would not find again, by the last position file and the
-            batches since: a copy that was released, or a new file. The source sets it to False once it has written that file.
+            batches since: a copy that was released, or a new file. The writer of the position file sets it to False.
     """
 
     def __init__(
