@@ -65,7 +65,7 @@ def transcript(page: Path) -> list[tuple[str, str]]:
 
 
 def printed(command: str, environment: dict[str, str]) -> str:
-    """Run a command here, and return what it prints: a verb in this process, where all that a shell does is to split."""
+    """Run a command, and return what it prints: a verb in this process, where all that a shell does is to split."""
     if re.fullmatch(r"spillable [\w ./=-]+", command):
         told = run(*command.split()[1:])
         assert told.exit_code == 0, (command, told.stderr)
