@@ -16,7 +16,7 @@ from spillable_stream.log.wal import Position
 __all__ = ["MOST_REPEATS", "Appender"]
 
 MOST_REPEATS = 4
-"""How often a commit of which nobody can tell whether it counts is repeated, where that does no harm."""
+"""How often a commit whose outcome nobody can tell is repeated, where that does no harm."""
 
 
 class Appender:

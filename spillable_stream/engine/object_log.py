@@ -355,8 +355,8 @@ class ObjectLog:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
             if not self._is_proven or time.monotonic() - self._proven_at >= self._fresh_seconds:
-                # Before a slot is made in what may be another channel by now, or in the hole that collected slots left:
-                # who creates one there can't tell whether it counts.
+                # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
+                # where nobody could tell whether it counts.
                 self._find()
             prepare()
             yield
@@ -384,7 +384,7 @@ class ObjectLog:
         """Settle an append of this handle whose outcome is not known.
 
         Raises:
-            StorageError: nobody answers, still; what is to be committed now was not sent.
+            StorageError: nobody answers, still; this commit was not sent.
         """
         attempt = self._unsettled
         if attempt is not None:

@@ -438,7 +438,7 @@ class Control(Request):
     value: ControlRecord
 
     def may_repeat(self) -> bool:
-        return True  # each says what is to be, and not what is to be changed
+        return True  # each states a result, and not a difference
 
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + len(pack(self.value))
