@@ -192,7 +192,8 @@ class ObjectLog:
                     self._begin_anew()
                 return
             except CorruptionError:
-                self._require_same()  # another channel's slots look damaged
+                self._is_proven = False  # another channel's slots look damaged
+                self._require_same()
                 raise
             self._is_proven = is_behind = True
             self._proven_at = began
@@ -238,8 +239,8 @@ class ObjectLog:
         self._point = CommitPoint(TierEnd(number, end, state), NO_TIER)
 
     def _begin_anew(self) -> None:
-        """Have the state loaded: slots that this handle has not read were collected."""
-        self._must_load = True
+        """Have the state loaded: slots that this handle has not read were collected, or the channel was removed."""
+        self._must_load, self._is_proven = True, False
         self._unsettled = None  # its place was collected, too: nobody will ever know
         self._publish()
 
