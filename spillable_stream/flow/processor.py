@@ -27,7 +27,7 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import DeliveryError, OptionError, SpillableError
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
-from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_rows
+from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.selectors import Replicating, Selector
@@ -307,8 +307,8 @@ class ChannelProcessor:
         optional: dict[str, pa.RecordBatch] = {}
         if passed.num_rows:
             routes = self.selector.select(passed, turn)
-            required = {name: select_rows(passed, rows) for name, rows in routes.required.items()}
-            optional = {name: select_rows(passed, rows) for name, rows in routes.optional.items()}
+            required = select_each(passed, routes.required)
+            optional = select_each(passed, routes.optional)
         if rejected and (name := self._dead_letter) is not None:
             dead = self._as_dead_letters(rejected, turn)
             required[name] = concat([required[name], dead]) if name in required else dead
