@@ -32,6 +32,7 @@ from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorC
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
+from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.record import BY_PRODUCER, MALFORMED, MAX_NOTE_BYTES, NumberedBatch, Numbers, pack, unpack
 from spillable_stream.names import check_producer
 
@@ -104,6 +105,7 @@ class ChannelProcessor:
         chain: the interceptors.
         selector: the selector.
         stuck: the event that can't pass the interceptors, where there is no dead-letter channel.
+        entrance: where batches can be seen as they come.
 
     Raises:
         OptionError: there are no channels, the selector names one that is not there, or no producer has such a name.
@@ -124,6 +126,7 @@ class ChannelProcessor:
         self.chain: InterceptorChain = (
             interceptors if isinstance(interceptors, InterceptorChain) else InterceptorChain(interceptors, surroundings)
         )
+        self.entrance: TapPoint = TapPoint()
         self.selector: Selector = selector if selector is not None else Replicating()
         self.selector.bind(tuple(channels))
         self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
@@ -299,6 +302,7 @@ class ChannelProcessor:
         """
         self.start()
         batch = as_event_batch(events)
+        self.entrance.passed(batch)
         with self._mutex:
             turn = number if number is not None else self._turn
             self._turn += number is None
