@@ -413,7 +413,7 @@ def _view(texts: pa.Array, ends: NDArray[np.int32]) -> pa.Array:
 
 
 def _batch(ends: NDArray[np.int32], names: pa.Array, values: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
-    """Return events of bodies and headers; ``ends`` is where each event's headers begin, and where the last one's end."""
+    """Return events; ``ends`` is where the headers of each begin, and where those of the last one end."""
     offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(np.ascontiguousarray(ends))])
     headers = pa.MapArray.from_arrays(offsets, names, values)
     return pa.RecordBatch.from_arrays([headers, bodies], schema=EVENT_SCHEMA)

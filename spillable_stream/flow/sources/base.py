@@ -60,7 +60,7 @@ class SourceBase:
         self.finished: bool = False
 
     def lag(self) -> Mapping[str, float]:
-        """Return how much is there that it has not read, as monitoring names it, such as ``LagBytes``; {} if unknown."""
+        """Return how much it has yet to read, under the names of monitoring, such as ``LagBytes``; {} if unknown."""
         return {}
 
 

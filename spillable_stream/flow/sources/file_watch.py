@@ -1,5 +1,7 @@
-"""Ends a wait when files change. It is a help only: who waits looks for itself now and then, on file systems that tell
-nothing of changes (NFS), and where there are no more watches.
+"""Ends a wait when files change.
+
+It is a help only: a source looks for itself now and then, on file systems that report no changes (NFS), and where there
+are no more watches.
 """
 
 from __future__ import annotations
