@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -57,6 +58,7 @@ SCENARIOS = {
     "spark/test_pipelines": "declarative pipelines",
     "spark/test_positions": "positions of queries, and kept events",
     "spark/test_soak": "a query that is stopped and started at random",
+    "spark/test_store_requests": "what the calls of Spark ask of a store",
     "spark/test_stream": "source and sink on a real Spark",
     "spark/test_throw_away": "a notebook cell that is run again and again",
     "spark/test_triggers": "every trigger",
@@ -76,11 +78,13 @@ SCENARIOS = {
 OF_THE_PROJECT = {"benchmarks", "crash", "demo", "golden", "lab", "support"}
 
 
+@cache
 def modules() -> set[str]:
     """The package's modules that do something."""
     return {str(p.relative_to(PACKAGE).with_suffix("")) for p in PACKAGE.rglob("*.py") if not p.stem.startswith("__")}
 
 
+@cache
 def all_test_modules() -> set[str]:
     """The test modules of the mirrored folders."""
     found = (p.relative_to(TESTS) for p in TESTS.rglob("test_*.py"))

@@ -25,12 +25,13 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
-from spillable_stream.format.slot import Slot, SlotFrame
+from spillable_stream.format.slot import NO_TOKEN, Slot, SlotFrame
 from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import read_identity
@@ -88,6 +89,7 @@ class ObjectLog:
         closed: whether `close` was called.
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
+        chain: the slots that the state is built from.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
 
@@ -120,6 +122,7 @@ class ObjectLog:
         self._known = known
         self._is_proven = known is None  # that the channel is the one that was asked for
         self.pace: Pace = Pace()
+        self.chain: Chain = Chain(-1, NO_TOKEN)
         self.checkpoint_number: int = 0
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
         self._appending = Appending(self.slots, self.writer, patience or Patience(_COMMIT_TIMEOUT_SECONDS))
@@ -211,6 +214,7 @@ class ObjectLog:
                 self.pace.saw_others()
                 self._news[slot.number] = counting_frames(tail, slot)  # the cache has the events, as far as it can
                 self.cache.put(slot_key(slot.number), slot.data)
+                self.chain.add(slot.number, slot.header.token)
                 tail = tail.then(slot)
         self._move_to(tail)
         return tail
@@ -250,8 +254,9 @@ class ObjectLog:
             self._require_same()
         loaded = known or load(self.slots, self.checkpoints)
         self._news.clear()
+        self.cache.clear()  # there may be other slots of the same numbers now
         self._must_load = False
-        self._tail = loaded.tail
+        self._tail, self.chain = loaded.tail, loaded.chain
         if known is None:
             self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         self._publish()
@@ -313,7 +318,12 @@ class ObjectLog:
             ends: unused: an object never grows.
         """
         return ObjectReader(
-            self.store, self.channel, lambda schema_id: schemas()[schema_id], self.cache, self._disk_cache
+            self.store,
+            self.channel,
+            lambda schema_id: schemas()[schema_id],
+            self.cache,
+            self._disk_cache,
+            lambda number: self.chain.identity_of(number),
         )
 
     def leave_read(self, file_id: int) -> None:
@@ -412,6 +422,7 @@ class ObjectLog:
             return None
         self.pace.appended(time.monotonic() - began)
         self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
+        self.chain.add(attempt.number, attempt.token)
         self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))

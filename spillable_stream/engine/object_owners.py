@@ -28,6 +28,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.requests import Control, Request
@@ -280,6 +281,7 @@ class ObjectOwners:
                     return self._keep(ObjectOwnership(self, group, full, request.epoch))
             else:
                 time.sleep(waiting.pause_seconds)
+                look_again(self._follower)
 
     def _keep(self, owned: ObjectOwnership) -> ObjectOwnership:
         with self._mutex:
@@ -318,18 +320,19 @@ class ObjectOwners:
             OptionError: the channel has no group of this name.
         """
         check_group(group)
-        self._require_group(group)
-        former = self.owner_of(group)
-        try:
-            owned = self.own(group, timeout_seconds, "to change it")
-        except GroupOwnedError as e:
-            raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
-        held = _ChangeHold(owned, former)
-        try:
+        with one_look():
             self._require_group(group)
-            yield held
-        finally:
-            self.give_up(owned)
+            former = self.owner_of(group)
+            try:
+                owned = self.own(group, timeout_seconds, "to change it")
+            except GroupOwnedError as e:
+                raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
+            held = _ChangeHold(owned, former)
+            try:
+                self._require_group(group)
+                yield held
+            finally:
+                self.give_up(owned)
 
     def _require_group(self, group: str) -> None:
         groups = self._follower.follow().groups

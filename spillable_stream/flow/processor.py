@@ -29,6 +29,7 @@ from spillable_stream.errors import DeliveryError, OptionError, SpillableError
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
 from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
+from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
@@ -106,6 +107,7 @@ class ChannelProcessor:
         selector: the selector.
         stuck: the event that can't pass the interceptors, where there is no dead-letter channel.
         entrance: where batches can be seen as they come.
+        left_out: the events that optional channels did not get.
 
     Raises:
         OptionError: there are no channels, the selector names one that is not there, or no producer has such a name.
@@ -130,6 +132,7 @@ class ChannelProcessor:
         self.selector: Selector = selector if selector is not None else Replicating()
         self.selector.bind(tuple(channels))
         self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
+        self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
         self._producer = None if producer is None else check_producer(producer)
         self._channels = dict(channels)
         self._dead_letter = None if dead_letter is None else self._name_of(dead_letter)
@@ -184,6 +187,7 @@ class ChannelProcessor:
             if self._is_closed:
                 return
             self._is_closed = True
+            self.left_out.close()
             if self._pool is not None:
                 self._pool.shutdown()
             for claim in self._claims:
@@ -371,9 +375,7 @@ class ChannelProcessor:
         if failures:
             raise _delivery_error(self._producer, routed, failures)
         for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
-            _log.warning(
-                "the optional channel %s does not get %d events: %s", name, routed.optional[name].num_rows, error
-            )
+            self.left_out.add(name, routed.optional[name].num_rows, error)
         return routed.result
 
     def _compare(self, routed: RoutedBatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,7 @@ from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import Watched, collect_now, store_of
+from tests.support.object_channels import OwnersClock, Watched, collect_now, store_of
 from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
@@ -68,6 +69,40 @@ def test_a_look_at_an_idle_channel_is_two_reads(open_handle: Open) -> None:
     store.forget_counts()
     channel.engine().follow()
     assert asked(store) == [("get", slot_key(2)), ("get_range", slot_key(1))]
+
+
+LOOK = {"get": 1, "get_range": 1}
+APPEND = {"create": 1, "get_range": 1}
+
+
+def total(*parts: dict[str, int]) -> dict[str, int]:
+    return dict(sum(map(Counter, parts), Counter[str]()))
+
+
+def test_each_operation_looks_once_and_appends_once(open_handle: Open, owners_clock: OwnersClock) -> None:
+    channel = open_handle()
+    store = store_of(channel)
+
+    def requests(call: Callable[[], object]) -> dict[str, int]:
+        store.forget_counts()
+        call()
+        return dict(store.counts)
+
+    put(channel, *numbered(0, 10))
+    assert requests(lambda: take(channel, 1)) == total(LOOK, APPEND, APPEND, LOOK, APPEND), "owner, group, take"
+    assert requests(lambda: take(channel, 1)) == total(LOOK, APPEND)
+    assert requests(lambda: take(channel, 1, "other")) == total(LOOK, APPEND, APPEND, LOOK, APPEND)
+    assert requests(channel.stats) == LOOK
+    assert requests(lambda: list(channel.read())) == LOOK
+    assert requests(lambda: channel.head(3)) == LOOK
+    assert requests(lambda: channel.seek("other", 3)) == total(LOOK, APPEND)
+    assert requests(lambda: channel.drop_group("other")) == total(LOOK, APPEND, APPEND, APPEND), (
+        "given up, owned, dropped"
+    )
+    assert requests(channel.close) == APPEND, "the group is given up"
+    idle = open_handle()
+    store = store_of(idle)
+    assert requests(idle.close) == {}
 
 
 def test_what_a_handle_wrote_or_found_itself_is_not_fetched_to_be_taken(

@@ -26,7 +26,9 @@ def test_each_channel_is_one_observation_in_order_and_a_failure_is_one_too(tmp_p
     (tmp_path / "file").write_text("no channel")
     with Observer([bad, good, missing, tmp_path / "file", "s4://nowhere/x"]) as observer:
         found = observer.observe()
-        assert [seen.path for seen in found] == list(observer.paths)
+        assert [seen.path for seen in found] == [
+            str(p) for p in (bad, good, missing, tmp_path / "file", "s4://nowhere/x")
+        ]
         assert [seen.stats is not None for seen in found] == [False, True, False, False, False]
         assert all(seen.problem.partition(": ")[2] for seen in found if seen.stats is None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spillable_stream.flow.configuration.options import (
     MOST_LONG,
     ComponentType,
@@ -155,13 +157,19 @@ HDFS = ComponentType(
     durable=True,
 )  # fmt: skip
 
+_PARQUET_ROLLS = {"hdfs.rollInterval": 300, "hdfs.rollSize": 128 << 20, "hdfs.rollCount": 0}  # Flume has no such sink
+
 PARQUET = ComponentType(
     Kind.SINK,
     "parquet",
     (),
     _sinks("parquet:Parquet"),
     (
-        *(p for p in _BUCKETS if p.name not in ("hdfs.inUsePrefix", "hdfs.emptyInUseSuffix")),
+        *(
+            replace(p, default=_PARQUET_ROLLS.get(p.name, p.default))
+            for p in _BUCKETS
+            if p.name not in ("hdfs.inUsePrefix", "hdfs.emptyInUseSuffix")
+        ),
         Property("compression", one_of("none", "snappy", "gzip", "zstd", "lz4", "brotli"), "zstd",
                  "How the columns are compressed.", "none, snappy, gzip, zstd, lz4 or brotli"),
         Property("rowGroupEvents", integer(1), 100_000, "The most events of a row group.", _AT_LEAST_1),

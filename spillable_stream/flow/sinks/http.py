@@ -21,7 +21,7 @@ __all__ = ["HttpSink"]
 
 # Answers that are about the event. Others, such as 401 and 404, may be about the address or the server.
 _WRONG_EVENT = {400, 406, 413, 415, 422}
-_TOO_MUCH = {0, 429, 503}  # 0 is no answer
+_TOO_MUCH = {0, 429, 503}  # 0: there was no answer
 
 
 class _Answer(NamedTuple):

@@ -49,7 +49,7 @@ class FileGroup:
         except OptionError as e:
             raise OptionError(f"the file group {name!r}: {e}") from e
         self.name = name
-        self.directory: str = os.path.expanduser(directory) or "/"
+        self.directory: str = os.path.abspath(os.path.expanduser(directory) or "/")
         self._cached = cached
         self._seen: tuple[int, int] | None = None
         self._found: list[Found] = []

@@ -139,7 +139,11 @@ class SpoolDirectory:
             return path
         target = path + suffix
         # A link fails where a rename would replace the other file.
-        self._do("rename", path, lambda: os.link(path, target))
+        try:
+            self._do("rename", path, lambda: os.link(path, target))
+        except FileExistsError:
+            if not os.path.samefile(path, target):  # else a crash came between the two steps
+                raise
         self._do("rename", path, lambda: os.remove(path))
         return target
 
@@ -170,7 +174,7 @@ def spool_directory(
     Raises:
         OptionError: a pattern is not valid.
     """
-    directory = Path(path).expanduser()
+    directory = Path(path).expanduser().absolute()
     patterns = []
     for pattern in (include, ignore):
         try:

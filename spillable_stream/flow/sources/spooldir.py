@@ -264,6 +264,11 @@ def _is_blob(deserializer: str) -> bool:
     name = deserializer.lower()
     if name in ("blob", "blobdeserializer") or name.endswith("blobdeserializer$builder"):
         return True
-    if name != "line":
-        raise OptionError(f"there is no deserializer {deserializer!r}; say LINE or BLOB")
+    if name == "avro" or name.endswith("avroeventdeserializer$builder"):
+        raise OptionError(
+            "the deserializer AVRO is not supported; read the files with Spark's format `avro` and write them to the "
+            "channel with `spillable`, or put what a reader of your own gives into the channel with a `Producer`"
+        )
+    if name != "line" and not name.endswith("linedeserializer$builder"):
+        raise OptionError(f"there is no deserializer {deserializer!r}; say LINE or BlobDeserializer")
     return False

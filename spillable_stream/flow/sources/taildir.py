@@ -296,6 +296,8 @@ class TailDir(PolledSource):
 
     def _cut(self, piece: _Piece) -> _Held:
         """Return the next lines of a piece, as many as a batch has."""
+        if self._files.has_unsaved:  # after the batch nothing else would say where they are
+            self._write_positions()
         first, last = piece.done, min(piece.done + self._batch_size, len(piece.lines.starts))
         start, end = piece.lines.end_of(first), piece.lines.end_of(last)
         file = piece.file
@@ -328,11 +330,12 @@ class TailDir(PolledSource):
         number = self._number
         if self._held is not None:
             number -= 1
-        if not self._changed and self._base == number and self._positions.marks.exists():
+        is_old = self._changed or self._files.has_unsaved or self._base != number
+        if not is_old and self._positions.marks.exists():
             return
         places = {f.mark.inode: Place(f.path, f.mark) for f in self._files if not f.copy_of}
         self._positions.write(Positions(places, number))
-        self._base, self._changed = number, {}
+        self._base, self._changed, self._files.has_unsaved = number, {}, False
 
 
 def _bodies(data: bytes) -> tuple[pa.Array, np.ndarray]:

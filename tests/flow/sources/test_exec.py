@@ -32,8 +32,8 @@ def test_without_a_shell_quotes_mean_nothing_and_with_one_they_do() -> None:
     assert run("echo 'a  b' | cat; printf end", shell="/bin/sh -c").bodies() == [b"a  b", b"end"]
 
 
-def test_lines_become_utf_8() -> None:
-    assert run(r"printf '\344\n'", shell="/bin/sh -c", charset="ISO-8859-1").bodies() == ["ä".encode()]
+def test_lines_stay_in_their_character_set_and_lose_their_ends_of_either_kind() -> None:
+    assert run(r"printf '\344\r\n\nx\r'", shell="/bin/sh -c", charset="ISO-8859-1").bodies() == [b"\xe4", b"", b"x"]
 
 
 def test_a_command_that_ended_is_started_again() -> None:
