@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, ChannelFullError, Event, StorageError
+from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.deliveries import wall_clock_ms
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.record import NumberedBatch, Numbers, pack
 from spillable_stream.log.delayed_files import DelayedFiles
 from tests.support.damage import kill
 from tests.support.delays import clock_of, deliveries_of, put_late
@@ -325,3 +325,81 @@ def test_a_side_file_with_more_than_counts_is_not_appended_to(open_channel: Open
     assert side_files(path) == ["delayed-000001", "delayed-000002"]
     clock.pass_by(2000)
     assert take(channel) == [b"a", b"b"]
+
+
+def test_a_port_delivers_for_an_idle_stream(open_channel: Open) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 1, b"a")
+    channel.port().deliver()
+    assert channel.stats().last_id == 0
+    clock.pass_by(2)
+    channel.port().deliver()
+    assert channel.stats().last_id == 1
+
+
+def test_a_worker_gets_what_is_due(open_channel: Open) -> None:
+    channel, seen = open_channel(), []
+    put_late(channel, 0.1, b"a")
+    worker = channel.worker("group", lambda event: seen.append(event.body) or worker.stop())
+    worker.run()
+    assert seen == [b"a"]
+
+
+def test_a_channel_in_a_store_and_its_spool_refuse_a_delay(tmp_path: Path) -> None:
+    url = f"object+file://{tmp_path}/store"
+    with Channel(url) as channel, pytest.raises(OptionError, match="in an object store") as caught:
+        put_late(channel, 1, b"a")
+    assert "Nothing was put" in str(caught.value)
+    with Channel(url, durability="local", spool=str(tmp_path / "spool")) as channel:
+        with pytest.raises(OptionError, match="in an object store"):
+            put_late(channel, 1, b"a")
+        put_late(channel, 0, b"b")
+
+
+def test_a_channel_without_a_disk_tier_refuses_a_delay(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_capacity=0, byte_capacity=1 << 20)
+    with pytest.raises(OptionError, match="no disk tier"):
+        put_late(channel, 1, b"a")
+
+
+@pytest.mark.slow
+def test_a_million_events_that_wait_cost_a_few_kilobytes_of_state(open_channel: Open, path: Path) -> None:
+    """Each is due at a time of its own, within a day; what is due is read from few files."""
+    channel, rng = open_channel(transaction_capacity=1_000_000), random.Random(1)
+    clock, deliveries = clock_of(channel), deliveries_of(channel)
+    with channel.put_transaction() as tx:
+        for _ in range(1_000_000):
+            tx.put(Event(bytes(20)), deliver_after=rng.uniform(1, 86_400))
+    assert len(pack(channel.engine().state.image())) < 20_000
+    assert len(side_files(path)) < 100
+    clock.pass_by(600)
+    before = sum(frame_bytes(path, name) for name in side_files(path))
+    while deliveries.deliver():
+        assert len(deliveries._indexes) < 20
+        assert sum(map(len, deliveries._indexes.values())) < 100_000
+    assert channel.stats().channel_size == pytest.approx(1_000_000 * 600 / 86_400, rel=0.1)
+    clock.pass_by(90_000)
+    while deliveries.deliver():
+        assert sum(map(len, deliveries._indexes.values())) < 500_000
+    assert (channel.stats().channel_size, side_files(path)) == (1_000_000, [])
+    assert before < 100_000_000
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(3_000, marks=pytest.mark.slow)])
+def test_events_that_are_put_one_by_one_cost_no_state_each(open_channel: Open, path: Path, count: int) -> None:
+    channel, rng = open_channel(), random.Random(1)
+    clock = clock_of(channel)
+    for i in range(count):
+        put_late(channel, rng.uniform(1, 86_400), b"%d" % i)
+    assert len(pack(channel.engine().state.image()["delays"])) < 10_000
+    assert len(side_files(path)) < 60
+    clock.pass_by(86_400)
+    while deliveries_of(channel).deliver():
+        pass
+    assert channel.stats().channel_size == count
+    assert len(channel.engine().state.blocks) < 100  # whole batches of them
+
+
+def frame_bytes(path: Path, name: str) -> int:
+    return (path / "data" / name).stat().st_size
