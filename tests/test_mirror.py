@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -78,11 +79,13 @@ SCENARIOS = {
 OF_THE_PROJECT = {"benchmarks", "crash", "demo", "golden", "lab", "support"}
 
 
+@cache
 def modules() -> set[str]:
     """The package's modules that do something."""
     return {str(p.relative_to(PACKAGE).with_suffix("")) for p in PACKAGE.rglob("*.py") if not p.stem.startswith("__")}
 
 
+@cache
 def all_test_modules() -> set[str]:
     """The test modules of the mirrored folders."""
     found = (p.relative_to(TESTS) for p in TESTS.rglob("test_*.py"))

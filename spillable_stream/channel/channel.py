@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from spillable_stream.channel.spool import Spool
-    from spillable_stream.channel.workers.async_worker import AsyncWorker
-    from spillable_stream.channel.workers.worker import Worker
     from spillable_stream.engine.last_known import LastKnown
+    from spillable_stream.workers.async_worker import AsyncWorker
+    from spillable_stream.workers.worker import Worker
 
 __all__ = ["Channel"]
 
@@ -428,8 +428,8 @@ class Channel:
             SchemaError: ``dead_letter`` is a typed channel.
             ReadonlyChannelError: the handle only looks.
         """
-        from spillable_stream.channel.workers.config import WorkerConfig
-        from spillable_stream.channel.workers.making import make_worker
+        from spillable_stream.workers.config import WorkerConfig
+        from spillable_stream.workers.making import make_worker
 
         config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=False)
@@ -452,9 +452,9 @@ class Channel:
         The arguments are those of `worker`, and so is what it raises. The calls run in the event loop, ``threads`` of
         them at once; one that takes longer than ``timeout`` is cancelled.
         """
-        from spillable_stream.channel.workers.async_worker import AsyncWorker, CoroutineCall
-        from spillable_stream.channel.workers.config import WorkerConfig
-        from spillable_stream.channel.workers.making import make_worker
+        from spillable_stream.workers.async_worker import AsyncWorker, CoroutineCall
+        from spillable_stream.workers.config import WorkerConfig
+        from spillable_stream.workers.making import make_worker
 
         config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=True)

@@ -23,7 +23,16 @@ from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.access import PRIVATE_MODE
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Identity", "has_identity", "identity_of", "layout_of", "planned_layout", "read_identity", "write_identity"]
+__all__ = [
+    "Identity",
+    "has_identity",
+    "identity_of",
+    "layout_of",
+    "planned_layout",
+    "read_identity",
+    "require_directory",
+    "write_identity",
+]
 
 
 class Identity(TypedDict):
@@ -45,6 +54,16 @@ class Identity(TypedDict):
 def has_identity(fs: FileSystem, path: Path) -> bool:
     """Tell whether the directory holds a channel."""
     return fs.exists(path / IDENTITY)
+
+
+def require_directory(fs: FileSystem, path: Path) -> None:
+    """Refuse a path that leads to a file.
+
+    Raises:
+        NotAChannelError: it does.
+    """
+    if fs.is_file(path):
+        raise NotAChannelError(f"{path} is not a channel: it is a file, and a channel is a directory")
 
 
 def planned_layout(path: Path, options: CreationOptions) -> Layout:
@@ -117,6 +136,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         CorruptionError: the identity file can't be read.
     """
     file = path / IDENTITY
+    require_directory(fs, path)
     try:
         value = json.loads(fs.read_file(file))
         if value.get("checksum", checksum := _checksum(value)) != checksum:

@@ -23,7 +23,7 @@ from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
-__all__ = ["IDENTITY", "QUERIES", "create_identity", "read_identity", "rewrite_identity"]
+__all__ = ["IDENTITY", "QUERIES", "create_identity", "create_own_identity", "read_identity", "rewrite_identity"]
 
 IDENTITY = "channel.json"
 
@@ -77,18 +77,41 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
         CorruptionError: something else is there.
         StorageError: the store refused or failed; no channel was made, or a later call finishes it.
     """
-    mine = str(uuid.uuid4())
+    return _decided(store, str(uuid.uuid4()), state, writer, patience)[0]
+
+
+def create_own_identity(
+    store: Store, channel: str, state: Mapping[str, object], writer: str, patience: Patience
+) -> bool:
+    """Make the store's root a channel with this UUID and this state, and tell whether nobody else made one there.
+
+    Args:
+        store: where.
+        channel: the UUID.
+        state: the state with which it begins, with blocks if there are events already.
+        writer: what slot 0 says of its writer, for people.
+        patience: how long to try.
+
+    Raises what `create_identity` raises.
+    """
+    return _decided(store, channel, state, writer, patience)[1]
+
+
+def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, patience: Patience) -> tuple[str, bool]:
+    """Return the UUID of the channel that is there now, and whether this call decided it."""
+    tokens: set[bytes] = set()  # one for each request
     cause = StoreError("no request was sent")
     for _ in patience.attempts():
-        header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))  # a token for each request
+        header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))
+        tokens.add(header.token)
         try:
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
-            channel = header.channel
+            channel, is_mine = header.channel, header.token in tokens
             if store.create(IDENTITY, _encoded(channel)):
-                return channel
+                return channel, is_mine
             if (found := read_identity(store)) is not None:
-                return found
+                return found, is_mine
         except ObjectMissingError:  # it was a conflict: nobody has it
             continue
         except StoreError as e:

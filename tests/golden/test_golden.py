@@ -16,7 +16,7 @@ from tests.golden.dump import dump
 from tests.golden.shape import SHAPES, shapes
 
 HERE = Path(__file__).parent
-CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "kept", "spilled", "typed")]
+CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "kept", "noted", "spilled", "typed")]
 
 
 def test_every_golden_channel_is_tested() -> None:
