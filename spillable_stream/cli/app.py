@@ -114,7 +114,7 @@ def say(text: str) -> None:
 def ending(path: str, as_json: bool = False, interrupted: Callable[[], str] | None = None) -> Iterator[None]:
     """Let an error or an interrupt end a verb with a line and a status: 2 where nothing was tried, else 1 or 130.
 
-    That nobody reads the output any more (``spillable tail … | head``) passes: `main` ends without a word.
+    That nobody reads the output any more (``spillable tail … | head``) passes: `main` ends silently.
 
     Args:
         path: the channel, as it was given.
