@@ -121,9 +121,12 @@ def _run(
     """Run an agent, and return the exit status."""
     from spillable_stream.flow.agent import Agent
 
-    running = Agent.from_properties(
-        files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
-    )
+    try:
+        running = Agent.from_properties(
+            files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
+        )
+    except OSError as e:
+        _refuse(f"cannot read {e.filename or ', '.join(files)} ({e.strerror}); give the path of a configuration")
     for finding in running.findings:
         _log.log(_SEVERITIES[finding.severity.value], "%s", finding)
     if how.dryrun:
