@@ -11,7 +11,7 @@ import typer
 
 from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import SpillableError, StorageError
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
@@ -120,6 +120,7 @@ def _run(
 ) -> int:
     """Run an agent, and return the exit status."""
     from spillable_stream.flow.agent import Agent
+    from spillable_stream.flow.tap_server import TapServer
 
     running = Agent.from_properties(
         files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
@@ -132,13 +133,18 @@ def _run(
     for line in running.described():
         _log.info("%s runs %s", name, line)
     running.reload_seconds = how.reload_seconds
-    monitoring = _monitoring(running, system)
+    monitoring, taps = _monitoring(running, system), TapServer(running)
     try:
         if monitoring is not None:
             monitoring.start()
             _log.info("monitoring listens on port %d", monitoring.port)
+        try:
+            taps.start()
+        except StorageError as e:
+            _log.warning("spillable tap can't look at this agent: %s", e)
         return HEALTHY if running.run(once=how.once, drain=how.drain) else UNHEALTHY
     finally:
+        taps.stop()
         if monitoring is not None:
             monitoring.stop()
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source
+from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source, lag_events
 from spillable_stream.flow.changes import Changes, changes, sink_units
 from spillable_stream.flow.configuration.model import AgentConfig, Finding
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
@@ -210,12 +210,7 @@ class Agent:
         for runner in self.sinks.values():
             for sink in runner.sinks:
                 held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
-        for name, events in held.items():
-            group = self.places[name].channel.stats().groups.get("default")
-            lag = self.places[name].channel.stats().channel_size if group is None else group.lag
-            if lag > events:
-                return False
-        return True
+        return all(lag_events(self.places[name].channel) <= events for name, events in held.items())
 
     def is_finished(self) -> bool:
         """Whether all sources are at their end, and the sinks have taken everything."""

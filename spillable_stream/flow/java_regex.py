@@ -9,6 +9,7 @@ does so for some texts only, the translation says for which.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from spillable_stream.flow.code_points import CodePoints, python_char, re2_char
@@ -38,6 +39,7 @@ class Translation:
         may_be_empty: whether a match may be empty.
         groups: how many groups it has.
         names: the numbers of named groups.
+        prefix: what every match begins with, as far as that is the same.
     """
 
     java: str
@@ -50,6 +52,7 @@ class Translation:
     may_be_empty: bool
     groups: int
     names: dict[str, int]
+    prefix: str
 
 
 def translate(pattern: str) -> Translation:
@@ -73,6 +76,7 @@ def translate(pattern: str) -> Translation:
         may_be_empty=whole.may_be_empty,
         groups=parser.groups,
         names=parser.names,
+        prefix=whole.prefix,
     )
 
 
@@ -84,12 +88,16 @@ class _Part(NamedTuple):
         re2: for RE2; anything where the pattern has a reason against it.
         may_be_empty: whether it may match nothing.
         has_group: whether a group is in it.
+        prefix: what a match begins with, as far as that is the same.
+        is_text: whether it matches its prefix and nothing else.
     """
 
     python: str
     re2: str
     may_be_empty: bool = False
     has_group: bool = False
+    prefix: str = ""
+    is_text: bool = False
 
 
 _NOTHING = _Part("", "", True)
@@ -137,7 +145,11 @@ class _Parser(PatternText):
         while (c := self.peek()) and c not in "|)":
             parts.append(self._quantified(self._atom()))
         python, re2 = "".join(p.python for p in parts), "".join(p.re2 for p in parts)
-        return _Part(python, re2, all(p.may_be_empty for p in parts), any(p.has_group for p in parts))
+        texts = list(takewhile(lambda p: p.is_text, parts))
+        prefix = "".join(p.prefix for p in parts[: len(texts) + 1])
+        return _Part(
+            python, re2, all(p.may_be_empty for p in parts), any(p.has_group for p in parts), prefix, texts == parts
+        )
 
     def _quantified(self, part: _Part) -> _Part:
         c = self.peek()
@@ -217,7 +229,7 @@ class _Parser(PatternText):
     def _literal(self, code: int) -> _Part:
         if self.flags.ignore_case:
             return self._set(CodePoints([(code, code)]))
-        return _Part(python_char(code), re2_char(code))
+        return _Part(python_char(code), re2_char(code), prefix=chr(code), is_text=True)
 
     def _set(self, points: CodePoints) -> _Part:
         if self.flags.ignore_case and len(points.ranges) == 1 and points.ranges[0][0] == points.ranges[0][1]:

@@ -203,6 +203,8 @@ HTTP = ComponentType(
         _status_codes("backoff", None, "The same for some answers"),
         _status_codes("rollback", None, "The same for some answers"),
         _status_codes("incrementMetrics", None, "The same for some answers"),
+        Property("maxRequests", integer(1, 256), 1, "How many requests may be in flight at once: as many as the server "
+                 "answers well. More than 1 gives up the order of the events. Not one of Flume's.", "from 1 to 256"),
     ),
 )  # fmt: skip
 

@@ -344,6 +344,7 @@ class BucketSink(BatchSink):
             consumer.release(left)
             raise
         self.counters.event_drain_success_count += count
+        self.exit.passed(batch)
         self.trouble = ""
         while len(self._open) > self._most_open:
             self._finish(min(self._open.values(), key=lambda f: f.written_at))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -63,6 +63,10 @@ class SourceBase:
         self.counters: SourceCounters = SourceCounters()
         self.finished: bool = False
 
+    def lag(self) -> Mapping[str, float]:
+        """Return how much it has yet to read, under the names of monitoring, such as ``LagBytes``; {} if unknown."""
+        return {}
+
 
 class PolledSource(SourceBase):
     """A source that a thread asks for events, again and again.
@@ -93,6 +97,15 @@ class PolledSource(SourceBase):
             ChannelError: a required channel refused; the batch is held, and the next call puts it again.
         """
         raise NotImplementedError
+
+    def rest(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait before the next round, where the last one found nothing: for some seconds, or until there may be more.
+
+        Args:
+            seconds: how long at most.
+            stopping: ends the wait when it is set.
+        """
+        stopping.wait(seconds)
 
     def close(self) -> None:
         """Close what `open` opened; events that were read and not put are read again, where the source can."""
@@ -152,14 +165,17 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
             processor.deliver(routed)
         except SpillableError as e:
             source.counters.channel_write_fail += 1
+            source.counters.pauses.begin(id(batch))
             if stopping.is_set():
                 _log.error(
                     "%s: %d events that were read are not stored, and are lost: %s", source.name, batch.num_rows, e
                 )
+                source.counters.pauses.end(id(batch))
                 return False
             _log.warning("%s: a batch waits, and nothing is read meanwhile: %s", source.name, e)
             stopping.wait(wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
         else:
+            source.counters.pauses.end(id(batch))
             source.counters.accepted(batch.num_rows)
             return True

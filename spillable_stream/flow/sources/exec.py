@@ -141,13 +141,18 @@ class Exec(EventSource):
                 self._put_lines(processor, held if held.endswith(b"\n") else held + b"\n", everything=True)
 
     def _put_lines(self, processor: BatchProcessor, data: bytes, *, everything: bool) -> bytes:
-        """Put whole batches of lines, and return what is left; with ``everything`` a smaller batch, too."""
+        """Put whole batches of lines, and return what is left; with ``everything`` a smaller batch, too.
+
+        Nothing is left where a channel refuses and the source is being stopped.
+        """
         lines = split_lines(data, drop_cr=True)
         count, done = len(lines.starts), 0
         while count - done >= self._batch_size or (everything and done < count):
             last = min(done + self._batch_size, count)
             if not put_held(self, processor, event_batch(lines.bodies.slice(done, last - done)), self._stopping):
-                break
+                if last < count:
+                    _log.error("%s: %d lines behind them are lost, too", self.name, count - last)
+                return b""  # each other try would wait for room once more, and hold up the end
             done = last
         return data[lines.end_of(done) :]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import ChannelFullError, OptionError
 from spillable_stream.flow.sources.exec import Exec
-from tests.support.flow_processors import KeptBatches
+from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.waiting import wait_until
 
 
@@ -101,3 +101,19 @@ def test_a_wrong_option_is_refused(options: dict[str, Any]) -> None:
 def test_a_command_that_is_not_there_is_refused_at_the_start() -> None:
     with pytest.raises(OptionError, match="no-such-command"):
         Exec("no-such-command -x").start(KeptBatches())
+
+
+def test_a_stop_gives_a_batch_up_that_a_channel_refuses_and_does_not_wait_for_room_once_more() -> None:
+    source = Exec("yes", batch_size=10)
+    attempts: list[int] = []
+
+    class Full(KeptBatches):
+        def deliver(self, routed: Routed) -> None:
+            attempts.append(routed.batch.num_rows)
+            source._stopping.set()
+            raise ChannelFullError("full")
+
+    source.start(Full())
+    wait_until(lambda: source.finished)
+    source.stop()
+    assert attempts == [10]
