@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,15 @@ def written(place: Path, out: str) -> Counter[str]:
     return Counter(line for p in files for line in p.read_text().splitlines())
 
 
+def last_write(place: Path) -> int:
+    """Return when a file of a directory was written last."""
+    times = [0]
+    for path in place.rglob("*"):
+        with suppress(FileNotFoundError):  # the agent has removed it
+            times.append(path.stat().st_mtime_ns)
+    return max(times)
+
+
 @pytest.mark.crash
 @pytest.mark.timeout(3600)
 def test_an_agent_that_is_killed_at_any_moment_writes_each_line_once(tmp_path: Path) -> None:
@@ -101,8 +111,13 @@ def test_an_agent_that_is_killed_at_any_moment_writes_each_line_once(tmp_path: P
         (tmp_path / "flume.conf").write_text(CONFIGURATION.format(dir=tmp_path, roll_count=roll_count))
         process = agent(tmp_path)
         try:
+            before = last_write(tmp_path / "c1")
+            at_work = chance.random() < 0.2  # some are killed while they start
             end = time.monotonic() + chance.uniform(0.5, 2.0)
             while time.monotonic() < end and process.poll() is None:
+                if not at_work:
+                    at_work = last_write(tmp_path / "c1") > before
+                    end = time.monotonic() + chance.uniform(0.1, 2.0)
                 log.grow()
                 if chance.random() < 0.2:
                     log.rotate()
