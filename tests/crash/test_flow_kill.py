@@ -111,13 +111,12 @@ def test_an_agent_that_is_killed_at_any_moment_writes_each_line_once(tmp_path: P
         (tmp_path / "flume.conf").write_text(CONFIGURATION.format(dir=tmp_path, roll_count=roll_count))
         process = agent(tmp_path)
         try:
-            before = last_write(tmp_path / "c1")
+            before, left_seconds = last_write(tmp_path / "c1"), chance.uniform(0.1, 2.0)
             at_work = chance.random() < 0.2  # some are killed while they start
-            end = time.monotonic() + chance.uniform(0.5, 2.0)
+            end = time.monotonic() + (left_seconds if at_work else 60.0)
             while time.monotonic() < end and process.poll() is None:
-                if not at_work:
-                    at_work = last_write(tmp_path / "c1") > before
-                    end = time.monotonic() + chance.uniform(0.1, 2.0)
+                if not at_work and last_write(tmp_path / "c1") > before:
+                    at_work, end = True, time.monotonic() + left_seconds
                 log.grow()
                 if chance.random() < 0.2:
                     log.rotate()
