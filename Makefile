@@ -50,12 +50,11 @@ IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 &
 test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
 	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
-test-rest: java $(STAMP) ## Run what `make test` leaves out: the slow tests, such as whole clusters, and all examples of each property
-	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
+# One run, so that those that work have the cores while those that wait for Spark do not.
+test-rest: java $(STAMP) ## Run what `make test` leaves out: slow tests, all examples of each property, the laboratory in CI's sizes
+	CRASH_SIZE=ci .venv/bin/python -m pytest -q -m "slow or hypothesis or crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
 
-# One run, whose tests that wait leave the cores to those that work, and whose properties are tried once.
-test-all: java $(STAMP) ## Run all tests, on a disk, with all examples of each property and the laboratory's recipes in CI's sizes
-	CRASH_SIZE=ci .venv/bin/python -m pytest -q -n $(WORKERS) --dist loadfile --hypothesis-profile full
+test-all: test-rest test ## Run all tests, as CI does
 
 coverage: java $(STAMP) ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
 	.venv/bin/coverage erase

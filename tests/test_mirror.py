@@ -32,6 +32,7 @@ SCENARIOS = {
     "channel/test_spool_faults": "a spool whose process is killed, and whose store fails, at each request",
     "channel/test_values": "what is acknowledged can be given out again",
     "engine/test_large_state": "a state larger than a frame",
+    "engine/test_paused_calls": "a process that is paused for longer than objects stay",
     "engine/test_spill_stress": "many threads and processes on little memory",
     "engine/test_strays": "files that are not the channel's",
     "engine/test_throw_away": "a notebook that is run again and again, each time with a new checkpoint",

@@ -67,7 +67,8 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
 
 
 def _after_two_looks(observer: Observer, interval_seconds: float) -> list[Observation]:
-    observer.observe()
+    while any(seen.is_to_come for seen in observer.observe()):  # of a thousand channels
+        pass
     time.sleep(interval_seconds)  # a rate is a difference
     return observer.observe()
 

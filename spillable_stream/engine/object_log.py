@@ -58,6 +58,7 @@ __all__ = ["ObjectLog"]
 _CACHE_BYTES = 64 << 20
 _COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
 _FIRST_POLL_SECONDS = 0.02
+_SHORTEST_FRESH_SECONDS = 1.0
 
 
 class ObjectLog:
@@ -135,6 +136,8 @@ class ObjectLog:
         self._news: dict[int, list[SlotFrame]] = {}  # what was found and not applied, without events
         self._appended: Attempt | None = None  # the last one; it may not be applied yet
         self._must_load = False
+        self._proven_at = float("-inf")  # when the newest slot that is known was there, at the latest
+        self._fresh_seconds = _SHORTEST_FRESH_SECONDS
         self._tail: Tail | None = None
         self._point = CommitPoint(NO_TIER, NO_TIER)
 
@@ -181,6 +184,7 @@ class ObjectLog:
         tail, is_end, is_behind = self._tail, False, False
         assert tail is not None
         while not is_end:
+            began = time.monotonic()
             try:
                 found, is_end = read_on(self.slots, tail, is_behind=is_behind)
             except BehindError:
@@ -188,9 +192,11 @@ class ObjectLog:
                     self._begin_anew()
                 return
             except CorruptionError:
-                self._require_same()  # another channel's slots look damaged
+                self._is_proven = False  # another channel's slots look damaged
+                self._require_same()
                 raise
             self._is_proven = is_behind = True
+            self._proven_at = began
             if not found and is_end:
                 return
             with self._knowing():
@@ -233,8 +239,8 @@ class ObjectLog:
         self._point = CommitPoint(TierEnd(number, end, state), NO_TIER)
 
     def _begin_anew(self) -> None:
-        """Have the state loaded: slots that this handle has not read were collected."""
-        self._must_load = True
+        """Have the state loaded: slots that this handle has not read were collected, or the channel was removed."""
+        self._must_load, self._is_proven = True, False
         self._unsettled = None  # its place was collected, too: nobody will ever know
         self._publish()
 
@@ -252,6 +258,7 @@ class ObjectLog:
         known, self._known = self._known, None
         if known is None:
             self._require_same()
+            self._proven_at = time.monotonic()
         loaded = known or load(self.slots, self.checkpoints)
         self._news.clear()
         self.cache.clear()  # there may be other slots of the same numbers now
@@ -348,8 +355,10 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
-            if not self._is_proven:
-                self._find()  # before a slot is made in what may be another channel by now
+            if not self._is_proven or time.monotonic() - self._proven_at >= self._fresh_seconds:
+                # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
+                # where nobody could tell whether it counts.
+                self._find()
             prepare()
             yield
 
@@ -376,16 +385,19 @@ class ObjectLog:
         """Settle an append of this handle whose outcome is not known.
 
         Raises:
-            CommitOutcomeUnknownError: nobody answers, still.
+            StorageError: nobody answers, still; this commit was not sent.
         """
         attempt = self._unsettled
         if attempt is not None:
             try:
                 self._appending.settle(attempt)
-            except CommitOutcomeUnknownError:
+            except CommitOutcomeUnknownError as e:
                 self._find()  # its place may have been collected: then it is given up there
                 if self._unsettled is not None:
-                    raise
+                    raise StorageError(
+                        f"{e}. That is an earlier commit of this handle, which has to be known first: nothing of this "
+                        "one was committed"
+                    ) from e
             except StorageError:
                 pass  # a fence is there now
             self._unsettled = None
@@ -420,6 +432,7 @@ class ObjectLog:
         if lost is not None:
             self._learn(lost)
             return None
+        self._proven_at = began
         self.pace.appended(time.monotonic() - began)
         self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
         self.chain.add(attempt.number, attempt.token)
@@ -449,6 +462,7 @@ class ObjectLog:
         """Write as the channel's options say."""
         options = state.options
         self.pace.interval_seconds = options.commit_interval / 1000
+        self._fresh_seconds = max(_SHORTEST_FRESH_SECONDS, options.gc_delay / 4)
         self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
         self._appending.patience.timeout_seconds = options.commit_timeout
 

@@ -16,6 +16,7 @@ from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.self_test import require_sound
+from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
 from spillable_stream.state.image import SmallImage
 
@@ -35,7 +36,7 @@ def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | No
         Its UUID.
 
     Raises:
-        NotAChannelError: there is none, and ``new`` is None; or a channel of a disk is there.
+        NotAChannelError: there is none, and ``new`` is None; or a channel of a disk is there, or what is left of one.
         StorageError: the store refused or failed.
         UnsafeStoreError: the store does not create objects only if they are absent.
     """
@@ -45,8 +46,23 @@ def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | No
     if new is None:
         raise _no_channel(location)
     state = new()
+    _refuse_leftovers(store, location)
     require_sound(store)
     return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
+
+
+def _refuse_leftovers(store: Store, location: Location) -> None:
+    """Refuse a place with slots of a channel that is no more: a new one would come to them, and could not continue.
+
+    Slot 0 alone is a channel that was not made to its end; with others behind it, one that has lost its identity only.
+    """
+    left = [info.key for info in store.list(LOG)]
+    if left and slot_key(0) not in left:
+        raise NotAChannelError(
+            f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {min(left)}: close the "
+            f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
+            f"spillable repair finds out whether only {IDENTITY} is missing"
+        )
 
 
 def open_object_engine(

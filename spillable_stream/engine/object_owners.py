@@ -76,13 +76,21 @@ class Own(Request):
     over: Owner | None
     is_answer: bool = False
     epoch: int = 0
+    _may_be_there: bool = False
+
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan looks who the owner is."""
+        self._may_be_there = True
+        return True
 
     def size_bytes(self) -> int:
         return _RECORD_BYTES
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        self.epoch = 0
-        if plan.state.owners.get(self.group) != self.over:
+        known, self.epoch = plan.state.owners.get(self.group), 0
+        if self._may_be_there and known is not None and known.note == self.note:
+            self.epoch = known.epoch
+        if known != self.over:
             return CommitResult()
         self.epoch = self.over.epoch if self.is_answer and self.over is not None else plan.next_transaction
         record: GroupRecord = {
@@ -108,6 +116,10 @@ class Claim(Request):
     over: Owner
     by: str
 
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan looks who the owner is."""
+        return True
+
     def size_bytes(self) -> int:
         return _RECORD_BYTES
 
@@ -128,6 +140,10 @@ class GiveUp(Request):
 
     group: str
     epoch: int
+
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan looks who the owner is."""
+        return True
 
     def size_bytes(self) -> int:
         return _RECORD_BYTES
@@ -297,8 +313,7 @@ class ObjectOwners:
         """
         if self._follower.snapshot.thread == threading.get_ident():
             raise TransactionStateError(f"a group of {self.path} can't get another owner inside of a look at the state")
-        with self._appender.committing():
-            self._appender.append_alone(request)
+        self._appender.commit_alone(request)
 
     def give_up(self, owned: ObjectOwnership) -> None:
         """Own a group no more, and say so; a failure is logged."""

@@ -166,6 +166,11 @@ class ChannelProcessor:
         """The name under which the channels remember the numbers of batches."""
         return self._producer
 
+    @property
+    def most_events(self) -> int:
+        """How many events a batch can have at most: the least ``transaction_capacity`` of the channels."""
+        return min(channel.options["transaction_capacity"] for channel in self._channels.values())
+
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:

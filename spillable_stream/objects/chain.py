@@ -1,7 +1,8 @@
 """Which slots a state was built from, by what no other slot has: a token.
 
-The number of a slot does not say which one it is. Where a bucket is put back to an older version, and the log continues,
-other slots have the numbers of those that are gone. Whatever is kept of slots outlives that, so it is named by these.
+The number of a slot does not say which one it is. Where a bucket is put back to an older version, and the log
+continues, other slots have the numbers of those that are gone. What a host keeps of slots outlives that, so it is named
+by these.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Observer:
             found = look.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             if not look.running() and not look.done():  # others are before it
-                return channel.latest or Observation(channel.path, self._clock(), problem="its first look is to come")
+                return channel.latest or Observation(channel.path, self._clock())
             waited = f"has not answered for more than {self._patience_seconds:g} s; check its disk or its store"
             return Observation(channel.path, self._clock(), problem=f"{channel.path} {waited}")
         del self._looks[channel]

@@ -130,6 +130,8 @@ def _card(watch: Watch, path: str) -> list[LiveHtml]:
 
 
 def _state(seen: Observation) -> str:
+    if seen.is_to_come:
+        return '<span class="s-badge">not looked at yet</span>'
     if seen.stats is None:
         return '<span class="s-badge bad">can\'t be looked at</span>'
     kind = "typed" if seen.typed else "events"

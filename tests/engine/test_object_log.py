@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, ReadonlyChannelError
+from spillable_stream.engine import object_log
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.objects.slots import slot_key
@@ -317,6 +318,40 @@ def test_an_append_whose_place_was_collected_is_given_up_and_the_next_one_works(
     put(channel, b"next")
     store_of(channel).release()
     assert take(other) == [b"next"]
+
+
+def test_a_put_of_a_handle_that_was_idle_while_slots_were_collected_counts(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks first. Else its slot would be created in a hole, and nobody could tell whether it counts."""
+    clock = FakeTime()
+    monkeypatch.setattr(object_log, "time", clock)
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    for number in range(5):
+        put(other, b"%d" % number)
+    take(other)
+    collect_now(other)
+    assert slot_key(2) not in store_of(other).inner.objects  # type: ignore[attr-defined]
+    clock.now += 3600
+    put(channel, b"after a pause")
+    assert take(other) == [b"after a pause"]
+
+
+@pytest.mark.parametrize(("idle_seconds", "reads"), [(9, 1), (11, 3)])
+def test_a_handle_looks_before_it_appends_where_it_was_idle_for_a_quarter_of_the_time_that_slots_stay(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, idle_seconds: float, reads: int
+) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr(object_log, "time", clock)
+    channel = open_handle(gc_delay=40)
+    store = store_of(channel)
+    for call in (lambda: put(channel, b"mine"), channel.engine().follow, channel.checkpoint):
+        call()
+        clock.now += idle_seconds
+        store.forget_counts()
+        put(channel, b"mine")
+        assert store.counts["get"] + store.counts["get_range"] == reads
 
 
 def test_a_handle_that_slept_while_slots_were_collected_loads_the_state_anew(open_handle: Open) -> None:

@@ -94,6 +94,49 @@ def test_a_channel_is_the_same_through_every_handle(stores: dict[str, MemoryStor
         assert peek(other) == [b"0"]
 
 
+# ── a channel that was removed ──────────────────────────────────────────────────────────────────
+
+
+def test_none_is_made_where_slots_of_another_one_are_left(stores: dict[str, MemoryStore]) -> None:
+    """The new one would come to them, and could not continue. What a handle of a removed channel writes is left, too."""
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"0")
+        objects = stores[URL].objects
+        for key in [IDENTITY, slot_key(0)]:
+            del objects[key]
+        before = dict(objects)
+        with pytest.raises(NotAChannelError, match="has no channel.json, but slots of a channel that was removed") as e:
+            Channel(URL)
+    assert slot_key(1) in str(e.value)
+    assert objects == before
+
+
+def test_a_channel_that_lost_its_identity_only_has_it_again(stores: dict[str, MemoryStore]) -> None:
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"0")
+        uuid = channel.uuid
+    del stores[URL].objects[IDENTITY]
+    with Channel(URL) as again:
+        assert (again.uuid, peek(again)) == (uuid, [b"0"])
+
+
+@pytest.mark.parametrize("is_there", ["nothing", "another one"])
+@pytest.mark.parametrize("call", [peek, Channel.stats, lambda channel: list(channel.read())])
+def test_a_handle_of_a_channel_that_was_removed_says_so(
+    stores: dict[str, MemoryStore], is_there: str, call: Callable[[Channel], object]
+) -> None:
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"0")
+        peek(channel)
+        stores[URL].objects.clear()
+        if is_there == "another one":
+            with Channel(URL, commit_interval=0) as other:
+                for _ in range(9):
+                    put(other, b"1")
+        with pytest.raises(NotAChannelError, match=f"the channel {channel.uuid} is not at {URL} any more"):
+            call(channel)
+
+
 # ── what is asked for ───────────────────────────────────────────────────────────────────────────
 
 

@@ -5,6 +5,7 @@ A request costs 20 to 50 ms, and money. So each call looks once, however often i
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,8 +29,8 @@ from spillable_stream.spark.sink_plan import SinkOptions, plan_sink
 from spillable_stream.spark.writer import SpillableStreamWriter
 from tests.spark.test_channel_pool import close_parked
 from tests.support.events import put
-from tests.support.faulty_store import FaultyStore, Kind
-from tests.support.object_channels import URL, stores_in_memory
+from tests.support.faulty_store import FaultyStore, Kind, Request
+from tests.support.object_channels import URL, collect_now, stores_in_memory
 from tests.support.spark.sources import source
 
 pytestmark = pytest.mark.spark
@@ -158,3 +159,48 @@ def test_the_plan_of_a_batch_read_looks_once(asked: Asked) -> None:
     asked()
     reader.partitions()
     assert asked() == (LOOK, 0)
+
+
+def two_batches_with_a_pause(at: int, *, after: bool) -> tuple[list[bytes], int]:
+    """Run micro-batches in a driver that is paused at a request, before or after it, until its slots were collected.
+
+    Returns:
+        What the batches had, and how many requests there were.
+    """
+    requests = list[int]()
+    stores = list[FaultyStore]()
+
+    def counting(inner: Store) -> Store:
+        stores.append(FaultyStore(inner))
+        return stores[-1]
+
+    def pause(request: Request) -> None:
+        requests.append(request.number)
+        if len(requests) == at:
+            for _ in range(4):
+                put(channel, b"later")
+            collect_now(channel)
+
+    options: Any = {"commit_interval": 0, "gc_delay": 0, "max_inline_bytes": 0, "retention_bytes": 1 << 30}
+    with stores_in_memory(counting), ss.Channel(URL, **options) as channel:
+        put(channel, b"first", b"second")
+        reader, found = source(channel, maxEventsPerTrigger=1), list[bytes]()
+        start = reader.initialOffset()
+        setattr(stores[-1], "after" if after else "schedule", pause)
+        while len(found) < 2:
+            end = reader.latestOffset(start)
+            reader.commit(start)
+            for part in reader.partitions(start, end):
+                found += [body for batch in reader.read(part) for body in batch.column("body").to_pylist()]
+            start = end
+        reader.stop()
+    return found, len(requests)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a request", "after it"])
+def test_a_driver_that_is_paused_until_its_slots_were_collected_continues_as_if_nothing_had_been(after: bool) -> None:
+    for at in itertools.count(1):
+        found, requests = two_batches_with_a_pause(at, after=after)
+        assert found == [b"first", b"second"]
+        if requests < at:
+            return
