@@ -322,12 +322,9 @@ class _CsvInput(_SourceInput):
         complete = self._beginning[: self._beginning.rfind(b"\n") + 1] or self._beginning
         schema = _csv_reader(io.BytesIO(complete), None).schema
         try:
-            schema.names
+            return _without_nulls(pa.schema([(f.name, f.type) for f in schema]))
         except UnicodeDecodeError as e:
-            raise SchemaError(
-                f"{self._source.name} can't be read as csv: the names of its columns are not UTF-8"
-            ) from e
-        return _without_nulls(schema)
+            raise SchemaError(f"{self._source.name} can't be read as csv: its columns' names are not UTF-8") from e
 
     def fit(self, schema: pa.Schema) -> None:
         self.schema = schema

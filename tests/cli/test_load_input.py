@@ -82,7 +82,7 @@ def test_json_rows_that_were_exported_are_read_without_their_ids(tmp_path: Path)
 
 def test_csv_whose_names_are_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe\n1\n")
-    with pytest.raises(SchemaError, match=r"a\.csv can't be read as csv: the names of its columns are not UTF-8"):
+    with pytest.raises(SchemaError, match=r"a\.csv can't be read as csv: its columns' names are not UTF-8"):
         open_input(str(tmp_path / "a.csv"), Format.CSV, None, as_rows=True)
 
 
