@@ -28,6 +28,7 @@ from spillable_stream.errors import (
     OptionError,
     SpillableError,
 )
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed, frame_size
 from spillable_stream.format.record import MALFORMED, FileHeader, unpack
@@ -282,7 +283,8 @@ class _EventFiles:
                 assert self._file is not None
                 where = header.write_order_id, header.count, self._file_id, self._end, header.length, header.time_us
                 self._end += self._file.write(self._end, encode_with(header, payload, self._seed))
-                blocks.add(Block(*where, until_us=header.time_us if is_dated else 0))
+                until_us, expiry = header.time_us if is_dated else 0, Expiry.after(header.ttl_us, header.time_us)
+                blocks.add(Block(*where, 0, 0, 0, until_us, *expiry))
         finally:
             self._end_file()
         blocks.keep_through(self._state.floor - 1)

@@ -66,8 +66,9 @@ class Moving:
 
     def _copy_segment(self, block: Block, name: str) -> SegmentRef:
         target, end = copy_to_disk(self._log.fs, self._log.layout, name)
+        adopted = block.first_id, block.transaction_id, block.time_us
         return SegmentRef(
-            target, end, block.count, block.payload_bytes, block.first_id, block.transaction_id, block.time_us
+            target, end, block.count, block.payload_bytes, *adopted, *block.expiry.since(-block.time_us)
         )
 
     def first_of(self, blocks: Iterable[Block]) -> list[Block]:

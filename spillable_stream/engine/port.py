@@ -131,6 +131,16 @@ class ChannelPort(Protocol):
             cache: where each host keeps what it reads of a channel in a store; None: nowhere.
         """
 
+    def expired(self, ranges: Iterable[Range]) -> list[Range]:
+        """Return those of some events that have expired by now.
+
+        Args:
+            ranges: the events, in order.
+
+        Raises:
+            StorageError: the storage refused.
+        """
+
     def tasks_at_once(self) -> int:
         """Return how many tasks a read is split into, if it is large enough: about as many as can run at once."""
 
