@@ -31,7 +31,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed, frame_size
-from spillable_stream.format.record import MALFORMED, FileHeader, unpack
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, MALFORMED, FileHeader, unpack
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.identity_file import planned_layout, write_identity
@@ -222,7 +222,8 @@ class _Restore:
             file.write(0, encode(header, file_seed(layout.channel, log_name(newest + 1)), time_us=state.time_us))
             file.sync()
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
-        write_identity(self._fs, layout)
+        extended = EXTENDED_FORMAT_VERSION if state.blocks.has_expiry else layout.format
+        write_identity(self._fs, replace(layout, format=extended))
         return layout, events
 
     def _state(self) -> ChannelState:

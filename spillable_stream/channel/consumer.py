@@ -31,7 +31,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["Consumer"]
 
@@ -81,7 +81,7 @@ class Consumer:
         self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.path}")
         self.moved_at: int = 0
         self._held = RangeSet()
-        self._passed = RangeSet()  # of these the expired ones, which the next commit takes
+        self._passed: RangeSet | None = None  # of these the expired ones, which the next commit takes
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
         self._snapshot = engine.follower.snapshot
@@ -163,11 +163,15 @@ class Consumer:
         Raises:
             TransactionStateError: the group was moved since.
         """
-        while True:
-            claimed, expired = self._call("a take", self._claim, limit, moved_at)
-            if claimed or not expired:
-                break
-        if not claimed and self._passed:
+        claimed, expired = self._call("a take", self._claim, limit, moved_at)
+        while expired and (left := limit - count_of(claimed)) > 0:
+            try:
+                more, expired = self._call("a take", self._claim, left, moved_at)
+            except BaseException:
+                self.release(claimed, moved_at=moved_at)
+                raise
+            claimed += more
+        if not claimed and self._passed is not None:
             self._commit([])
         return claimed
 
@@ -201,7 +205,8 @@ class Consumer:
             with self._snapshot as state:
                 if moved_at is not None and moved_at != self.moved_at:
                     raise self._moved()
-                by_us = now_us() if state.blocks.has_expiry else 0
+                may_expire = state.blocks.disk.has_expiry or state.blocks.memory.has_expiry
+                by_us = now_us() if may_expire else 0
                 if by_us:
                     claimed = self._first_free(state, limit, by_us)
                 else:
@@ -235,8 +240,8 @@ class Consumer:
             for first, last in claimed:
                 self._held.remove(first, last)
             raise
-        for first, last in expired:
-            self._passed.add(first, last)
+        if expired:
+            self._passed = expired.union(self._passed or ())
         return [r for each in claimed for r in expired.gaps(*each)], list(expired)
 
     def _expired(self, ranges: Iterable[Range], by_us: int) -> list[Range]:
@@ -305,7 +310,7 @@ class Consumer:
     def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:
         """Write that the ranges are being taken and return the transaction's ID.
 
-        Those that were not claimed are judged now: which of them have expired is written, too (`passing`).
+        Those that were not claimed are judged now: which of them have expired is written, too.
 
         Args:
             ranges: the events.
@@ -335,10 +340,8 @@ class Consumer:
         """
         require = partial(self._require_unmoved, self.moved_at if moved_at is None else moved_at, prepared)
         take = Take(self.group, ranges, prepared, self._ownership.position, require)
-        if self._passed:
-            done = self._commit([take])
-        else:
-            done = self._call("a commit", self._engine.commit, take)
+        commit = self._engine.commit
+        done = self._call("a commit", commit, take) if self._passed is None else self._commit([take])
         with self._mutex:
             for first, last in ranges:
                 self._held.remove(first, last)
@@ -347,7 +350,7 @@ class Consumer:
     def _commit(self, takes: list[Take]) -> CommitResult:
         """Commit takes, and with them that of the expired events that were passed over, in one append."""
         with self._mutex:
-            passed, moved_at, self._passed = self._passed, self.moved_at, RangeSet()
+            passed, moved_at, self._passed = self._passed or RangeSet(), self.moved_at, None
         require, ranges = partial(self._require_unmoved, moved_at, 0), list(passed)
         over = Take(self.group, ranges, 0, self._ownership.position, require, ranges)
         try:
@@ -355,14 +358,13 @@ class Consumer:
         except BaseException:
             with self._mutex:
                 if moved_at == self.moved_at:
-                    self._passed = self._passed.union(passed)
+                    self._passed = passed.union(self._passed or ())
             raise
         with self._mutex:
             if moved_at == self.moved_at:
                 for first, last in passed:
                     self._held.remove(first, last)
         return done
-
 
     def commit_all(self, takes: Iterable[tuple[list[Range], int]]) -> None:
         """Commit several takes in one append: a crash leaves some of the first of them committed, and undoes none.
@@ -451,7 +453,7 @@ class Consumer:
     def _give_back(self, transaction: int) -> None:
         """Void what was claimed and prepared: the group is being moved, under the channel's lock."""
         self.moved_at = transaction
-        self._held, self._passed = RangeSet(), RangeSet()
+        self._held, self._passed = RangeSet(), None
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.

@@ -75,7 +75,7 @@ class PutTransaction(Transaction):
         Args:
             event: the event.
             ttl: for how long it counts after the commit, in seconds or as a timedelta, at most a century: takes pass
-                over it after that. None: for ever.
+                over it after that. None: forever.
 
         Raises:
             OptionError: ``ttl`` is no such time.
@@ -133,7 +133,7 @@ class PutTransaction(Transaction):
         """
         self._require(State.OPEN, "put_batch")
         self._require_sound("put_batch")
-        each_us = ttl_us(ttl)
+        each_us = 0 if ttl is None else ttl_us(ttl)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
             fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]

@@ -30,7 +30,7 @@ def ttl_us(ttl: TimeToLive | None) -> int:
         return 0
     seconds: Any = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
-        raise OptionError(f"ttl must be seconds, or a timedelta, not {ttl!r}; leave it out for events that never expire")
+        raise OptionError(f"ttl must be seconds or a timedelta, not {ttl!r}; leave it out for events that never expire")
     if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise OptionError(
             f"ttl must be more than 0 and at most 100 years, not {ttl!r}: leave it out for events that never expire"

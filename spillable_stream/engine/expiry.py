@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import Reader
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.extent import Extent
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["expired_events", "now_us"]
@@ -35,7 +37,7 @@ def expired_events(engine: Engine, reader: Reader, ranges: Iterable[Range], by_u
         StorageError: the storage refused.
     """
     wanted, before = list(ranges), list[Extent]()
-    look = engine.follower.as_known
+    look: AbstractContextManager[ChannelState] = engine.follower.as_known
     while True:
         found, unclear = RangeSet(), list[Extent]()
         with look as state:

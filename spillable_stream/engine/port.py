@@ -235,8 +235,12 @@ class ChannelPort(Protocol):
 
     # ── staging and publishing ──────────────────────────────────────────────────────────────
 
-    def plan_stage(self) -> StagePlan:
-        """Make room for staged files, and return what a task needs to stage rows of the newest schema."""
+    def plan_stage(self, ttl_us: int = 0) -> StagePlan:
+        """Make room for staged files, and return what a task needs to stage rows of the newest schema.
+
+        Args:
+            ttl_us: the rows' ttl, in microseconds; 0 for none.
+        """
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:
         """Commit a put transaction: frames, and staged files that it adopts. Tell whether there was anything to do.

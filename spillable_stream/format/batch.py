@@ -55,9 +55,7 @@ def decode_schema(message: bytes) -> pa.Schema:
         raise CorruptionError(f"a schema is not Arrow's: {e}") from e
 
 
-def encode_batch(
-    batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none", ttl_us: int = 0
-) -> list[Frame]:
+def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none", ttl_us: int = 0) -> list[Frame]:
     """Return the PUT frames of a record batch, split into pieces of about 16 MiB.
 
     Args:
@@ -93,9 +91,7 @@ def encode_batch(
     return [Frame.of(FrameType.PUT, payload, rows, schema_id, ttl_us)]
 
 
-def _encode_pieces(
-    batch: pa.RecordBatch, step: int, schema_id: int, compression: str, ttl_us: int
-) -> list[Frame]:
+def _encode_pieces(batch: pa.RecordBatch, step: int, schema_id: int, compression: str, ttl_us: int) -> list[Frame]:
     """Return the frames of a batch, split every ``step`` rows."""
     pieces = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
     return [frame for piece in pieces for frame in encode_batch(piece, schema_id, compression, ttl_us)]

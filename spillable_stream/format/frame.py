@@ -48,6 +48,7 @@ __all__ = [
     "file_seed",
     "frame_size",
     "header_size",
+    "message_of",
     "parse_header",
     "payload_matches",
     "total_size",
@@ -128,7 +129,7 @@ class FrameHeader(NamedTuple):
         schema_id: the number of the payload's schema (PUT only).
         time_us: when it was committed (in a segment: staged), in microseconds since 1970.
         payload_crc: the payload's CRC32C.
-        ttl_us: for how long after their commit the events count, in microseconds; 0 for ever (PUT only). The payload
+        ttl_us: for how long after their commit the events count, in microseconds; 0 forever (PUT only). The payload
             begins with it then.
     """
 
@@ -270,6 +271,11 @@ def _parse_expiring(buffer: Payload, offset: int, seed: int | None) -> FrameHead
 def payload_matches(header: FrameHeader, payload: Payload) -> bool:
     """Tell whether ``payload`` has the length and the checksum that its header says."""
     return len(payload) == header.length and int(google_crc32c.value(payload)) == header.payload_crc
+
+
+def message_of(header: FrameHeader, payload: pa.Buffer) -> pa.Buffer:
+    """Return the Arrow message in a PUT's payload: what is behind the ttl, if there is one."""
+    return payload.slice(TTL_SIZE_BYTES) if header.ttl_us else payload
 
 
 def total_size(frames: Iterable[Frame]) -> int:

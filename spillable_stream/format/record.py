@@ -6,8 +6,9 @@ FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …], expired?: [[first, last], …]}``
 COMMIT          ``{kind, start, segments?: [[name, end, count, bytes, …], …], sink?: [query, batch],
-                producer?: [producer, first, last, fingerprint?, note?], spilled?, seen?: {next, groups,
-                sinks?, producers?, notes?, passed?}, merged?: [name, [[first, count, offset, bytes, time, until, …], …]]}``
+                producer?: [producer, first, last, fingerprint?, note?], spilled?,
+                seen?: {next, groups, sinks?, producers?, notes?, passed?},
+                merged?: [name, [[first, count, offset, bytes, time, until, …], …]]}``
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
@@ -36,7 +37,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import msgpack
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.expiry import NEVER, Expiry
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.frame import CONTROL_TYPES, MAX_COUNT, Frame, FrameType
 
 __all__ = [
@@ -237,7 +238,8 @@ class TakeRecord:
         """
         v = unpack(payload)
         try:
-            return cls(v["group"], [(a, b) for a, b in v["ranges"]], [(a, b) for a, b in v.get("expired", ())])
+            expired = [(a, b) for a, b in v["expired"]] if "expired" in v else []
+            return cls(v["group"], [(a, b) for a, b in v["ranges"]], expired)
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
 
@@ -288,8 +290,8 @@ class Seen(TypedDict):
     """A summary of the memory tier's log in the disk tier's log, so that losing memory never brings back taken events.
 
     It holds the next write-order ID; for each group, its position and ranges ahead; for each query, its batch ID; for
-    each producer, the image that `spillable_stream.state.producer_history` makes, and its note if it has one; for each of
-    the groups that passed over any, how many expired events that were.
+    each producer, the image that `spillable_stream.state.producer_history` makes, and its note if it has one; for each
+    of the groups that passed over any, how many expired events that were.
     """
 
     next: int

@@ -24,12 +24,12 @@ from spillable_stream.format.file_names import in_memory, seed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     MOST_HEADER_BYTES,
-    TTL_SIZE_BYTES,
     FrameHeader,
     FrameType,
     file_seed,
     frame_size,
     header_size,
+    message_of,
     parse_header,
     payload_matches,
 )
@@ -93,8 +93,7 @@ def events_of(
         CorruptionError: the payload does not match the header.
     """
     try:
-        message = payload.slice(TTL_SIZE_BYTES) if header.ttl_us else payload
-        batch = decode_batch(message, schema_of(header.schema_id))
+        batch = decode_batch(message_of(header, payload), schema_of(header.schema_id))
     except IndexError as e:
         raise CorruptionError(f"a frame has the unknown schema {header.schema_id}") from e
     if batch.num_rows != header.count:
@@ -197,7 +196,7 @@ class EventReader:
         base, window, size, large = 0, _NOTHING, self._window_bytes, False
         while True:
             at = offset - base
-            if at < 0 or at + header_size(window, at) > len(window):
+            if at < 0 or (at + MOST_HEADER_BYTES > len(window) and at + header_size(window, at) > len(window)):
                 # Large frames tend to follow each other. Reading a part of one with its header would read it twice.
                 wanted = MOST_HEADER_BYTES if large else size
                 window, base, at = _read(file, offset, wanted, file_end), offset, 0

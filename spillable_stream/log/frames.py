@@ -122,7 +122,7 @@ class FrameScanner:
         window, base = b"", 0
         while self.offset + HEADER_SIZE_BYTES <= self._end:
             at = self.offset - base
-            if at < 0 or at + header_size(window, at) > len(window):
+            if at < 0 or (at + MOST_HEADER_BYTES > len(window) and at + header_size(window, at) > len(window)):
                 # Never read past the end: in the preallocated space there, the kernel would read far ahead.
                 window = self._file.read(self.offset, min(self._window_bytes, self._end - self.offset))
                 base, at = self.offset, 0

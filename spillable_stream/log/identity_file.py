@@ -158,7 +158,8 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
     if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION) and "dataDirs" not in value:
         raise NotAChannelError(f"{path} holds a channel of objects, not of files: open it as object+file://{path}")
     raise UnsupportedFormatError(
-        f"{path} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: upgrade spillable-stream"
+        f"{path} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: upgrade "
+        "spillable-stream"
     )
 
 

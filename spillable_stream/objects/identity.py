@@ -98,13 +98,18 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
     raise StorageError(f"no channel could be made at {store.root}: {cause}") from cause
 
 
-def rewrite_identity(store: Store, channel: str) -> None:
+def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> None:
     """Write the identity anew; for a repair, which has found the UUID elsewhere.
+
+    Args:
+        store: where.
+        channel: the UUID.
+        extended: whether the channel has records that earlier versions of this package can't read.
 
     Raises:
         StoreError: the store refused or failed.
     """
-    store.replace(IDENTITY, _encoded(channel))
+    store.replace(IDENTITY, _encoded(channel, EXTENDED_FORMAT_VERSION if extended else OBJECT_FORMAT_VERSION))
 
 
 def extend_identity(store: Store, channel: str) -> None:

@@ -328,5 +328,7 @@ class ChannelState(Contents):
 
 def _block(file_id: int, offset: int, put: FrameHeader, is_dated: bool) -> Block:
     where = put.write_order_id, put.count, file_id, offset, put.length, put.time_us
-    expiry = Expiry.after(put.ttl_us, put.time_us)
-    return Block(*where, 0, 0, 0, put.time_us if is_dated else 0, *expiry)
+    until_us = put.time_us if is_dated else 0
+    if put.ttl_us:
+        return Block(*where, 0, 0, 0, until_us, *Expiry.after(put.ttl_us, put.time_us))
+    return Block(*where, 0, 0, 0, until_us)
