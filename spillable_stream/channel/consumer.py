@@ -14,7 +14,6 @@ from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.log_port import Reader
 from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.errors import (
@@ -245,10 +244,8 @@ class Consumer:
         return [r for each in claimed for r in expired.gaps(*each)], list(expired)
 
     def _expired(self, ranges: Iterable[Range], by_us: int) -> list[Range]:
-        return expired_events(self._engine, self._reader(), ranges, by_us)
-
-    def _reader(self) -> Reader:
-        return self._engine.readers.get(self.group, self._engine.reader)
+        reader = self._engine.readers.get(self.group, self._engine.reader)
+        return expired_events(self._engine, reader, ranges, by_us)
 
     def read(self, ranges: Iterable[Range]) -> list[ReadBatch]:
         """Return the claimed events, in order.
@@ -280,7 +277,7 @@ class Consumer:
         began = first
         with self._known as state:  # they were claimed in it; where it is behind, the reader misses a file
             extents = state.blocks.extents(first, last)
-        reader = self._reader()
+        reader = self._engine.readers.get(self.group, self._engine.reader)
         if len(extents) > 1:
             reader.expect(extents)
         for extent in extents:
