@@ -132,6 +132,24 @@ def kept_channel(path: Path) -> None:
         kill(channel)
 
 
+def expiring_channel(path: Path) -> None:
+    """An event channel in which some events have expired: taken, prepared, yet to be judged, inline and staged."""
+    with Channel(path, **BASE, max_file_size=3000, max_inline_bytes=3000) as channel:
+        for round_ in range(3):
+            with channel.put_transaction() as tx:
+                tx.put_many([Event(b"short %d" % round_)] * 2, ttl=1e-6)
+                tx.put(Event(b"long %d" % round_), ttl=_CENTURY_MS // 1000)
+                tx.put(Event(b"plain %d" % round_))
+        take(channel, "taker", 3)
+        prepared = channel.consumer("preparer")
+        prepared.prepare([(1, 6)])
+        channel.checkpoint()
+        with channel.put_transaction() as tx:
+            tx.put_many([Event(b"staged" * 500)] * 2, ttl=1e-6)
+            tx.put(Event(b"staged" * 500), ttl=_CENTURY_MS // 1000)
+        kill(channel)
+
+
 _CENTURY_MS = 100 * 365 * 86_400_000
 
 
@@ -140,7 +158,13 @@ def change(channel: Channel, type_: FrameType, value: ControlRecord) -> None:
     channel.engine().commit(Control(type_, value))
 
 
-CHANNELS = {"events": events_channel, "typed": typed_channel, "spilled": spilled_channel, "kept": kept_channel}
+CHANNELS = {
+    "events": events_channel,
+    "typed": typed_channel,
+    "spilled": spilled_channel,
+    "kept": kept_channel,
+    "expiring": expiring_channel,
+}
 
 
 def disown(path: Path) -> None:
