@@ -39,7 +39,8 @@ NAMES = {
     "spillable_channel_groups_without_owner", "spillable_channel_spool_events", "spillable_channel_spool_bytes",
     "spillable_channel_spool_oldest_age_seconds", "spillable_group_lag_events", "spillable_group_oldest_age_seconds",
     "spillable_group_in_flight_events", "spillable_group_position", "spillable_group_taken_events_total",
-    "spillable_group_missed_events", "spillable_handle_put_events_total", "spillable_handle_put_errors_total",
+    "spillable_group_expired_events_total", "spillable_group_missed_events",
+    "spillable_handle_put_events_total", "spillable_handle_put_errors_total",
     "spillable_handle_taken_events_total", "spillable_handle_take_errors_total",
     "spillable_handle_checkpoint_errors_total", "spillable_handle_syncs_total", "spillable_handle_written_bytes_total",
 }  # fmt: skip
