@@ -22,14 +22,25 @@ $(STAMP): requirements-dev.txt pyproject.toml
 java:
 	@scripts/check_java.sh
 
+CHECKS := check-code check-types check-known-types check-english
 check: $(STAMP) ## Run the linters of code and of English, the type checkers, the import contracts and the spell check
-	.venv/bin/ruff check .
-	.venv/bin/ruff format --check .
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(CHECKS)
+
+.PHONY: $(CHECKS)
+check-types:
 	.venv/bin/mypy
+
+check-known-types:
 	@scripts/check_known_types.sh
-	.venv/bin/lint-imports
+
+check-english:
 	git ls-files -z | xargs -0 .venv/bin/codespell
 	.venv/bin/python scripts/check_english.py
+
+check-code:
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/lint-imports
 
 PROPERTIES ?= quick
 # More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
@@ -39,10 +50,11 @@ IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 &
 test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
 	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
-test-rest: java $(STAMP) ## Run what `make test` leaves out: the slow tests, such as whole clusters, and all examples of each property
-	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n 2 --dist loadfile --hypothesis-profile full
+# One run, so that those that work have the cores while those that wait for Spark do not.
+test-rest: java $(STAMP) ## Run what `make test` leaves out: slow tests, all examples of each property, the laboratory in CI's sizes
+	CRASH_SIZE=ci .venv/bin/python -m pytest -q -m "slow or hypothesis or crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
 
-test-all: test-rest test ## Run all tests but the laboratory's, as CI does
+test-all: test-rest test ## Run all tests, as CI does
 
 coverage: java $(STAMP) ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
 	.venv/bin/coverage erase
@@ -104,7 +116,7 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 
 SIZE ?= full
 crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/objects tests/producer tests/spark
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --hypothesis-profile full tests/cli tests/crash tests/objects tests/producer tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv .matrix .cache site build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

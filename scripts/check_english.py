@@ -13,6 +13,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,13 +92,18 @@ def in_prose(path: Path) -> Iterator[Finding]:
 
 def in_messages(path: Path) -> Iterator[Finding]:
     """Yield the hits in a module's strings except docstrings: users read them in errors, warnings and logs."""
-    tree = ast.parse(path.read_text())
-    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    nodes = _nodes(path)
+    documentation = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes:
         if id(node) not in documentation | parts and (text := _text(node)) is not None:
             for _, phrase, advice in phrases(text):
                 yield Finding(path, node.lineno, phrase, advice)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)  # a module's messages and its documentation are looked at one after the other
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
 
 
 def _text(node: ast.AST) -> str | None:
@@ -109,12 +115,11 @@ def _text(node: ast.AST) -> str | None:
 
 def in_documentation(path: Path) -> Iterator[Finding]:
     """Yield the hits in a module's docstrings and comments."""
-    source = path.read_text()
-    for node in ast.walk(ast.parse(source)):
+    for node in _nodes(path):
         if isinstance(node, ast.Expr) and (text := _text(node.value)) is not None:
             for line, phrase, advice in phrases(text):
                 yield Finding(path, node.lineno + line, phrase, advice)
-    for line, text in _comments(source):
+    for line, text in _comments(path.read_text()):
         for offset, phrase, advice in phrases(text):
             yield Finding(path, line + offset, phrase, advice)
 

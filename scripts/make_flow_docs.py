@@ -64,7 +64,7 @@ def section(known: ComponentType) -> str:
     head = "| property | default | value | meaning |\n|---|---|---|---|\n"
     table = head + "\n".join(rows) + "\n\n" if rows else "It has no properties.\n\n"
     old = ", ".join(f"`{name}` for `{new}`" for name, new in known.renamed.items())
-    return f"### {_TITLES[known.kind].partition(' ')[0].rstrip('s')}: {known.alias}\n\n{names}{table}" + (
+    return f"### {_TITLES[known.kind].partition(' of ')[0].rstrip('s')}: {known.alias}\n\n{names}{table}" + (
         f"Old names that still work: {old}.\n\n" if old else ""
     )
 

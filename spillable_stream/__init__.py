@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from spillable_stream import dead_letters
     from spillable_stream.archive.backup import BackupReport, backup
     from spillable_stream.archive.restore import RestoreReport, restore
-    from spillable_stream.channel.workers.async_worker import AsyncWorker
-    from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
-    from spillable_stream.channel.workers.worker import Worker
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
@@ -48,6 +45,9 @@ if TYPE_CHECKING:
     from spillable_stream.progress_bar import ProgressBar
     from spillable_stream.spark import QueryListener
     from spillable_stream.termination import exit_on_sigterm
+    from spillable_stream.workers.async_worker import AsyncWorker
+    from spillable_stream.workers.verdicts import DeadLetter, Drop, Retry
+    from spillable_stream.workers.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -107,11 +107,11 @@ _configure_logging()
 # Imported when they are first used: a program that only opens a channel does not pay for them.
 _MODULES = {
     "AsyncProducer": "producer.async_producer",
-    "AsyncWorker": "channel.workers.async_worker",
+    "AsyncWorker": "workers.async_worker",
     "Attempt": "producer.result",
     "BackupReport": "archive.backup",
-    "DeadLetter": "channel.workers.verdicts",
-    "Drop": "channel.workers.verdicts",
+    "DeadLetter": "workers.verdicts",
+    "Drop": "workers.verdicts",
     "Finding": "integrity.findings",
     "Loss": "integrity.findings",
     "MetricsServer": "observe.metrics_server",
@@ -127,11 +127,11 @@ _MODULES = {
     "Target": "producer.target",
     "backup": "archive.backup",
     "exit_on_sigterm": "termination",
-    "Retry": "channel.workers.verdicts",
+    "Retry": "workers.verdicts",
     "StoreUsage": "objects.metered_store",
     "register_credentials": "objects.credentials",
     "otel_metrics": "observe.otel_export",
-    "Worker": "channel.workers.worker",
+    "Worker": "workers.worker",
     "repair": "integrity.repair",
     "restore": "archive.restore",
     "serve_metrics": "observe.metrics_server",

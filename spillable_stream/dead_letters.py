@@ -7,11 +7,10 @@ import os
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import batch_from_events, events_from_batch
-from spillable_stream.channel.workers.letters import event_of, table_of
-from spillable_stream.channel.workers.making import require_another
-from spillable_stream.channel.workers.transfer import Transfer, transfer_name
-from spillable_stream.errors import SchemaError
 from spillable_stream.names import check_group
+from spillable_stream.workers.letters import event_of, not_for_letters, table_of
+from spillable_stream.workers.making import require_another
+from spillable_stream.workers.transfer import Transfer, transfer_name
 
 __all__ = ["replay"]
 
@@ -60,7 +59,7 @@ def _replay(dead: Channel, to: Channel, group: str) -> int:
         if channel.readonly:
             channel.engine().refuse_to_write("a replay")
     if dead.typed:
-        raise SchemaError(f"a dead-letter channel must be an event channel; {dead.path} is a typed one")
+        raise not_for_letters(dead.path)
     consumer, replayed = Consumer(dead.engine(), group, resume=True), 0
     try:
         transfer = Transfer(consumer, to, transfer_name("replay", dead.uuid, group))

@@ -186,7 +186,13 @@ class StateTooLargeError(StorageError):
 
 
 class CommitOutcomeUnknownError(StorageError):
-    """A sync failed and the failure could not be recorded, so that only the next open can tell."""
+    """A sync failed and the failure could not be recorded, so that only the next open can tell.
+
+    Attributes:
+        is_lasting: whether nothing will tell: the process was paused until what proves a commit had left the store.
+    """
+
+    is_lasting: bool = False
 
 
 class CorruptionError(SpillableError):

@@ -13,12 +13,20 @@ import pytest
 from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel
 from spillable_stream.engine import opening, readonly_view
+from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
 
 register_profiles()
 quick_pythons()
 gc.disable()  # until all tests are collected
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the laboratory's recipes the time that their size takes."""
+    for item in items:
+        if item.get_closest_marker("crash") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(sized(ci=900, full=7200)))
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.options import BATCH, CHANNEL, CREATION, HANDLE, OPTIONS, PRODUCER, SINK, SOURCE
+from tests.support.command_line import run
 from tests.support.spark.sessions import short_sessions
 from tests.support.spark.versions import SPARK
 
@@ -63,18 +64,29 @@ def transcript(page: Path) -> list[tuple[str, str]]:
     return commands
 
 
+def printed(command: str, environment: dict[str, str]) -> str:
+    """Run a command, and return what it prints: a verb in this process, where all that a shell does is to split."""
+    if re.fullmatch(r"spillable [\w ./=-]+", command):
+        told = run(*command.split()[1:])
+        assert told.exit_code == 0, (command, told.stderr)
+        return told.stdout
+    done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if "```console" in page.read_text()], ids=page_name)
-def test_console_blocks_print_what_they_say(page: Path, tmp_path: Path) -> None:
+def test_console_blocks_print_what_they_say(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "spillable"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m spillable_stream "$@"\n')
     program.chmod(0o755)
     environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    monkeypatch.chdir(tmp_path)
     for command, said in transcript(page):
-        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, (command, done.stderr)
+        found = printed(command, environment)
         pattern = "".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", said))
-        assert re.fullmatch(pattern, done.stdout, re.DOTALL), (command, said, done.stdout)
+        assert re.fullmatch(pattern, found, re.DOTALL), (command, said, found)
 
 
 def test_option_tables_and_the_configuration_file_are_made_of_the_options() -> None:
@@ -130,12 +142,19 @@ def test_readme_is_short_and_its_figures_are_those_of_the_benchmarks() -> None:
     assert [figure for figure in figures if not re.search(rf"\b{figure}\b", measured)] == []
 
 
-def test_ci_checks_and_ends_with_the_tests_of_the_readme() -> None:
+def test_ci_checks_runs_the_rest_and_ends_with_the_tests_of_the_readme() -> None:
     made = re.findall(r"^make (.+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     (tests,) = re.findall(r"^    make (test\S*)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert "check" in made and made[-1] == tests
-    together = re.search(r"^test-all: (.*?) ##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    together = re.search(r"^test-all: (.*?) ##", makefile, re.MULTILINE)
     assert together and set(together[1].split()) <= set(made)
+    runs = {
+        name: marks for name, marks in re.findall(r'^(test\S*): .*\n.*-m pytest .*-m "([^"]+)"', makefile, re.MULTILINE)
+    }
+    assert runs == {"test": "not slow and not crash", "test-rest": "slow or hypothesis or crash"}, (
+        "they leave something out"
+    )
 
 
 def test_durability_says_in_how_many_ways_the_laboratory_is_tested() -> None:

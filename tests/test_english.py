@@ -20,6 +20,7 @@ def linter() -> ModuleType:
     return module
 
 
+@pytest.mark.slow  # `make check` runs it, too
 def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> None:
     assert [str(finding) for finding in linter.findings()] == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -31,6 +32,7 @@ SCENARIOS = {
     "channel/test_spool_faults": "a spool whose process is killed, and whose store fails, at each request",
     "channel/test_values": "what is acknowledged can be given out again",
     "engine/test_large_state": "a state larger than a frame",
+    "engine/test_paused_calls": "a process that is paused for longer than objects stay",
     "engine/test_spill_stress": "many threads and processes on little memory",
     "engine/test_strays": "files that are not the channel's",
     "engine/test_throw_away": "a notebook that is run again and again, each time with a new checkpoint",
@@ -57,6 +59,7 @@ SCENARIOS = {
     "spark/test_pipelines": "declarative pipelines",
     "spark/test_positions": "positions of queries, and kept events",
     "spark/test_soak": "a query that is stopped and started at random",
+    "spark/test_store_requests": "what the calls of Spark ask of a store",
     "spark/test_stream": "source and sink on a real Spark",
     "spark/test_throw_away": "a notebook cell that is run again and again",
     "spark/test_triggers": "every trigger",
@@ -76,11 +79,13 @@ SCENARIOS = {
 OF_THE_PROJECT = {"benchmarks", "crash", "demo", "golden", "lab", "support"}
 
 
+@cache
 def modules() -> set[str]:
     """The package's modules that do something."""
     return {str(p.relative_to(PACKAGE).with_suffix("")) for p in PACKAGE.rglob("*.py") if not p.stem.startswith("__")}
 
 
+@cache
 def all_test_modules() -> set[str]:
     """The test modules of the mirrored folders."""
     found = (p.relative_to(TESTS) for p in TESTS.rglob("test_*.py"))

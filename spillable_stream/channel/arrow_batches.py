@@ -144,7 +144,7 @@ class _Reading:
         self._engine = engine
         self._schema = schema
         self._max_bytes = max_bytes
-        self._look_in = 0  # so many extents
+        self._look_in: int | None = None  # so many extents; None before the first: the caller has just looked
         self._by_us = now_us()
 
     def batches(self, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
@@ -192,9 +192,9 @@ class _Reading:
             DataLossError: events have left the channel.
         """
         self._engine.require_not_closed()
-        looks = not self._look_in
+        looks = self._look_in == 0
         with self._engine.snapshot() if looks else self._engine.follower.as_known as state:
-            if looks:
+            if looks or self._look_in is None:
                 self._look_in = _LOOK_EXTENTS
                 reader.expect([b.extent(first, last) for b in islice(state.blocks.between(first, last), _LOOK_EXTENTS)])
             self._look_in -= 1

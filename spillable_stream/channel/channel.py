@@ -34,6 +34,7 @@ from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.open_engine import (
     NewChannel,
     channel_path,
@@ -70,9 +71,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from spillable_stream.channel.spool import Spool
-    from spillable_stream.channel.workers.async_worker import AsyncWorker
-    from spillable_stream.channel.workers.worker import Worker
     from spillable_stream.engine.last_known import LastKnown
+    from spillable_stream.workers.async_worker import AsyncWorker
+    from spillable_stream.workers.worker import Worker
 
 __all__ = ["Channel"]
 
@@ -148,9 +149,9 @@ class Channel:
             fixed = CreationOptions(**{name: all_given[name] for name in defaults(CREATION) if name in all_given})
             return NewChannel(options, fixed, [encode_schema(first)])
 
-        known = None
+        channel = known = None
         try:
-            ensure_channel(self._fs, self.path, new if create and not readonly else None)
+            channel = ensure_channel(self._fs, self.path, new if create and not readonly else None)
         except StoreError as e:
             known = None if front is None or e.is_lasting else last_known(self._fs, Path(front.path), self.path)
             if known is None:
@@ -168,7 +169,7 @@ class Channel:
         self._front = front
         self._spool: Spool | None = None
         with told_of_opens(progress):
-            self._open(known)
+            self._open(known, channel)
         try:
             self._settle(given, arrow_schema, is_known=known is not None)
             if front is not None:
@@ -200,10 +201,16 @@ class Channel:
             raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
-    def _open(self, known: LastKnown | None = None) -> None:
+    def _open(self, known: LastKnown | None = None, channel: str | None = None) -> None:
         timeout_seconds = self._open_timeout_seconds
         self._engine = open_engine(
-            self._fs, self.path, timeout_seconds, readonly=self.readonly, cache=self._cache, known=known
+            self._fs,
+            self.path,
+            timeout_seconds,
+            readonly=self.readonly,
+            channel=channel,
+            cache=self._cache,
+            known=known,
         )
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
@@ -367,7 +374,7 @@ class Channel:
         engine.active_calls.refuse_within("a first take")
 
         def own() -> Consumer:
-            with self._mutex:
+            with self._mutex, one_look():
                 engine = self.engine()  # another thread may have closed the channel meanwhile
                 found = self._consumers.get(group)
                 if found is None:
@@ -421,8 +428,8 @@ class Channel:
             SchemaError: ``dead_letter`` is a typed channel.
             ReadonlyChannelError: the handle only looks.
         """
-        from spillable_stream.channel.workers.config import WorkerConfig
-        from spillable_stream.channel.workers.making import make_worker
+        from spillable_stream.workers.config import WorkerConfig
+        from spillable_stream.workers.making import make_worker
 
         config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=False)
@@ -445,9 +452,9 @@ class Channel:
         The arguments are those of `worker`, and so is what it raises. The calls run in the event loop, ``threads`` of
         them at once; one that takes longer than ``timeout`` is cancelled.
         """
-        from spillable_stream.channel.workers.async_worker import AsyncWorker, CoroutineCall
-        from spillable_stream.channel.workers.config import WorkerConfig
-        from spillable_stream.channel.workers.making import make_worker
+        from spillable_stream.workers.async_worker import AsyncWorker, CoroutineCall
+        from spillable_stream.workers.config import WorkerConfig
+        from spillable_stream.workers.making import make_worker
 
         config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=True)

@@ -20,11 +20,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from spillable_stream.engine import open_engine
-from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.objects.open_store import open_store
 
-__all__ = ["ChannelSet", "SetMember", "is_pattern", "may_be_set"]
+__all__ = ["ChannelSet", "SetMember", "channels_matching", "is_pattern", "may_be_set", "require_pattern"]
 
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -51,6 +51,19 @@ def may_be_set(path: str) -> bool:
     return "," in path or is_pattern(path)
 
 
+def require_pattern(path: str) -> None:
+    """Refuse an address with a wildcard where none can be; a path without one is fine.
+
+    Raises:
+        OptionError: it has one there.
+    """
+    if is_location(path) and is_pattern(path.rpartition("/")[0]):
+        raise OptionError(
+            f"in {path} a wildcard is before the last part: an address in a store can have one only there, as in "
+            "s3://bucket/orders-*"
+        )
+
+
 class ChannelSet:
     """The channels at some places.
 
@@ -63,11 +76,7 @@ class ChannelSet:
 
     def __init__(self, paths: Sequence[str]) -> None:
         for path in paths:
-            if is_location(path) and is_pattern(path.rpartition("/")[0]):
-                raise OptionError(
-                    f"in {path} a wildcard is before the last part: an address in a store can have one only there, as "
-                    "in s3://bucket/orders-*"
-                )
+            require_pattern(path)
         self._paths = tuple(paths)
         self._known: dict[str, str] = {}
 
@@ -134,6 +143,28 @@ class ChannelSet:
                     return None
                 raise
         return SetMember(path, self._known[path])
+
+
+def channels_matching(pattern: str) -> list[str]:
+    """Return the paths of the channels that fit a pattern now, by name, the damaged ones among them.
+
+    Args:
+        pattern: a path or an address, with a wildcard.
+
+    Raises:
+        StorageError: the storage refused.
+    """
+    return [path for path in _matching(pattern) if _is_channel(path)]
+
+
+def _is_channel(path: str) -> bool:
+    try:
+        _uuid_at(path)
+    except NotAChannelError:
+        return False
+    except CorruptionError:
+        pass
+    return True
 
 
 def _uuid_at(path: str) -> str:

@@ -298,6 +298,7 @@ def _int64_array(values: Iterable[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(buffer), [None, pa.py_buffer(buffer)])
 
 
+_PIECE_BYTES = 64 << 10
 _COUNT = 10_000  # transactionCapacity's default
 _COUNTED = _int64_array(range(_COUNT))
 _last_ids: tuple[int, pa.Array] = (0, _COUNTED)
@@ -326,7 +327,22 @@ def _array(type_: pa.DataType, parts: Sequence[bytes]) -> pa.Array:
         ends: Sequence[int] = _equal_ends(lengths[0], len(lengths))
     else:
         ends = list(accumulate(lengths, initial=0))
-    return pa.Array.from_buffers(type_, len(parts), [None, _int32_buffer(ends), pa.py_buffer(b"".join(parts))])
+    return pa.Array.from_buffers(type_, len(parts), [None, _int32_buffer(ends), _joined(parts, ends[-1])])
+
+
+def _joined(parts: Sequence[bytes], size_bytes: int) -> pa.Buffer:
+    """Join parts in memory of Arrow's pool: for large `bytes` the C library asks the kernel for new pages each time."""
+    if size_bytes <= _PIECE_BYTES:
+        return pa.py_buffer(b"".join(parts))
+    step = max(1, len(parts) * _PIECE_BYTES // size_bytes)
+    buffer, begin = pa.allocate_buffer(size_bytes), 0
+    view = memoryview(buffer).cast("B")
+    for i in range(0, len(parts), step):
+        piece = b"".join(parts[i : i + step])
+        end = begin + len(piece)
+        view[begin:end] = piece
+        begin = end
+    return buffer
 
 
 @lru_cache(maxsize=8)

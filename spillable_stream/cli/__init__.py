@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import suppress
+from io import TextIOWrapper
 from typing import TextIO
 
 from spillable_stream.cli import (
@@ -30,7 +30,7 @@ from spillable_stream.cli import (
     ui,
     words,
 )
-from spillable_stream.cli.app import app, say
+from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, app, forget_output, say, system_error
 from spillable_stream.termination import exit_on_sigterm
 
 __all__ = [
@@ -60,8 +60,20 @@ __all__ = [
 def main() -> None:
     """Run the command line."""
     warnings.showwarning = _show_warning
-    with suppress(BrokenPipeError), exit_on_sigterm():
-        sys.exit(app())
+    if sys.stdout is None:
+        say("standard output is closed: send it to a file, or to /dev/null")
+        sys.exit(UNKNOWN)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a path may have letters that the locale lacks; standard error copes
+    try:
+        with exit_on_sigterm():
+            sys.exit(app())
+    except BrokenPipeError:
+        forget_output()
+    except OSError as e:
+        forget_output()
+        say(f"{type(e).__name__}: {system_error(e)}")
+        sys.exit(UNHEALTHY)
 
 
 def _show_warning(

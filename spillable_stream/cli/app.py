@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, NoReturn
 
 import typer
@@ -21,11 +22,14 @@ __all__ = [
     "ChannelPath",
     "ChannelPaths",
     "Yes",
+    "allow_many_files",
     "app",
     "confirm",
     "ending",
     "fail",
+    "forget_output",
     "say",
+    "system_error",
 ]
 
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
@@ -36,7 +40,11 @@ INTERRUPTED = 130
 
 ChannelPath = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
 ChannelPaths = Annotated[
-    list[str], typer.Argument(metavar="PATH…", help="The channels: their directories, or their addresses in a store.")
+    list[str],
+    typer.Argument(
+        metavar="PATH…",
+        help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
@@ -66,11 +74,35 @@ def fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
         as_json: whether to say it as a JSON object on standard output, or in a line on standard error.
         status: the exit status.
     """
+    kind, text = type(error).__name__, system_error(error) if isinstance(error, OSError) else str(error)
     if as_json:
-        typer.echo(json.dumps({"path": path, "error": type(error).__name__, "text": str(error)}))
+        typer.echo(json.dumps({"path": path, "error": kind, "text": text}))
     else:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        typer.echo(f"{kind}: {text}", err=True)
     raise typer.Exit(status)
+
+
+def system_error(error: OSError) -> str:
+    """Return what the system refused, and to what, as a sentence."""
+    if error.strerror is None:
+        return str(error)
+    what = f"{error.filename}: " if error.filename is not None else ""
+    return f"{what}{error.strerror} (errno {error.errno})"
+
+
+def allow_many_files() -> None:
+    """Let this process open as many files as it may ever: a look at a channel holds some fifteen."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def forget_output() -> None:
+    """Let nothing more be written to standard output, which is closed or full: Python would try again as it ends."""
+    with suppress(OSError, ValueError):  # it may not be a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str) -> None:
@@ -82,6 +114,8 @@ def say(text: str) -> None:
 def ending(path: str, as_json: bool = False, interrupted: Callable[[], str] | None = None) -> Iterator[None]:
     """Let an error or an interrupt end a verb with a line and a status: 2 where nothing was tried, else 1 or 130.
 
+    That nobody reads the output any more (``spillable tail … | head``) passes: `main` ends silently.
+
     Args:
         path: the channel, as it was given.
         as_json: whether errors are JSON objects on standard output.
@@ -91,8 +125,15 @@ def ending(path: str, as_json: bool = False, interrupted: Callable[[], str] | No
         yield
     except (NotAChannelError, OptionError, ImportError) as e:
         fail(path, e, as_json, UNKNOWN)
+    except BrokenPipeError:
+        raise
     except SpillableError as e:
         fail(path, e, as_json, UNHEALTHY)
+    except OSError as e:
+        is_of_output = e.filename is None
+        if is_of_output:
+            forget_output()
+        fail(path, e, as_json and not is_of_output, UNHEALTHY)
     except KeyboardInterrupt:
         say("interrupted" + (f": {interrupted()}" if interrupted is not None else ""))
         raise typer.Exit(INTERRUPTED) from None

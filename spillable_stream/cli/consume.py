@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, say
+from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, forget_output, say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,9 +84,8 @@ def _print(lines: Iterable[bytes]) -> None:
 
 
 def _pipe_broke(consequence: str) -> None:
-    """End a verb whose output nobody reads any more; Python must not try to flush it again."""
-    with suppress(OSError, ValueError):  # standard output may not be a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """End a verb whose output nobody reads any more."""
+    forget_output()
     say(f"nobody reads the output any more: {consequence}")
     raise typer.Exit(UNHEALTHY)
 

@@ -14,7 +14,13 @@ from spillable_stream.cli.shown_progress import shown_progress
 __all__ = ["backup", "restore"]
 
 _Copy = Annotated[str, typer.Argument(metavar="COPY", help="The backup: a directory, or an address in a store.")]
-_To = Annotated[str, typer.Argument(metavar="PATH", help="The new channel's directory, missing or empty.")]
+_To = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="Its place, missing or empty: a directory, or an address in a store.",
+    ),
+]
 _New = Annotated[bool, typer.Option("--new-identity", help="Make a second channel, with a UUID of its own.")]
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.figures import count_text
 from spillable_stream.cli.app import AsJson, app, ending
 from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
+    from spillable_stream.workers.letter_headers import Reason
 
 __all__ = ["dead_letters"]
 
@@ -22,11 +25,8 @@ _To = Annotated[str, typer.Argument(metavar="TO", help="The channel to put them 
 _Group = Annotated[str, typer.Option("--group", "-g", help="The group that takes the dead letters.")]
 _Count = Annotated[int, typer.Option("-n", "--lines", min=1, help="How many of the first ones to list.")]
 
-_PREFIX = "dead_letter_"
-_SHOWN = ("error_code", "error_message", "channel", "write_order_id", "attempts")
-
 dead_letters: typer.Typer = typer.Typer(
-    help="List, show and put back the events that producers and workers put aside.", no_args_is_help=True
+    help="List, show and put back the events that producers, workers and the flow put aside.", no_args_is_help=True
 )
 app.add_typer(dead_letters, name="dead-letters")
 
@@ -39,19 +39,15 @@ def list_letters(path: _Path, group: _Group = "default", count: _Count = 20, as_
 
     Exit status: 0 done; 1 it failed; 2 no such channel.
     """
-    from spillable_stream.channel.channel import Channel
+    from spillable_stream.workers.letter_headers import reason_of
 
-    with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
+    with ending(path, as_json), _opened(path) as channel:
         found = [letter for letter, _ in zip(_letters(channel, group), range(count), strict=False)]
         if as_json:
             typer.echo(json.dumps({"path": path, "letters": [{"id": i, "headers": h} for i, h, _ in found]}))
             return
         for event_id, headers, _ in found:
-            said = {name: headers.get(_PREFIX + name, "") for name in _SHOWN}
-            origin = said["channel"] + (f" event {said['write_order_id']}" if said["write_order_id"] else "")
-            tries = f", {said['attempts']} attempts" if said["attempts"] else ""
-            first_line = said["error_message"].partition("\n")[0]
-            typer.echo(f"{event_id}: {said['error_code']}: {first_line} (from {origin}{tries})")
+            typer.echo(f"{event_id}: {_line(reason_of(headers))}")
 
 
 @dead_letters.command("show")
@@ -62,10 +58,9 @@ def show_letter(path: _Path, letter: _Id, as_json: AsJson = False) -> None:
 
     Exit status: 0 done; 1 it failed, or the event has left; 2 no such channel or event.
     """
-    from spillable_stream.channel.channel import Channel
     from spillable_stream.cli.event_text import json_row
 
-    with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
+    with ending(path, as_json), _opened(path) as channel:
         batch = next(channel.read(letter, letter), None)
         if batch is None:
             raise OptionError(f"{path} has no event {letter}")
@@ -97,6 +92,31 @@ def replay_letters(path: _Path, to: _To, group: _Group = "default", as_json: AsJ
             typer.echo(json.dumps({"path": path, "to": to, "events": count}))
         else:
             typer.echo(f"{to}: {count:,} events were put back")
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Channel]:
+    """Open a channel of dead letters, only to look.
+
+    Raises:
+        SchemaError: it holds rows, which no dead letter is.
+    """
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.workers.letters import not_for_letters
+
+    with Channel(path, create=False, readonly=True) as channel:
+        if channel.typed:
+            raise not_for_letters(path)
+        yield channel
+
+
+def _line(reason: Reason) -> str:
+    """Return in a line why an event is a dead letter."""
+    if not reason.error and not reason.origin:
+        return "an event without a reason: no worker, producer or flow put it here"
+    origin = f"from {reason.origin}" + (f" event {reason.event}" if reason.event else "")
+    tries = f", {count_text(int(reason.attempts), 'attempt')}" if reason.attempts.isdecimal() else ""
+    return f"{reason.error.partition(chr(10))[0]} ({origin}{tries})"
 
 
 def _letters(channel: Channel, group: str) -> Iterator[tuple[int, dict[str, str], bytes]]:

@@ -74,9 +74,9 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
         _confirm_loss(path, _verified(path, as_json))
     with (
         _reporting(path, as_json, "run it again: a repair that was interrupted is done anew"),
-        shown_progress("repair"),
+        shown_progress("repair") as progress,
     ):
-        report = repair_channel(path)
+        report = repair_channel(path, progress=progress)
     if as_json:
         typer.echo(json.dumps(report.as_dict()))
     elif report.quarantine is None:
@@ -96,7 +96,7 @@ def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) 
     """
     try:
         verdict = check_objects(open_store(Location.parse(uri)), races=races)
-    except (SpillableError, ImportError) as e:
+    except (SpillableError, ImportError, OSError) as e:
         fail(uri, e, as_json, UNKNOWN)
     if as_json:
         typer.echo(json.dumps(asdict(verdict) | {"sound": verdict.sound}))
@@ -140,7 +140,7 @@ def _reporting(path: str, as_json: bool, interrupted: str) -> Iterator[None]:
     except KeyboardInterrupt:
         say(f"interrupted: {interrupted}")
         raise typer.Exit(INTERRUPTED) from None
-    except SpillableError as e:
+    except (SpillableError, ImportError, OSError) as e:
         shown_path = path if is_location(path) else str(Path(path).absolute())
         fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
 

@@ -12,6 +12,7 @@ from spillable_stream.channel.place import PLACES, parse_end, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
 from spillable_stream.cli.shown_progress import shown_progress
+from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -51,6 +52,8 @@ def export(
 
     exports: list[Export] = []
     with ending(path, as_json, lambda: _stands(exports)):
+        if out == "-":
+            raise OptionError("an export is continued where it was, so it needs a file: give its path, not -")
         kind = kind or export_format(out)
         with Channel(path, create=False, readonly=True) as channel:
             if Path(out).exists():

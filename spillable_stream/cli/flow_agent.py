@@ -11,18 +11,30 @@ import typer
 
 from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import SpillableError, StorageError
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
     from spillable_stream.flow.monitoring import Monitoring
 
-__all__ = ["agent"]
+__all__ = ["agent", "log_level"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
 _MONITORING_PORT = "41414"
 _JAVA = "is ignored: it is an option of Java's"
+_LEVELS = {
+    "ALL": logging.DEBUG,
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "OFF": logging.CRITICAL + 1,
+}
+
+
+_SEVERITIES = {"error": logging.ERROR, "warning": logging.WARNING, "note": logging.INFO}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,8 @@ def agent(
     for option in [name for name, value in java_options.items() if value] + [f"-X{value}" for value in java or ()]:
         _log.warning("%s %s", option, _JAVA)
     system = pairs(define)
+    if "flume.root.logger" in system:
+        logging.getLogger("spillable_stream").setLevel(log_level(system["flume.root.logger"]))
     if conf:
         system.setdefault("spillable.conf.dir", conf)
     how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun)
@@ -84,6 +98,11 @@ def agent(
         typer.echo(f"{type(e).__name__}: {e}", err=True)
         raise typer.Exit(UNKNOWN if isinstance(e, OSError) else UNHEALTHY) from e
     raise typer.Exit(status)
+
+
+def log_level(root_logger: str) -> int:
+    """Return the level that Flume's start scripts give, as in ``INFO,console``; INFO for any other text."""
+    return _LEVELS.get(root_logger.partition(",")[0].strip().upper(), logging.INFO)
 
 
 def _refuse(text: str) -> NoReturn:
@@ -101,23 +120,31 @@ def _run(
 ) -> int:
     """Run an agent, and return the exit status."""
     from spillable_stream.flow.agent import Agent
+    from spillable_stream.flow.tap_server import TapServer
 
     running = Agent.from_properties(
         files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
     )
     for finding in running.findings:
-        _log.warning("%s", finding)
+        _log.log(_SEVERITIES[finding.severity.value], "%s", finding)
     if how.dryrun:
         typer.echo("\n".join(running.described()))
         return HEALTHY
+    for line in running.described():
+        _log.info("%s runs %s", name, line)
     running.reload_seconds = how.reload_seconds
-    monitoring = _monitoring(running, system)
+    monitoring, taps = _monitoring(running, system), TapServer(running)
     try:
         if monitoring is not None:
             monitoring.start()
             _log.info("monitoring listens on port %d", monitoring.port)
+        try:
+            taps.start()
+        except StorageError as e:
+            _log.warning("spillable tap can't look at this agent: %s", e)
         return HEALTHY if running.run(once=how.once, drain=how.drain) else UNHEALTHY
     finally:
+        taps.stop()
         if monitoring is not None:
             monitoring.stop()
 

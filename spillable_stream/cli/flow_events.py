@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, ChannelPath, app, fail
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, fail
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
 from spillable_stream.errors import OptionError, SpillableError
 
@@ -22,12 +22,16 @@ __all__ = ["send", "tap"]
 
 _READ_BYTES = 1 << 20
 
+_Rows: TypeAlias = "Iterator[dict[str, object]]"
 _Put: TypeAlias = "Callable[[pa.RecordBatch], object]"
 
 
 @app.command()
 def tap(
-    path: ChannelPath,
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH|AGENT:COMPONENT", help="A channel, or a component of an agent that runs here."),
+    ],
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")] = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Show each n-th event.")] = 1,
     where: Annotated[
@@ -36,28 +40,53 @@ def tap(
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first event that is kept.")] = False,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="End at the last event.")] = False,
 ) -> None:
-    """Print the events of a channel as they come, a JSON object a line. Nothing is taken or held back.
+    """Print events as they come, a JSON object a line. Nothing is taken or held back.
+
+    A component is a source, which shows what comes to its interceptors, an interceptor as `r1.i1`, which shows what
+    leaves it, a channel, or a sink, which shows what it has written.
 
     Example: `spillable tap /data/c1 --where level=ERROR`
 
-    Exit status: 0 it ended as asked, 1 an event can't be read.
-    """
-    from spillable_stream.channel.channel import Channel
-    from spillable_stream.flow.tap import tap as tapped
+    Example: `spillable tap a1:r1.i1 --every 100`
 
+    Exit status: 0 it ended as asked, 1 an event can't be read, or there is no such component, 2 the options do not go
+    together.
+    """
+    from spillable_stream.flow.tap import shown_row
+
+    if (is_component := _is_component(path)) and (from_start or no_follow):
+        fail(path, OptionError("--from-start and --no-follow are for a channel's PATH"), False, UNKNOWN)
     try:
-        with Channel(path, readonly=True) as channel:
-            rows = tapped(channel, from_start=from_start, follow=not no_follow, every=every, where=pairs(where))
-            for row in islice(rows, limit):
-                typer.echo(json.dumps(row, default=_shown))
+        rows = _component_rows if is_component else _channel_rows
+        with rows(path, every, pairs(where), from_start, not no_follow) as found:
+            for row in islice(found, limit):
+                typer.echo(shown_row(row))
     except SpillableError as e:
         fail(path, e, False, UNHEALTHY)
     except (BrokenPipeError, KeyboardInterrupt):
         raise typer.Exit(HEALTHY) from None
 
 
-def _shown(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _is_component(path: str) -> bool:
+    agent, colon, component = path.partition(":")
+    return bool(agent and colon and component) and "/" not in path and not Path(path).exists()
+
+
+@contextmanager
+def _channel_rows(path: str, every: int, where: dict[str, str], from_start: bool, follow: bool) -> Iterator[_Rows]:
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.flow.tap import tap as tapped
+
+    with Channel(path, readonly=True) as channel:
+        yield tapped(channel, from_start=from_start, follow=follow, every=every, where=where)
+
+
+@contextmanager
+def _component_rows(path: str, every: int, where: dict[str, str], *_: bool) -> Iterator[_Rows]:
+    from spillable_stream.flow.tap_server import tap_component
+
+    agent, _colon, component = path.partition(":")
+    yield tap_component(agent, component, every=every, where=where)
 
 
 @app.command()

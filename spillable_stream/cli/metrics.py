@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, app, fail
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail
 from spillable_stream.errors import SpillableError
 from spillable_stream.observe.metrics_server import serve_metrics
 
@@ -26,6 +26,7 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
 
     Exit status: 0 it ended as asked, 2 it could not serve.
     """
+    allow_many_files()
     try:
         server = serve_metrics(paths, port, host=host)
     except (SpillableError, ImportError, OSError, OverflowError) as e:

@@ -20,7 +20,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, ChannelPaths, app, fail
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, ChannelPaths, allow_many_files, app, fail
 from spillable_stream.cli.top_view import block, block_height, overview
 from spillable_stream.errors import SpillableError
 from spillable_stream.observe.advice import advice_on
@@ -41,10 +41,11 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
 
     With --json it prints an object a line for each look; with --once as well, only one.
 
-    Example: `spillable top /data/orders /data/clicks`
+    Example: `spillable top /data/orders '/data/clicks-*'`
 
     Exit status: 0 it ended as asked; with --once, 1 if a channel can't be looked at; 2 the arguments can't be used.
     """
+    allow_many_files()
     try:
         observer = Observer(paths)
     except SpillableError as e:
@@ -66,7 +67,8 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
 
 
 def _after_two_looks(observer: Observer, interval_seconds: float) -> list[Observation]:
-    observer.observe()
+    while any(seen.is_to_come for seen in observer.observe()):  # of a thousand channels
+        pass
     time.sleep(interval_seconds)  # a rate is a difference
     return observer.observe()
 

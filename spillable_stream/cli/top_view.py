@@ -70,7 +70,8 @@ def overview(observations: Sequence[Observation], width: int) -> Table:
     for seen in observations:
         stats, rates = seen.stats, seen.rates
         if stats is None:
-            table.add_row(Text(_tail(seen.path, width // 3), "bold red"), Text("down", "bold red"))
+            style, state = ("dim", "…") if seen.is_to_come else ("bold red", "down")
+            table.add_row(Text(_tail(seen.path, width // 3), style), Text(state, style))
             continue
         worst = next((_STYLES[advice.urgency] for advice in advice_on(seen)), "")
         ages = [g.oldest_age_seconds for g in stats.groups.values() if g.oldest_age_seconds is not None]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, app, fail
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail
 from spillable_stream.errors import SpillableError
 from spillable_stream.ui.guard import is_loopback
 from spillable_stream.ui.server import serve
@@ -54,6 +54,7 @@ def ui(
         shown = f"[{host}]" if ":" in host else host
         typer.echo(f"open http://{shown}:{port}/{f'?token={token}' if token else ''} (Ctrl-C ends it)")
 
+    allow_many_files()
     try:
         serve(paths, host=host, port=port, token=token, allow_changes=allow_changes, names=name or (), ready=ready)
     except (SpillableError, ImportError, OSError) as e:

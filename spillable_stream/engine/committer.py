@@ -12,7 +12,7 @@ from threading import get_ident
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.appender import MOST_REPEATS, Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.group_owners import GroupOwners
@@ -119,7 +119,7 @@ class Committer:
     def _commit(self, request: Request, keep_alive_seconds: float, waited_seconds: float | None) -> CommitResult:
         active_calls, began, gave_back = self._active_calls, time.monotonic() - (waited_seconds or 0.0), False
         spill_at = began + self._follower.state.options.overflow_timeout
-        full_at = began + keep_alive_seconds
+        full_at, repeats_left = began + keep_alive_seconds, MOST_REPEATS
         if isinstance(request, Put) and request.segments:
             request.segments = [self._staged.found(s) for s in request.segments]
         while True:
@@ -129,6 +129,11 @@ class Committer:
             before = self._follower.applied  # not later than what the request will find
             try:
                 done = self.group_commit.submit(request)
+            except CommitOutcomeUnknownError as e:
+                if not (repeats_left and e.is_lasting and request.may_repeat()):
+                    raise
+                repeats_left -= 1
+                continue
             except (DiskSpaceError, StorageError) as e:
                 if gave_back or not _is_of_space(e, request):
                     raise

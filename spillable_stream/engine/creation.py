@@ -14,7 +14,13 @@ from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
 from spillable_stream.log.claim import make_directories, require_unowned
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
-from spillable_stream.log.identity_file import has_identity, layout_of, planned_layout, write_identity
+from spillable_stream.log.identity_file import (
+    has_identity,
+    layout_of,
+    planned_layout,
+    require_directory,
+    write_identity,
+)
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import is_held
@@ -59,6 +65,7 @@ def create_channel(
         ChannelBusyError: another process has been creating it for too long.
         StorageError: the file system refused.
     """
+    require_directory(fs, path)
     planned = planned_layout(path, fixed)
     own = _OWN_NAMES | _names_in(path, planned)
     if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:

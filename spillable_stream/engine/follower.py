@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.log_port import Log
+from spillable_stream.engine.one_look import has_looked, look_again, note_look
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
@@ -147,6 +148,8 @@ class Follower:
         self._waited_seconds = 0.0
         self._typed: bool | None = None
         self.state, self.positions = log.load()
+        if self.is_far:
+            note_look(self)
         self._current = self.positions.disk.file_id
         log.obey(self.state)
         self.samples.record(self.state)
@@ -158,10 +161,12 @@ class Follower:
     def look(self) -> None:
         """Look at the log, and apply nothing yet; for a caller without a lock that is about to hold the state still.
 
-        Raises what `follow` raises.
+        The look of a block of `one_look` is enough. Raises what `follow` raises.
         """
         self._log.require_open()
-        self._log.position()
+        if not has_looked(self):
+            self._log.position()
+            note_look(self)
 
     def follow(self, *, unchecked: bool = False, looked: bool = False) -> ChannelState:
         """Apply what other processes and threads committed, and return the state.
@@ -179,8 +184,10 @@ class Follower:
             if self._is_view and not self.is_far:
                 return self._follow_view()
             log.require_open()
-        if self.is_far and (looked or self.snapshot.thread == get_ident()):
+        if self.is_far:
             if self.snapshot.thread != get_ident():
+                if not looked:
+                    self.look()
                 self._advance(log.latest_position)
             return self.state
         applied = self.applied
@@ -292,6 +299,7 @@ class Follower:
                 self._waited_at, self._waited_seconds = self.positions, pause
                 return False
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            look_again(self)
             pause = min(pause * 2, longest)
         return True
 

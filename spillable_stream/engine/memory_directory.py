@@ -192,17 +192,17 @@ class MemoryDirectory:
 
     def used_bytes(self) -> int:
         """Return how many bytes the tier's files take, without spare files."""
-        own = self._own_files(self._layout.memory)
-        return sum(self._fs.size_bytes(path) for path in own if parse_spare(path.name, Tier.MEMORY) is None)
+        own = self._own_names(self._layout.memory)
+        used = [self._layout.memory / name for name in own if parse_spare(name, Tier.MEMORY) is None]
+        return sum(map(self._fs.size_bytes, used))
 
-    def _own_files(self, directory: Path) -> list[Path]:
-        """Return the channel's files in a memory tier's directory."""
-        names = self._fs.list_files(directory)
-        return [directory / name for name in names if self._layout.is_own(self._layout.memory, name)]
+    def _own_names(self, directory: Path) -> list[str]:
+        """Return the names of the channel's files in a memory tier's directory."""
+        return [name for name in self._fs.list_files(directory) if self._layout.is_own(self._layout.memory, name)]
 
     def _remove_files(self, directory: Path) -> None:
         """Remove the channel's files from a memory tier's directory, and the directory if that leaves it empty."""
-        own = self._own_files(directory)
+        own = [directory / name for name in self._own_names(directory)]
         for path in sorted(own, key=lambda p: p.name == OWNER_FILE):  # the owner file last: it proves the directory
             self._fs.remove(path)
         self._fs.remove_directory(directory)

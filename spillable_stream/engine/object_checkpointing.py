@@ -176,8 +176,7 @@ class ObjectCheckpointing:
             return
         births = self.collector.births(self._staging_seconds())
         record = TrimRecord(through=through, births=births, deleted=self.collector.deleted_through)
-        with self._appender.committing():
-            self._appender.append_alone(Control(FrameType.TRIM, record))
+        self._appender.commit_alone(Control(FrameType.TRIM, record))
 
     def _first_needed(self) -> int:
         """Return the first slot that holds an event that is kept; else the newest.

@@ -25,12 +25,13 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
-from spillable_stream.format.slot import Slot, SlotFrame
+from spillable_stream.format.slot import NO_TOKEN, Slot, SlotFrame
 from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import extend_identity, read_identity
@@ -57,6 +58,7 @@ __all__ = ["ObjectLog"]
 _CACHE_BYTES = 64 << 20
 _COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
 _FIRST_POLL_SECONDS = 0.02
+_SHORTEST_FRESH_SECONDS = 1.0
 
 
 class ObjectLog:
@@ -88,6 +90,7 @@ class ObjectLog:
         closed: whether `close` was called.
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
+        chain: the slots that the state is built from.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
 
@@ -120,6 +123,7 @@ class ObjectLog:
         self._known = known
         self._is_proven = known is None  # that the channel is the one that was asked for
         self.pace: Pace = Pace()
+        self.chain: Chain = Chain(-1, NO_TOKEN)
         self.checkpoint_number: int = 0
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
         self._appending = Appending(self.slots, self.writer, patience or Patience(_COMMIT_TIMEOUT_SECONDS))
@@ -133,6 +137,8 @@ class ObjectLog:
         self._appended: Attempt | None = None  # the last one; it may not be applied yet
         self._must_load = False
         self._is_extended = False
+        self._proven_at = float("-inf")  # when the newest slot that is known was there, at the latest
+        self._fresh_seconds = _SHORTEST_FRESH_SECONDS
         self._tail: Tail | None = None
         self._point = CommitPoint(NO_TIER, NO_TIER)
 
@@ -179,6 +185,7 @@ class ObjectLog:
         tail, is_end, is_behind = self._tail, False, False
         assert tail is not None
         while not is_end:
+            began = time.monotonic()
             try:
                 found, is_end = read_on(self.slots, tail, is_behind=is_behind)
             except BehindError:
@@ -186,9 +193,11 @@ class ObjectLog:
                     self._begin_anew()
                 return
             except CorruptionError:
-                self._require_same()  # another channel's slots look damaged
+                self._is_proven = False  # another channel's slots look damaged
+                self._require_same()
                 raise
             self._is_proven = is_behind = True
+            self._proven_at = began
             if not found and is_end:
                 return
             with self._knowing():
@@ -212,6 +221,7 @@ class ObjectLog:
                 self.pace.saw_others()
                 self._news[slot.number] = counting_frames(tail, slot)  # the cache has the events, as far as it can
                 self.cache.put(slot_key(slot.number), slot.data)
+                self.chain.add(slot.number, slot.header.token)
                 tail = tail.then(slot)
         self._move_to(tail)
         return tail
@@ -230,8 +240,8 @@ class ObjectLog:
         self._point = CommitPoint(TierEnd(number, end, state), NO_TIER)
 
     def _begin_anew(self) -> None:
-        """Have the state loaded: slots that this handle has not read were collected."""
-        self._must_load = True
+        """Have the state loaded: slots that this handle has not read were collected, or the channel was removed."""
+        self._must_load, self._is_proven = True, False
         self._unsettled = None  # its place was collected, too: nobody will ever know
         self._publish()
 
@@ -249,10 +259,12 @@ class ObjectLog:
         known, self._known = self._known, None
         if known is None:
             self._require_same()
+            self._proven_at = time.monotonic()
         loaded = known or load(self.slots, self.checkpoints)
         self._news.clear()
+        self.cache.clear()  # there may be other slots of the same numbers now
         self._must_load = False
-        self._tail = loaded.tail
+        self._tail, self.chain = loaded.tail, loaded.chain
         if known is None:
             self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         self._publish()
@@ -314,7 +326,12 @@ class ObjectLog:
             ends: unused: an object never grows.
         """
         return ObjectReader(
-            self.store, self.channel, lambda schema_id: schemas()[schema_id], self.cache, self._disk_cache
+            self.store,
+            self.channel,
+            lambda schema_id: schemas()[schema_id],
+            self.cache,
+            self._disk_cache,
+            lambda number: self.chain.identity_of(number),
         )
 
     def leave_read(self, file_id: int) -> None:
@@ -339,8 +356,10 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
-            if not self._is_proven:
-                self._find()  # before a slot is made in what may be another channel by now
+            if not self._is_proven or time.monotonic() - self._proven_at >= self._fresh_seconds:
+                # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
+                # where nobody could tell whether it counts.
+                self._find()
             prepare()
             yield
 
@@ -367,16 +386,19 @@ class ObjectLog:
         """Settle an append of this handle whose outcome is not known.
 
         Raises:
-            CommitOutcomeUnknownError: nobody answers, still.
+            StorageError: nobody answers, still; this commit was not sent.
         """
         attempt = self._unsettled
         if attempt is not None:
             try:
                 self._appending.settle(attempt)
-            except CommitOutcomeUnknownError:
+            except CommitOutcomeUnknownError as e:
                 self._find()  # its place may have been collected: then it is given up there
                 if self._unsettled is not None:
-                    raise
+                    raise StorageError(
+                        f"{e}. That is an earlier commit of this handle, which has to be known first: nothing of this "
+                        "one was committed"
+                    ) from e
             except StorageError:
                 pass  # a fence is there now
             self._unsettled = None
@@ -411,8 +433,10 @@ class ObjectLog:
         if lost is not None:
             self._learn(lost)
             return None
+        self._proven_at = began
         self.pace.appended(time.monotonic() - began)
         self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
+        self.chain.add(attempt.number, attempt.token)
         self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))
@@ -449,6 +473,7 @@ class ObjectLog:
         """Write as the channel's options say."""
         options = state.options
         self.pace.interval_seconds = options.commit_interval / 1000
+        self._fresh_seconds = max(_SHORTEST_FRESH_SECONDS, options.gc_delay / 4)
         self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
         self._appending.patience.timeout_seconds = options.commit_timeout
 

@@ -16,6 +16,7 @@ from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.self_test import require_sound
+from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
 from spillable_stream.state.image import SmallImage
 
@@ -24,26 +25,44 @@ __all__ = ["ensure_object_channel", "object_identity", "open_object_engine"]
 _CREATION_SECONDS = 30.0
 
 
-def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | None) -> None:
+def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | None) -> str:
     """Make a channel unless there is one; any number of processes may try at once, on any hosts.
 
     Args:
         location: where.
         new: returns the state with which it begins, or raises; None: do not make it.
 
+    Returns:
+        Its UUID.
+
     Raises:
-        NotAChannelError: there is none, and ``new`` is None; or a channel of a disk is there.
+        NotAChannelError: there is none, and ``new`` is None; or a channel of a disk is there, or what is left of one.
         StorageError: the store refused or failed.
         UnsafeStoreError: the store does not create objects only if they are absent.
     """
     store = open_store(location)
-    if read_identity(store) is not None:
-        return
+    if (channel := read_identity(store)) is not None:
+        return channel
     if new is None:
         raise _no_channel(location)
     state = new()
+    _refuse_leftovers(store, location)
     require_sound(store)
-    create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
+    return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
+
+
+def _refuse_leftovers(store: Store, location: Location) -> None:
+    """Refuse a place with slots of a channel that is no more: a new one would come to them, and could not continue.
+
+    Slot 0 alone is a channel that was not made to its end; with others behind it, one that has lost its identity only.
+    """
+    left = [info.key for info in store.list(LOG)]
+    if left and slot_key(0) not in left:
+        raise NotAChannelError(
+            f"{location} has no {IDENTITY}, but slots of a channel that was removed, such as {min(left)}: close the "
+            f"handles that may still write to it, and remove what is under {store.root}; or choose another place. "
+            f"spillable repair finds out whether only {IDENTITY} is missing"
+        )
 
 
 def open_object_engine(
@@ -51,6 +70,7 @@ def open_object_engine(
     lock_timeout_seconds: float,
     *,
     readonly: bool,
+    channel: str | None = None,
     cache: DiskCache | None = None,
     known: LastKnown | None = None,
     store: Store | None = None,
@@ -61,6 +81,7 @@ def open_object_engine(
         location: where it is.
         lock_timeout_seconds: how long to wait for other threads.
         readonly: whether the channel is only looked at.
+        channel: its UUID, as the store said just now; None: the store is asked.
         cache: where what is read is kept on this host; None: nowhere.
         known: what to begin with, without a request; None: the store is asked.
         store: the store, for tests.
@@ -71,7 +92,10 @@ def open_object_engine(
         StorageError: the store refused or failed.
     """
     found = open_store(location) if store is None else store
-    channel = known.channel if known is not None else read_identity(found)
+    if known is not None:
+        channel = known.channel
+    elif channel is None:
+        channel = read_identity(found)
     if channel is None:
         raise _no_channel(location)
     store = MeteredStore(found, location.scheme)

@@ -28,6 +28,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.requests import Control, Request
@@ -75,13 +76,21 @@ class Own(Request):
     over: Owner | None
     is_answer: bool = False
     epoch: int = 0
+    _may_be_there: bool = False
+
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan looks who the owner is."""
+        self._may_be_there = True
+        return True
 
     def size_bytes(self) -> int:
         return _RECORD_BYTES
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        self.epoch = 0
-        if plan.state.owners.get(self.group) != self.over:
+        known, self.epoch = plan.state.owners.get(self.group), 0
+        if self._may_be_there and known is not None and known.note == self.note:
+            self.epoch = known.epoch
+        if known != self.over:
             return CommitResult()
         self.epoch = self.over.epoch if self.is_answer and self.over is not None else plan.next_transaction
         record: GroupRecord = {
@@ -107,6 +116,10 @@ class Claim(Request):
     over: Owner
     by: str
 
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan looks who the owner is."""
+        return True
+
     def size_bytes(self) -> int:
         return _RECORD_BYTES
 
@@ -127,6 +140,10 @@ class GiveUp(Request):
 
     group: str
     epoch: int
+
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan looks who the owner is."""
+        return True
 
     def size_bytes(self) -> int:
         return _RECORD_BYTES
@@ -280,6 +297,7 @@ class ObjectOwners:
                     return self._keep(ObjectOwnership(self, group, full, request.epoch))
             else:
                 time.sleep(waiting.pause_seconds)
+                look_again(self._follower)
 
     def _keep(self, owned: ObjectOwnership) -> ObjectOwnership:
         with self._mutex:
@@ -295,8 +313,7 @@ class ObjectOwners:
         """
         if self._follower.snapshot.thread == threading.get_ident():
             raise TransactionStateError(f"a group of {self.path} can't get another owner inside of a look at the state")
-        with self._appender.committing():
-            self._appender.append_alone(request)
+        self._appender.commit_alone(request)
 
     def give_up(self, owned: ObjectOwnership) -> None:
         """Own a group no more, and say so; a failure is logged."""
@@ -318,18 +335,19 @@ class ObjectOwners:
             OptionError: the channel has no group of this name.
         """
         check_group(group)
-        self._require_group(group)
-        former = self.owner_of(group)
-        try:
-            owned = self.own(group, timeout_seconds, "to change it")
-        except GroupOwnedError as e:
-            raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
-        held = _ChangeHold(owned, former)
-        try:
+        with one_look():
             self._require_group(group)
-            yield held
-        finally:
-            self.give_up(owned)
+            former = self.owner_of(group)
+            try:
+                owned = self.own(group, timeout_seconds, "to change it")
+            except GroupOwnedError as e:
+                raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
+            held = _ChangeHold(owned, former)
+            try:
+                self._require_group(group)
+                yield held
+            finally:
+                self.give_up(owned)
 
     def _require_group(self, group: str) -> None:
         groups = self._follower.follow().groups

@@ -7,7 +7,7 @@ takes those that its host has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError
@@ -39,6 +39,7 @@ class ObjectReadPlan:
         schemas: the channel's schemas, oldest first, as Arrow IPC messages.
         extents: where the events are, in order.
         cache: where a host keeps what its tasks read; None: nowhere.
+        identities: what tells the slots from others of their numbers, for the cache.
     """
 
     location: Location
@@ -47,6 +48,7 @@ class ObjectReadPlan:
     schemas: tuple[bytes, ...]
     extents: tuple[Extent, ...]
     cache: DiskCache | None = None
+    identities: Mapping[int, str | None] = field(default_factory=dict)
 
     @property
     def ends(self) -> Mapping[int | str, int]:
@@ -70,7 +72,9 @@ class ObjectPlanReader:
         self._store = store
         self._plan = plan
         self._schema_of = [decode_schema(s) for s in plan.schemas].__getitem__
-        self._reader = ObjectReader(store, plan.channel, self._schema_of, disk_cache=plan.cache)
+        self._reader = ObjectReader(
+            store, plan.channel, self._schema_of, disk_cache=plan.cache, identity_of=plan.identities.get
+        )
         self._reader.expect(plan.extents)
 
     @property

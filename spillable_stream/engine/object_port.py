@@ -11,6 +11,7 @@ from spillable_stream.engine.object_owners import ObjectOwnership
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
 from spillable_stream.engine.port import PARALLELISM, ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.errors import GroupOwnedError, ProducerBusyError
+from spillable_stream.format.extent import Extent
 from spillable_stream.names import check_producer
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.salvage import not_quarantined
@@ -49,7 +50,16 @@ class ObjectPort(EnginePort[ObjectEngine]):
             schemas = tuple(state.schemas)  # which all plans share
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [
-                ObjectReadPlan(log.location, log.provider, log.channel, schemas, of_part, cache) for of_part in extents
+                ObjectReadPlan(
+                    log.location,
+                    log.provider,
+                    log.channel,
+                    schemas,
+                    of_part,
+                    cache,
+                    {} if cache is None else {n: log.chain.identity_of(n) for n in _slots_of(of_part)},
+                )
+                for of_part in extents
             ]
 
     def tasks_at_once(self) -> int:
@@ -105,6 +115,10 @@ class ObjectPort(EnginePort[ObjectEngine]):
                 f"the producer {producer_id!r} of {self._engine.path} is {e.owner}; two live ones would take each "
                 "other's batches for their own. Stop it, or use another producer_id"
             ) from None
+
+
+def _slots_of(extents: Iterable[Extent]) -> set[int]:
+    return {extent.file for extent in extents if isinstance(extent.file, int)}
 
 
 class OwnedProducer:

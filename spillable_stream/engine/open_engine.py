@@ -65,13 +65,16 @@ def channel_path(path: str | os.PathLike[str]) -> ChannelPath:
     return Location.parse(str(path)) if is_location(path) else Path(path).absolute()
 
 
-def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> None:
+def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> str | None:
     """Make a channel unless there is one.
 
     Args:
         fs: the file system, for a channel on this host.
         path: where it is.
         new: returns what to make it with, or raises; None: do not make it.
+
+    Returns:
+        The UUID of a channel in a store, for `open_engine`, which would ask for it; None for one on this host.
 
     Raises:
         NotAChannelError: there is none, and ``new`` is None; or something else is there.
@@ -82,16 +85,16 @@ def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChann
     if isinstance(path, Location):
         from spillable_stream.engine.object_opening import ensure_object_channel
 
-        ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()))
-        return
+        return ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()))
     if has_identity(fs, path):
-        return
+        return None
     if new is None:
         read_identity(fs, path)  # which knows more of what is missing
         raise NotAChannelError(f"{path} is not a channel")
     made = new()
     refuse_options_of_stores(made.options.values())
     create_channel(fs, path, *made)
+    return None
 
 
 def _for_a_store(made: NewChannel) -> SmallImage:
@@ -107,6 +110,7 @@ def open_engine(
     lock_timeout_seconds: float,
     *,
     readonly: bool,
+    channel: str | None = None,
     cache: DiskCache | None = None,
     known: LastKnown | None = None,
 ) -> Engine:
@@ -117,6 +121,7 @@ def open_engine(
         path: where it is.
         lock_timeout_seconds: how long to wait for other processes.
         readonly: whether the channel is only looked at.
+        channel: the UUID of a channel in a store, if it was just asked for; None: the store is asked.
         cache: where what is read of a channel in a store is kept; None: nowhere.
         known: what a channel in a store is to begin with; None: it is asked.
 
@@ -129,7 +134,9 @@ def open_engine(
     if isinstance(path, Location):
         from spillable_stream.engine.object_opening import open_object_engine
 
-        return open_object_engine(path, lock_timeout_seconds, readonly=readonly, cache=cache, known=known)
+        return open_object_engine(
+            path, lock_timeout_seconds, readonly=readonly, channel=channel, cache=cache, known=known
+        )
     layout = read_identity(fs, path)
     layout.grant(fs)
     return LocalEngine(fs, layout, lock_timeout_seconds, readonly=readonly)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.requests import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
 from spillable_stream.objects.disk_cache import DiskCache
@@ -35,6 +36,7 @@ __all__ = [
     "StagePlan",
     "StagedFile",
     "Unreadable",
+    "one_look",
 ]
 
 

@@ -24,7 +24,7 @@ from spillable_stream.format.record import (
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import Answer
-from spillable_stream.state.ranges import Range, count_of
+from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import TierUsage, choose_tier
 
 __all__ = [
@@ -80,6 +80,10 @@ class Request:
         """Add the request's entries to a plan, or raise and add nothing."""
         raise TypeError(f"{type(self).__name__} can't be planned")
 
+    def may_repeat(self) -> bool:
+        """Get ready to be planned again though the log may have it, and tell whether that does no harm."""
+        return False
+
     def appended(self, state: ChannelState) -> None:
         """Finish after the log and the state have it; the channel's lock is still held."""
 
@@ -109,6 +113,9 @@ class Put(Request):
     _use: TierUsage | None = None
     _expires: bool = False
     _size_bytes: int = 0
+
+    def may_repeat(self) -> bool:
+        return bool(self.sink or self.producer)  # which the state knows
 
     def size_bytes(self) -> int:
         if not self._size_bytes:
@@ -248,6 +255,11 @@ class Prepare(Request):
     require_owner: Callable[[], None] | None = None
     after: int = 0
     expired: list[Range] = field(default_factory=list)
+    _may_be_there: bool = False
+
+    def may_repeat(self) -> bool:
+        self._may_be_there = True
+        return True
 
     def size_bytes(self) -> int:
         return _COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
@@ -258,6 +270,10 @@ class Prepare(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
+        if self._may_be_there:
+            prepared = plan.state.taking(self.group)
+            if found := [tx for tx in prepared if tx > self.after and RangeSet(prepared[tx]) == RangeSet(self.ranges)]:
+                return CommitResult(found[-1])
         plan.next_transaction = max(plan.next_transaction, self.after + 1)
         tx = plan.new_transaction()
         record = TakeRecord(self.group, list(self.ranges), self.expired)
@@ -324,6 +340,11 @@ class Takes(Request):
     """
 
     takes: list[Take]
+    _may_be_there: bool = field(default=False, kw_only=True)
+
+    def may_repeat(self) -> bool:
+        self._may_be_there = all(take.prepared for take in self.takes)
+        return self._may_be_there
 
     def size_bytes(self) -> int:
         return sum(take.size_bytes() for take in self.takes)
@@ -333,7 +354,8 @@ class Takes(Request):
         return Tier.MEMORY if in_memory else Tier.DISK
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        return [take.plan(plan) for take in self.takes][-1]
+        left = [take for take in self.takes if not self._may_be_there or plan.open_take(take.prepared) is not None]
+        return [CommitResult(), *[take.plan(plan) for take in left]][-1]
 
     def appended(self, state: ChannelState) -> None:
         self.takes[-1].appended(state)
@@ -350,6 +372,9 @@ class TakesAndPrepare(Request):
 
     takes: Takes
     prepare: Prepare
+
+    def may_repeat(self) -> bool:
+        return self.takes.may_repeat() and self.prepare.may_repeat()
 
     def size_bytes(self) -> int:
         return self.takes.size_bytes() + self.prepare.size_bytes()
@@ -371,6 +396,9 @@ class Rollback(Request):
     """Roll back take transactions that `Prepare` wrote, by their IDs."""
 
     transactions: list[int]
+
+    def may_repeat(self) -> bool:
+        return True
 
     def size_bytes(self) -> int:
         return _COMMIT_BYTES * len(self.transactions)
@@ -419,6 +447,9 @@ class Control(Request):
 
     type: FrameType
     value: ControlRecord
+
+    def may_repeat(self) -> bool:
+        return True  # each states a result, and not a difference
 
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + len(pack(self.value))

@@ -74,6 +74,10 @@ class Seek(Request):
     give_back: Callable[[int], None]
     next_id: int = 0
 
+    def may_repeat(self) -> bool:
+        """Tell that it may: the group is owned, so it is where it was, or where it should be."""
+        return True
+
     def size_bytes(self) -> int:
         """Return about how much it takes in the log, in bytes; rollbacks are not counted."""
         return Control(FrameType.GROUP, self._record(0)).size_bytes()

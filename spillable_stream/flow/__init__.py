@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from spillable_stream.flow.loading import load
     from spillable_stream.flow.monitoring import Monitoring
     from spillable_stream.flow.processor import ChannelProcessor
+    from spillable_stream.flow.regex import JavaPattern
     from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
     from spillable_stream.flow.sinks.base import BatchSink, Sink
     from spillable_stream.flow.sinks.channel import ChannelSink
@@ -57,6 +58,7 @@ __all__ = [
     "HttpSink",
     "Interceptor",
     "InterceptorChain",
+    "JavaPattern",
     "LoadBalancing",
     "Logger",
     "Monitoring",
@@ -105,6 +107,7 @@ _MODULES = {
     "HttpSink": "sinks.http",
     "Interceptor": "interceptors.base",
     "InterceptorChain": "interceptors.base",
+    "JavaPattern": "regex",
     "LoadBalancing": "selectors",
     "Logger": "sinks.logger",
     "Monitoring": "monitoring",

@@ -12,10 +12,10 @@ from typing import Self
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source
+from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source, lag_events
 from spillable_stream.flow.changes import Changes, changes, sink_units
 from spillable_stream.flow.configuration.model import AgentConfig, Finding
-from spillable_stream.flow.configuration_files import ConfigurationFiles, runnable
+from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
 from spillable_stream.flow.lifecycle import Supervisor
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, SinkRunner
@@ -210,12 +210,7 @@ class Agent:
         for runner in self.sinks.values():
             for sink in runner.sinks:
                 held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
-        for name, events in held.items():
-            group = self.places[name].channel.stats().groups.get("default")
-            lag = self.places[name].channel.stats().channel_size if group is None else group.lag
-            if lag > events:
-                return False
-        return True
+        return all(lag_events(self.places[name].channel) <= events for name, events in held.items())
 
     def is_finished(self) -> bool:
         """Whether all sources are at their end, and the sinks have taken everything."""
@@ -265,7 +260,8 @@ class Agent:
             drain: whether the sinks first take what is in their channels.
 
         Returns:
-            Whether all went well: everything ended in time, and with ``once`` nothing failed.
+            Whether all went well: everything ended in time, and with ``once`` nothing failed, and every source and sink
+            of the files ran.
         """
         with self._signals.watched():
             self.start()
@@ -273,7 +269,7 @@ class Agent:
             if once:
                 while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
                     self._asked.wait(_LOOK_SECONDS)
-                failed = self.supervisor.has_failed()
+                failed = self.supervisor.has_failed() or bool(not_running(self._wanted))
             else:
                 self.wait()
             return self.stop(drain=drain or (once and not failed)) and not failed
@@ -292,7 +288,8 @@ class Agent:
     def reload(self) -> Changes | None:
         """Read the files again, and stop and start only what has changed.
 
-        Files that can't be read, or have errors that were not there before, are refused, and the agent runs as it did.
+        A component with an error does not run, as at the start. Files that can't be read, or whose errors would cost
+        something that runs, are refused, and the agent runs as it did.
 
         Returns:
             What changed; None if the files were refused, or there are none.
@@ -303,12 +300,14 @@ class Agent:
             try:
                 loaded = self._files.load()
                 config = runnable(loaded, self.name)
-                known = {(f.code, f.component) for f in self.findings}
-                if new := [str(f) for f in loaded.errors if (f.code, f.component) not in known]:
-                    raise OptionError("; ".join(new))
+                if reasons := reasons_against(loaded, self._config, self.findings):
+                    raise OptionError("; ".join(reasons))
             except (OSError, SpillableError) as e:
                 _log.error("the changed configuration is refused, and the agent %s runs as it did: %s", self.name, e)
                 return None
+            for finding in loaded.errors:
+                if finding not in self.findings:
+                    _log.error("%s", finding)
             found = changes(self._config, config)
             if found:
                 _log.info("the configuration has changed: %s", _shown(found))

@@ -13,13 +13,23 @@ from spillable_stream.flow.changes import SinkUnit
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
+from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.open_channel import open_channel
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.runners import EventRunner, PolledRunner, SinkRunner, source_runner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 
-__all__ = ["Place", "Places", "build_channel", "build_processor", "build_sinks", "build_source", "opened_processor"]
+__all__ = [
+    "Place",
+    "Places",
+    "build_channel",
+    "build_processor",
+    "build_sinks",
+    "build_source",
+    "lag_events",
+    "opened_processor",
+]
 
 
 class Place(NamedTuple):
@@ -31,6 +41,17 @@ class Place(NamedTuple):
 
 Places = Mapping[str, Place]
 """The open channels of an agent by name."""
+
+
+def lag_events(channel: Channel) -> int:
+    """Return how many events of a channel its sinks have not committed.
+
+    Raises:
+        SpillableError: the channel can't say.
+    """
+    stats = channel.stats()
+    group = stats.groups.get("default")
+    return stats.channel_size if group is None else group.lag
 
 
 def build_channel(agent: str, config: ComponentConfig, system: Mapping[str, str]) -> Place:
@@ -57,7 +78,10 @@ def build_processor(agent: str, config: SourceConfig, places: Places, *, numbere
     """
     return ChannelProcessor(
         {channel: places[channel].channel for channel in config.channels},
-        [build(interceptor) for interceptor in config.interceptors],
+        InterceptorChain(
+            [build(interceptor) for interceptor in config.interceptors],
+            names=[interceptor.name for interceptor in config.interceptors],
+        ),
         build(config.selector),
         producer=f"{agent}.{config.name}" if numbered else None,
         dead_letter=places[config.dead_letter].channel if config.dead_letter else None,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.configuration.model import AgentConfig, Loaded
+from spillable_stream.flow.configuration.model import AgentConfig, Finding, Loaded
+from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.loading import load
 
-__all__ = ["ConfigurationFiles", "runnable"]
+__all__ = ["ConfigurationFiles", "not_running", "reasons_against", "runnable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,50 @@ def runnable(loaded: Loaded, name: str) -> AgentConfig:
         return config
     findings = "\n".join(str(f) for f in loaded.errors)
     if config is None:
-        others = ", ".join(loaded.agents) or "none"
-        raise OptionError(f"there is no agent {name!r} in the files; there are: {others}\n{findings}".rstrip())
+        raise OptionError(f"there is no agent {name!r} in the files\n{findings}".rstrip())
     raise OptionError(f"nothing of the agent {name!r} can run\n{findings}".rstrip())
+
+
+def not_running(config: AgentConfig) -> list[str]:
+    """Return the sources and sinks of an agent that were dropped, each as ``sink k1: the reason``."""
+    return [f"{d.kind} {d.name}: {d.reason}" for d in config.dropped if d.kind in (Kind.SOURCE, Kind.SINK)]
+
+
+def reasons_against(loaded: Loaded, running: AgentConfig, known: Iterable[Finding]) -> list[str]:
+    """Return why changed files may not take the place of those that an agent runs from.
+
+    An error costs its component, as at a start, but never one that runs: there is a reason for each new error about the
+    files or the agent as a whole, or about a component that runs, and for each source or sink that would be lost.
+
+    Args:
+        loaded: the changed files.
+        running: what runs of the agent.
+        known: the findings in the files that it runs from.
+    """
+    before = {(f.code, f.component) for f in known}
+    new = [f for f in loaded.errors if (f.code, f.component) not in before]
+    reasons = [str(f) for f in new if _is_about(running, f.component)]
+    if new and not reasons:
+        dropped = loaded.agents[running.name].dropped
+        flow = (Kind.SOURCE, Kind.SINK)  # the others go with what uses them
+        reasons = [
+            f"{d.kind} {d.name}: {d.reason}" for d in dropped if d.kind in flow and d.name in _names(running)[d.kind]
+        ]
+    return reasons
+
+
+def _is_about(running: AgentConfig, component: str) -> bool:
+    parts = component.split(".")
+    kind = {"sources": Kind.SOURCE, "channels": Kind.CHANNEL, "sinks": Kind.SINK, "sinkgroups": Kind.SINK_GROUP}.get(
+        parts[1] if len(parts) > 2 else ""
+    )
+    return kind is None or parts[2] in _names(running)[kind]
+
+
+def _names(running: AgentConfig) -> dict[Kind, set[str]]:
+    return {
+        Kind.SOURCE: {c.name for c in running.sources},
+        Kind.CHANNEL: {c.name for c in running.channels},
+        Kind.SINK: {c.name for c in running.sinks},
+        Kind.SINK_GROUP: {g.name for g in running.sink_groups},
+    }

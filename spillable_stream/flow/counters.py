@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,39 @@ from dataclasses import dataclass, field, fields
 
 from spillable_stream.errors import SpillableError
 
-__all__ = ["SinkCounters", "SourceCounters"]
+__all__ = ["Pauses", "SinkCounters", "SourceCounters"]
+
+
+class Pauses:
+    """How many batches of a source wait because a channel refuses them, and for how long batches have waited.
+
+    Args:
+        now: the clock, in monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._mutex = threading.Lock()
+        self._since: dict[object, float] = {}
+        self._seconds = 0.0
+
+    def begin(self, batch: object) -> None:
+        """Note that a batch was refused; again and again, for all I care."""
+        with self._mutex:
+            self._since.setdefault(batch, self._now())
+
+    def end(self, batch: object) -> None:
+        """Note that a batch is stored or given up, whether it was refused or not."""
+        with self._mutex:
+            if (since := self._since.pop(batch, None)) is not None:
+                self._seconds += self._now() - since
+
+    def flume_counters(self) -> dict[str, float]:
+        """Return both numbers, as ``Paused`` and ``PausedSeconds``."""
+        with self._mutex:
+            now = self._now()
+            waiting = sum(now - since for since in self._since.values())
+            return {"Paused": len(self._since), "PausedSeconds": round(self._seconds + waiting, 3)}
 
 
 @dataclass(slots=True)
@@ -30,7 +63,7 @@ class _Counters:
 
     def flume_counters(self) -> dict[str, int]:
         """Return the numbers under Flume's names, such as ``EventReceivedCount``."""
-        names = (f.name for f in fields(self) if f.name != "now")
+        names = (f.name for f in fields(self) if f.name not in ("now", "pauses"))
         return {"".join(word.capitalize() for word in name.split("_")): getattr(self, name) for name in names}
 
 
@@ -48,6 +81,7 @@ class SourceCounters(_Counters):
     event_read_fail: int = 0
     generic_processing_fail: int = 0
     channel_write_fail: int = 0
+    pauses: Pauses = field(default_factory=Pauses, repr=False)
 
     def received(self, events: int) -> None:
         """Count a batch that came in."""

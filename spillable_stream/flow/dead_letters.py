@@ -12,15 +12,11 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from spillable_stream.flow.event_batch import Header, add_headers
+from spillable_stream.workers.letter_headers import FLOW_COMPONENT, FLOW_ERROR, FLOW_ID, FLOW_TIME
 
-__all__ = ["COMPONENT", "ERROR", "ID", "TIME", "Stuck", "as_dead_letters"]
+__all__ = ["Stuck", "as_dead_letters"]
 
 _log = logging.getLogger("spillable_stream.flow")
-
-COMPONENT = "deadletter.component"
-ERROR = "deadletter.error"
-TIME = "deadletter.time"
-ID = "deadletter.id"
 
 _PAUSE_MS = 60_000
 
@@ -40,10 +36,10 @@ def as_dead_letters(
     return add_headers(
         batch,
         [
-            Header(COMPONENT, component),
-            Header(ERROR, pa.array(errors, pa.string())),
-            Header(TIME, str(now_ms)),
-            Header(ID, pa.array(ids, pa.string())),
+            Header(FLOW_COMPONENT, component),
+            Header(FLOW_ERROR, pa.array(errors, pa.string())),
+            Header(FLOW_TIME, str(now_ms)),
+            Header(FLOW_ID, pa.array(ids, pa.string())),
         ],
     )
 

@@ -10,15 +10,18 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
 from spillable_stream.flow.configuration.findings import CODES
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, Finding, Loaded
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.open_channel import directories_of, flume_file
+from spillable_stream.flow.sinks.destinations import resolve
 
 __all__ = ["environment_findings"]
 
 _UDP = {"netcatudp", "syslogudp"}
+_FLUME_TRACKER = ".flumespool-main.meta"
 
 
 def environment_findings(
@@ -45,7 +48,7 @@ def _of_agent(agent: AgentConfig, system: Mapping[str, str], environment: Mappin
         for code, text in _of_channel(directories_of(arguments)):
             yield _finding(code, text, agent, channel)
     for sink in agent.sinks:
-        for code, text in _of_sink(sink):
+        for code, text in _of_sink(sink, system, environment):
             yield _finding(code, text, agent, sink)
 
 
@@ -58,7 +61,15 @@ def _finding(code: str, text: str, agent: AgentConfig, component: ComponentConfi
 def _of_source(source: ComponentConfig, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     keywords = source.keywords
     if source.type == "spooldir":
-        yield from _readable(str(keywords["spool_dir"]))
+        directory = str(keywords["spool_dir"])
+        yield from _readable(directory)
+        tracker = os.path.join(directory, str(keywords.get("tracker_dir", ".flumespool")), _FLUME_TRACKER)
+        if os.path.exists(tracker) and os.path.getsize(tracker):
+            yield (
+                "flume-tracker",
+                f"{tracker} says how far Flume's agent is in a file, and is not read: let that agent finish its file, "
+                "and stop it, or the file is read from its beginning",
+            )
     elif source.type == "taildir":
         groups = keywords["filegroups"]
         assert isinstance(groups, Mapping)
@@ -119,14 +130,20 @@ def _writable(directory: str) -> Iterator[tuple[str, str]]:
         yield "directory-unusable", f"{directory} can't be written by this user: change the mode of {place}"
 
 
-def _of_sink(sink: ComponentConfig) -> Iterator[tuple[str, str]]:
+def _of_sink(
+    sink: ComponentConfig, system: Mapping[str, str], environment: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     keywords = sink.keywords
     if sink.type == "file_roll":
         yield from _writable(str(keywords["directory"]))
     elif sink.type in ("hdfs", "parquet"):
-        path = str(keywords["path"]).removeprefix("file://")
-        if path.startswith("/"):
-            yield from _writable(os.path.dirname(path.partition("%")[0]))
+        try:
+            found = resolve(str(keywords["path"]), system, environment)
+        except SpillableError as e:
+            yield "file-system-unusable", str(e)
+        else:
+            if found.is_local:
+                yield from _writable(os.path.dirname(found.path.partition("%")[0]))
     elif sink.type == "http":
         yield from _resolvable(str(keywords["endpoint"]))
 

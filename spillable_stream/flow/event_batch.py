@@ -7,7 +7,7 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ __all__ = [
     "header",
     "header_names",
     "remove_headers",
+    "select_each",
     "select_rows",
     "with_bodies",
 ]
@@ -93,7 +94,13 @@ def events_of(batch: pa.RecordBatch) -> list[Event]:
 
 def header(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return the value that each event has for a header, as an array of strings; null where it has none."""
-    return pc.map_lookup(batch.column(0), pa.scalar(name), "last")
+    columns = _Columns.of(batch)
+    if columns.shared is None:
+        return pc.map_lookup(batch.column(0), pa.scalar(name), "last")
+    if name not in columns.shared:
+        return pa.nulls(batch.num_rows, pa.string())
+    width, last = len(columns.shared), len(columns.shared) - 1 - columns.shared[::-1].index(name)
+    return columns.values.take(pa.array(np.arange(last, len(columns.values), width)))
 
 
 def with_bodies(batch: pa.RecordBatch, bodies: pa.Array) -> pa.RecordBatch:
@@ -113,7 +120,28 @@ def select_rows(batch: pa.RecordBatch, rows: pa.Array | None) -> pa.RecordBatch:
         batch: the events.
         rows: their numbers; None for all of them.
     """
-    return batch if rows is None else batch.take(rows)
+    return batch if rows is None else select_each(batch, {"": rows})[""]
+
+
+def select_each(batch: pa.RecordBatch, routes: Mapping[str, pa.Array | None]) -> dict[str, pa.RecordBatch]:
+    """Return the events of each route, in the order of their numbers.
+
+    Args:
+        batch: the events.
+        routes: their numbers; None for all of them.
+    """
+    chosen = {name: rows for name, rows in routes.items() if rows is not None}
+    columns = _Columns.of(batch) if chosen else None
+    if columns is None or not columns.shared:
+        return {name: batch if rows is None else batch.take(rows) for name, rows in routes.items()}
+    found = dict.fromkeys(routes, batch)
+    width, bodies = len(columns.shared), batch.column(1)
+    of_event = np.arange(width)
+    for name, rows in chosen.items():
+        values = columns.values.take(pa.array((np.asarray(rows)[:, None] * width + of_event).ravel()))
+        ends = np.arange(0, len(values) + 1, width, dtype=np.int32)
+        found[name] = _batch(ends, columns.names.slice(0, len(values)), values, bodies.take(rows))
+    return found
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -173,7 +201,7 @@ def remove_headers(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatc
     kept = pc.invert(gone)
     counted = np.concatenate(([0], np.cumsum(np.asarray(kept))))
     offsets = counted[columns.ends].astype(np.int32)
-    return _with_headers(batch, offsets, columns.names.filter(kept), columns.values.filter(kept))
+    return _batch(offsets, columns.names.filter(kept), columns.values.filter(kept), batch.column(1))
 
 
 def header_names(batch: pa.RecordBatch) -> list[str]:
@@ -227,7 +255,7 @@ class _Columns(NamedTuple):
         else:
             names = _joined(self.names, layout, new_names)
         values = _joined(self.values, layout, columns)
-        return _with_headers(batch, layout.new_ends, names, values)
+        return _batch(layout.new_ends, names, values, batch.column(1))
 
 
 class _Layout(NamedTuple):
@@ -384,7 +412,8 @@ def _view(texts: pa.Array, ends: NDArray[np.int32]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 
-def _with_headers(batch: pa.RecordBatch, ends: NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.RecordBatch:
+def _batch(ends: NDArray[np.int32], names: pa.Array, values: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
+    """Return events; ``ends`` is where the headers of each begin, and where those of the last one end."""
     offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(np.ascontiguousarray(ends))])
     headers = pa.MapArray.from_arrays(offsets, names, values)
-    return pa.RecordBatch.from_arrays([headers, batch.column(1)], schema=EVENT_SCHEMA)
+    return pa.RecordBatch.from_arrays([headers, bodies], schema=EVENT_SCHEMA)

@@ -9,41 +9,15 @@ does so for some texts only, the translation says for which.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn
+from itertools import takewhile
+from typing import NamedTuple
 
-from spillable_stream.errors import OptionError
 from spillable_stream.flow.code_points import CodePoints, python_char, re2_char
+from spillable_stream.flow.java_classes import LINE_END, PREDEFINED, bracketed, class_escape
+from spillable_stream.flow.java_pattern_text import PatternText
 
 __all__ = ["Translation", "translate"]
 
-_SPACE = CodePoints([(9, 13), (32, 32)])
-_DIGIT = CodePoints([(48, 57)])
-_LOWER = CodePoints([(97, 122)])
-_UPPER = CodePoints([(65, 90)])
-_WORD = _DIGIT | _LOWER | _UPPER | CodePoints.of("_")
-_HORIZONTAL = CodePoints([(9, 9), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x180E, 0x180E), (0x2000, 0x200A)])
-_HORIZONTAL |= CodePoints([(0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000)])
-_VERTICAL = CodePoints([(10, 13), (0x85, 0x85), (0x2028, 0x2029)])
-_LINE_END = CodePoints([(10, 10), (13, 13), (0x85, 0x85), (0x2028, 0x2029)])
-_PUNCT = CodePoints([(33, 47), (58, 64), (91, 96), (123, 126)])
-
-_PREDEFINED = {"d": _DIGIT, "w": _WORD, "s": _SPACE, "h": _HORIZONTAL, "v": _VERTICAL}
-_POSIX = {
-    "Lower": _LOWER,
-    "Upper": _UPPER,
-    "ASCII": CodePoints([(0, 127)]),
-    "Alpha": _LOWER | _UPPER,
-    "Digit": _DIGIT,
-    "Alnum": _LOWER | _UPPER | _DIGIT,
-    "Punct": _PUNCT,
-    "Graph": CodePoints([(33, 126)]),
-    "Print": CodePoints([(32, 126)]),
-    "Blank": CodePoints.of(" \t"),
-    "Cntrl": CodePoints([(0, 31), (127, 127)]),
-    "XDigit": _DIGIT | CodePoints([(65, 70), (97, 102)]),
-    "Space": _SPACE,
-}
-_CONTROLS = {"t": 9, "n": 10, "r": 13, "f": 12, "a": 7, "e": 27}
 _MOST_RE2_REPEATS = 1000
 _LAST_LINE_END = r"(?=(?:\r\n|(?<!\r)\n|[\r\x85\u2028\u2029])?\Z)"
 _LAST_UNIX_LINE_END = r"(?=\n?\Z)"
@@ -65,6 +39,7 @@ class Translation:
         may_be_empty: whether a match may be empty.
         groups: how many groups it has.
         names: the numbers of named groups.
+        prefix: what every match begins with, as far as that is the same.
     """
 
     java: str
@@ -77,6 +52,7 @@ class Translation:
     may_be_empty: bool
     groups: int
     names: dict[str, int]
+    prefix: str
 
 
 def translate(pattern: str) -> Translation:
@@ -100,6 +76,7 @@ def translate(pattern: str) -> Translation:
         may_be_empty=whole.may_be_empty,
         groups=parser.groups,
         names=parser.names,
+        prefix=whole.prefix,
     )
 
 
@@ -111,104 +88,50 @@ class _Part(NamedTuple):
         re2: for RE2; anything where the pattern has a reason against it.
         may_be_empty: whether it may match nothing.
         has_group: whether a group is in it.
+        prefix: what a match begins with, as far as that is the same.
+        is_text: whether it matches its prefix and nothing else.
     """
 
     python: str
     re2: str
     may_be_empty: bool = False
     has_group: bool = False
+    prefix: str = ""
+    is_text: bool = False
 
 
 _NOTHING = _Part("", "", True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Flags:
-    ignore_case: bool = False
-    multiline: bool = False
-    dot_all: bool = False
-    comments: bool = False
-    unix_lines: bool = False
 
 
 _FLAG_NAMES = {"i": "ignore_case", "m": "multiline", "s": "dot_all", "x": "comments", "d": "unix_lines"}
 
 
 @dataclass(slots=True)
-class _Parser:
+class _Parser(PatternText):
     """Parses one pattern, and writes its parts as it goes."""
 
-    text: str
-    at: int = 0
     depth: int = 0
-    flags: _Flags = field(default_factory=_Flags)
     groups: int = 0
     closed: set[int] = field(default_factory=set)
     names: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
-    limits: list[str] = field(default_factory=list)
-    ascii_only: bool = False
     takes_line_end: bool = False
 
     def parse(self) -> _Part:
         whole = self._alternatives()
         if self.at < len(self.text):
-            self._refuse("a ) without its (")
+            self.refuse("a ) without its (")
         return whole
-
-    def _refuse(self, why: str) -> NoReturn:
-        raise OptionError(f"the regular expression {self.text!r} can't be used: {why}, at position {self.at}")
 
     def _not_re2(self, why: str) -> None:
         self.reasons.append(why)
-
-    # ── characters ──────────────────────────────────────────────────────────────────────────
-
-    def _peek(self) -> str:
-        """Return the next character that counts; "" at the end."""
-        while self.flags.comments and self.at < len(self.text):
-            c = self.text[self.at]
-            if c in " \t\n\v\f\r":
-                self.at += 1
-            elif c == "#":
-                while self.at < len(self.text) and ord(self.text[self.at]) not in (10, 13, 0x85, 0x2028, 0x2029):
-                    self.at += 1
-            else:
-                break
-        return self.text[self.at] if self.at < len(self.text) else ""
-
-    def _next(self) -> str:
-        c = self._peek()
-        if not c:
-            self._refuse("it ends too early")
-        self.at += 1
-        return c
-
-    def _raw(self) -> str:
-        """Return the next character, whatever it is."""
-        if self.at >= len(self.text):
-            self._refuse("it ends too early")
-        self.at += 1
-        return self.text[self.at - 1]
-
-    def _try(self, text: str) -> bool:
-        if self.text.startswith(text, self.at):
-            self.at += len(text)
-            return True
-        return False
-
-    def _digits(self, kind: str, most: int) -> str:
-        found = self.at
-        while self.at < len(self.text) and self.at - found < most and self.text[self.at] in kind:
-            self.at += 1
-        return self.text[found : self.at]
 
     # ── structure ───────────────────────────────────────────────────────────────────────────
 
     def _alternatives(self) -> _Part:
         flags = self.flags
         found = [self._sequence()]
-        while self._peek() == "|":
+        while self.peek() == "|":
             self.at += 1
             found.append(self._sequence())
         self.flags = flags
@@ -219,17 +142,21 @@ class _Parser:
 
     def _sequence(self) -> _Part:
         parts: list[_Part] = []
-        while (c := self._peek()) and c not in "|)":
+        while (c := self.peek()) and c not in "|)":
             parts.append(self._quantified(self._atom()))
         python, re2 = "".join(p.python for p in parts), "".join(p.re2 for p in parts)
-        return _Part(python, re2, all(p.may_be_empty for p in parts), any(p.has_group for p in parts))
+        texts = list(takewhile(lambda p: p.is_text, parts))
+        prefix = "".join(p.prefix for p in parts[: len(texts) + 1])
+        return _Part(
+            python, re2, all(p.may_be_empty for p in parts), any(p.has_group for p in parts), prefix, texts == parts
+        )
 
     def _quantified(self, part: _Part) -> _Part:
-        c = self._peek()
+        c = self.peek()
         if not c or c not in "*+?{":
             return part
         if not part.python:
-            self._refuse(f"a {c} that repeats nothing")
+            self.refuse(f"a {c} that repeats nothing")
         begin = self.at
         self.at += 1
         if c == "{":
@@ -237,7 +164,7 @@ class _Parser:
             written = self.text[begin : self.at]
         else:
             least, most, written = int(c == "+"), 1 if c == "?" else None, c
-        if self._peek() and self.text[self.at] in "?+":
+        if self.peek() and self.text[self.at] in "?+":
             mode = self.text[self.at]
             self.at += 1
         else:
@@ -248,8 +175,8 @@ class _Parser:
             self._not_re2("RE2 repeats at most 1,000 times")
         if part.may_be_empty:
             self._not_re2("engines differ in the repetition of what may be empty")
-        if self._peek() and self.text[self.at] in "*+?{":
-            self._refuse(f"{self.text[self.at]} repeats a repetition; put that into (?:…)")
+        if self.peek() and self.text[self.at] in "*+?{":
+            self.refuse(f"{self.text[self.at]} repeats a repetition; put that into (?:…)")
         written += mode
         return _Part(
             f"(?:{part.python}){written}",
@@ -260,30 +187,30 @@ class _Parser:
 
     def _bounds(self) -> tuple[int, int | None]:
         """Return the bounds of a repetition whose brace was read."""
-        low = self._digits("0123456789", 10)
+        low = self.digits("0123456789", 10)
         if not low:
-            self._refuse("a { that begins no repetition; write \\{ for the character")
+            self.refuse("a { that begins no repetition; write \\{ for the character")
         least = most = int(low)
-        if self._try(","):
-            high = self._digits("0123456789", 10)
+        if self.skip(","):
+            high = self.digits("0123456789", 10)
             if not high:
-                if not self._try("}"):
-                    self._refuse("a repetition without its }")
+                if not self.skip("}"):
+                    self.refuse("a repetition without its }")
                 return least, None
             most = int(high)
-        if not self._try("}"):
-            self._refuse("a repetition without its }")
+        if not self.skip("}"):
+            self.refuse("a repetition without its }")
         if most < least:
-            self._refuse("a repetition whose bounds are the wrong way round")
+            self.refuse("a repetition whose bounds are the wrong way round")
         return least, most
 
     def _atom(self) -> _Part:
-        c = self._next()
+        c = self.take()
         match c:
             case "(":
                 return self._group()
             case "[":
-                return self._set(self._class())
+                return self._set(bracketed(self))
             case ".":
                 return self._set(self._dot())
             case "^":
@@ -294,15 +221,15 @@ class _Parser:
                 return self._escape()
             case "*" | "+" | "?":
                 self.at -= 1
-                self._refuse(f"a {c} that repeats nothing")
+                self.refuse(f"a {c} that repeats nothing")
             case "{":
-                self._refuse("a { that repeats nothing; write \\{ for the character")
+                self.refuse("a { that repeats nothing; write \\{ for the character")
         return self._literal(ord(c))
 
     def _literal(self, code: int) -> _Part:
         if self.flags.ignore_case:
             return self._set(CodePoints([(code, code)]))
-        return _Part(python_char(code), re2_char(code))
+        return _Part(python_char(code), re2_char(code), prefix=chr(code), is_text=True)
 
     def _set(self, points: CodePoints) -> _Part:
         if self.flags.ignore_case and len(points.ranges) == 1 and points.ranges[0][0] == points.ranges[0][1]:
@@ -312,7 +239,7 @@ class _Parser:
     def _dot(self) -> CodePoints:
         if self.flags.dot_all:
             return ~CodePoints()
-        return ~CodePoints.of("\n") if self.flags.unix_lines else ~_LINE_END
+        return ~CodePoints.of("\n") if self.flags.unix_lines else ~LINE_END
 
     def _caret(self) -> _Part:
         if not self.flags.multiline:
@@ -333,7 +260,7 @@ class _Parser:
     def _end_of_text(self) -> _Part:
         """Return what matches at the end of the text, and before a line end that is its last."""
         python = _LAST_UNIX_LINE_END if self.flags.unix_lines else _LAST_LINE_END
-        if self.depth or self._peek() not in ("", "|"):
+        if self.depth or self.peek() not in ("", "|"):
             self._not_re2("RE2 can't look behind a $ inside of a pattern")
             return _Part(python, "", True)
         self.takes_line_end = True
@@ -344,7 +271,7 @@ class _Parser:
     # ── groups ──────────────────────────────────────────────────────────────────────────────
 
     def _group(self) -> _Part:
-        if not self._try("?"):
+        if not self.skip("?"):
             return self._capturing(None)
         for opening, python, why in (
             ("=", "(?=", "RE2 has no look-ahead"),
@@ -353,11 +280,11 @@ class _Parser:
             ("<!", "(?<!", "RE2 has no look-behind"),
             (">", "(?>", "RE2 has no atomic groups"),
         ):
-            if self._try(opening):
+            if self.skip(opening):
                 self._not_re2(why)
                 inner = self._inner()
                 return _Part(f"{python}{inner.python})", "", opening != ">" or inner.may_be_empty, inner.has_group)
-        if self._try("<"):
+        if self.skip("<"):
             return self._capturing(self._name(">"))
         return self._flagged()
 
@@ -366,8 +293,8 @@ class _Parser:
         while self.at < len(self.text) and self.text[self.at].isascii() and self.text[self.at].isalnum():
             self.at += 1
         name = self.text[begin : self.at]
-        if not name or name[0].isdigit() or not self._try(end):
-            self._refuse("a group's name must be letters and digits, a letter first")
+        if not name or name[0].isdigit() or not self.skip(end):
+            self.refuse("a group's name must be letters and digits, a letter first")
         return name
 
     def _capturing(self, name: str | None) -> _Part:
@@ -375,7 +302,7 @@ class _Parser:
         number = self.groups
         if name is not None:
             if name in self.names:
-                self._refuse(f"two groups are named {name}")
+                self.refuse(f"two groups are named {name}")
             self.names[name] = number
         inner = self._inner()
         self.closed.add(number)
@@ -385,21 +312,21 @@ class _Parser:
         self.depth += 1
         inner = self._alternatives()
         self.depth -= 1
-        if not self._try(")"):
-            self._refuse("a ( without its )")
+        if not self.skip(")"):
+            self.refuse("a ( without its )")
         return inner
 
     def _flagged(self) -> _Part:
         """Return a group without a number, or nothing where flags change up to the end of the group around."""
         value, before, changed = True, self.flags, self.flags
-        while (c := self._raw()) not in ":)":
+        while (c := self.raw()) not in ":)":
             if c == "-":
                 value = False
             elif c in _FLAG_NAMES:
                 changed = replace(changed, **{_FLAG_NAMES[c]: value})
             else:
                 known = "the flags u and U are not supported" if c in "uU" else f"there is no group (?{c}"
-                self._refuse(known)
+                self.refuse(known)
         self.flags = changed
         if c == ")":
             return _NOTHING
@@ -410,10 +337,10 @@ class _Parser:
     # ── escapes ─────────────────────────────────────────────────────────────────────────────
 
     def _escape(self) -> _Part:
-        c = self._raw()
-        if c.lower() in _PREDEFINED or c in "pP":
+        c = self.raw()
+        if c.lower() in PREDEFINED or c in "pP":
             self.at -= 1
-            return self._set(self._class_escape())
+            return self._set(class_escape(self))
         match c:
             case "Q":
                 return self._quoted()
@@ -431,8 +358,8 @@ class _Parser:
                 ends = r"\x0a-\x0d\x{85}\x{2028}\x{2029}"
                 return _Part(r"(?:\r\n|[\n-\r\x85\u2028\u2029])", rf"(?:\r\n|[{ends}])")
             case "k":
-                if not self._try("<") or (name := self._name(">")) not in self.names:
-                    self._refuse("a \\k needs the <name> of a group before it")
+                if not self.skip("<") or (name := self._name(">")) not in self.names:
+                    self.refuse("a \\k needs the <name> of a group before it")
                 return self._reference(self.names[name])
             case _ if c in "123456789":
                 number = int(c)
@@ -443,167 +370,20 @@ class _Parser:
                     self.at += 1
                 return self._reference(number)
         self.at -= 1
-        return self._literal(self._escaped_character())
+        return self._literal(self.escaped_character())
 
     def _reference(self, number: int) -> _Part:
         if number not in self.closed:
-            self._refuse(f"group {number} does not end before it is referred to")
+            self.refuse(f"group {number} does not end before it is referred to")
         if self.flags.ignore_case:
-            self._refuse("a reference to a group where case is ignored is not supported")
+            self.refuse("a reference to a group where case is ignored is not supported")
         self._not_re2("RE2 has no references to groups")
         return _Part(rf"(?:\{number})", "", True)
 
     def _quoted(self) -> _Part:
-        end = self.text.find(r"\E", self.at)
-        quoted = self.text[self.at :] if end < 0 else self.text[self.at : end]
-        self.at = len(self.text) if end < 0 else end + 2
+        quoted = self.quoted()
         if not quoted:
             return _NOTHING
         *before, last = map(self._literal, map(ord, quoted))
         last = self._quantified(last)
         return _Part("".join(p.python for p in (*before, last)), "".join(p.re2 for p in (*before, last)))
-
-    def _escaped_character(self) -> int:
-        """Return the character that an escape stands for; its backslash was read."""
-        c = self._raw()
-        if c in _CONTROLS:
-            return _CONTROLS[c]
-        match c:
-            case "0":
-                return self._octal()
-            case "x":
-                if self._try("{"):
-                    digits = self._digits("0123456789abcdefABCDEF", 8)
-                    if not digits or not self._try("}") or int(digits, 16) > 0x10FFFF:
-                        self._refuse("\\x{…} needs hexadecimal digits of a character")
-                    return int(digits, 16)
-                return self._hexadecimal(2)
-            case "u":
-                return self._utf16()
-            case "c":
-                return ord(self._raw()) ^ 64
-        if c.isascii() and c.isalpha():
-            self._refuse(f"there is no escape \\{c}")
-        return ord(c)
-
-    def _octal(self) -> int:
-        digits = self._digits("01234567", 3)
-        if len(digits) == 3 and digits[0] not in "0123":
-            self.at -= 1
-            digits = digits[:2]
-        if not digits:
-            self._refuse("\\0 needs octal digits")
-        return int(digits, 8)
-
-    def _hexadecimal(self, count: int) -> int:
-        digits = self._digits("0123456789abcdefABCDEF", count)
-        if len(digits) < count:
-            self._refuse(f"it needs {count} hexadecimal digits")
-        return int(digits, 16)
-
-    def _utf16(self) -> int:
-        code = self._hexadecimal(4)
-        if 0xD800 <= code < 0xDC00 and self._try(r"\u"):
-            low = self._hexadecimal(4)
-            if 0xDC00 <= low < 0xE000:
-                return 0x10000 + (code - 0xD800 << 10) + (low - 0xDC00)
-            self.at -= 6
-        if 0xD800 <= code < 0xE000:
-            self._refuse("half of a character beyond U+FFFF can't be matched")
-        return code
-
-    def _class_escape(self) -> CodePoints:
-        """Return the characters of an escape that stands for a class; its backslash was read."""
-        c = self._raw()
-        if c in "pP":
-            found = self._property()
-            return ~found if c == "P" else found
-        found = _PREDEFINED[c.lower()]
-        return ~found if c.isupper() else found
-
-    def _property(self) -> CodePoints:
-        name = self._raw()
-        if name == "{":
-            end = self.text.find("}", self.at)
-            if end < 0:
-                self._refuse("\\p{ without its }")
-            name, self.at = self.text[self.at : end], end + 1
-        if name in _POSIX:
-            found = _POSIX[name]
-            return found.in_both_cases() if self.flags.ignore_case and name in ("Lower", "Upper") else found
-        category = name.removeprefix("Is").removeprefix("general_category=").removeprefix("gc=")
-        found = CodePoints.of_category(category) if len(category) in (1, 2) else CodePoints()
-        if not found:
-            self._refuse(f"\\p{{{name}}} is not supported; give the characters as ranges, as in [a-z\\u00c0-\\u024f]")
-        self.ascii_only = True
-        self.limits.append("texts beyond ASCII: versions of Unicode differ")
-        return found
-
-    # ── classes ─────────────────────────────────────────────────────────────────────────────
-
-    def _class(self) -> CodePoints:
-        """Return the characters of a class; its bracket was read."""
-        is_negated = self._peek() == "^"
-        if is_negated:
-            self.at += 1
-        operands: list[CodePoints] = []
-        current, is_first = CodePoints(), True
-        while True:
-            c = self._peek()
-            if not c:
-                self._refuse("a [ without its ]")
-            if c == "]" and not is_first:
-                self.at += 1
-                break
-            if self.text.startswith("&&", self.at):
-                if is_first:
-                    self._refuse("a && without characters before it")
-                self.at += 2
-                if self._peek() == "]":
-                    self._refuse("a && without characters behind it")
-                operands.append(current)
-                current = CodePoints()
-                continue
-            current = current | self._class_item()
-            is_first = False
-        for operand in operands:
-            current = current & operand
-        return ~current if is_negated else current
-
-    def _class_item(self) -> CodePoints:
-        c = self._next()
-        if c == "[":
-            return self._class()
-        if c == "\\":
-            if self._peek() and (self.text[self.at].lower() in _PREDEFINED or self.text[self.at] in "pP"):
-                return self._class_escape()
-            if self._try("Q"):
-                end = self.text.find(r"\E", self.at)
-                quoted = self.text[self.at :] if end < 0 else self.text[self.at : end]
-                self.at = len(self.text) if end < 0 else end + 2
-                return self._cased(CodePoints.of(quoted))
-            first = self._escaped_character()
-        else:
-            first = ord(c)
-        return self._cased(CodePoints([(first, self._end_of_range(first))]))
-
-    def _end_of_range(self, first: int) -> int:
-        if self._peek() != "-":
-            return first
-        after = self.text[self.at + 1 : self.at + 2]
-        if after in ("", "]", "["):
-            return first
-        self.at += 1
-        c = self._next()
-        if c == "\\":
-            if self.text[self.at : self.at + 1].lower() in ("d", "w", "s", "h", "v", "p"):
-                self._refuse("a range that ends with a class")
-            last = self._escaped_character()
-        else:
-            last = ord(c)
-        if last < first:
-            self._refuse("a range whose ends are the wrong way round")
-        return last
-
-    def _cased(self, points: CodePoints) -> CodePoints:
-        return points.in_both_cases() if self.flags.ignore_case else points

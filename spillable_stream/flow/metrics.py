@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.agent import Agent
+from spillable_stream.flow.assembly import lag_events
 
 __all__ = ["Component", "components", "flume_json", "prometheus_text"]
 
@@ -30,7 +32,9 @@ class Component(NamedTuple):
 def components(agent: Agent) -> Iterator[Component]:
     """Yield the numbers of each source, channel and sink."""
     for source in agent.sources.values():
-        yield Component("SOURCE", _short(source.name), source.source.counters.flume_counters())
+        counters = source.source.counters
+        values = {**counters.flume_counters(), **counters.pauses.flume_counters(), **source.source.lag()}
+        yield Component("SOURCE", _short(source.name), {**values, "BackoffSeconds": source.wait_seconds})
     for name, place in agent.places.items():
         try:
             values = place.channel.stats().flume_counters()
@@ -39,7 +43,10 @@ def components(agent: Agent) -> Iterator[Component]:
         yield Component("CHANNEL", name, {"StartTime": 0, "StopTime": 0, **values})
     for runner in agent.sinks.values():
         for sink in runner.sinks:
-            yield Component("SINK", _short(sink.name), sink.counters.flume_counters())
+            values = {**sink.counters.flume_counters(), "BackoffSeconds": runner.wait_seconds}
+            with suppress(SpillableError, KeyError):  # its channel is being closed
+                values["LagEvents"] = lag_events(agent.places[sink.channel_name].channel)
+            yield Component("SINK", _short(sink.name), values)
 
 
 def _short(name: str) -> str:
@@ -77,7 +84,7 @@ def prometheus_text(agent: Agent) -> str:
 def _series(key: str) -> str:
     """Return the name of a series: ``EventReadFail`` is ``event_read_fail_total``."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
-    if words.endswith(("_count", "_fail")) and words != "open_connection_count":
+    if words.endswith(("_count", "_fail", "paused_seconds")) and words != "open_connection_count":
         return words.removesuffix("_count") + "_total"
     return words
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.agent import Agent
+from spillable_stream.flow.asgi_server import asgi_server
 from spillable_stream.flow.metrics import flume_json, prometheus_text
 from spillable_stream.flow.sources.network import bound_socket
 
@@ -42,7 +43,7 @@ class Monitoring:
 
     def __init__(self, agent: Agent, port: int, *, host: str = "0.0.0.0", prometheus: bool = False) -> None:
         try:
-            import uvicorn
+            import uvicorn  # noqa: F401
             from starlette.applications import Starlette
             from starlette.routing import Route
         except ImportError as e:
@@ -56,16 +57,7 @@ class Monitoring:
             Route("/ping", self._ping),
             Route("/ready", self._ready),
         ]
-        app = Starlette(routes=routes)
-        config = uvicorn.Config(
-            _without_trace(app),
-            log_config=None,
-            access_log=False,
-            interface="asgi3",
-            lifespan="off",
-            server_header=False,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = asgi_server(_without_trace(Starlette(routes=routes)))
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:

@@ -27,11 +27,13 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import DeliveryError, OptionError, SpillableError
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
-from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_rows
+from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
+from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
+from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.record import BY_PRODUCER, MALFORMED, MAX_NOTE_BYTES, NumberedBatch, Numbers, pack, unpack
 from spillable_stream.names import check_producer
 
@@ -104,6 +106,8 @@ class ChannelProcessor:
         chain: the interceptors.
         selector: the selector.
         stuck: the event that can't pass the interceptors, where there is no dead-letter channel.
+        entrance: where batches can be seen as they come.
+        left_out: the events that optional channels did not get.
 
     Raises:
         OptionError: there are no channels, the selector names one that is not there, or no producer has such a name.
@@ -124,9 +128,11 @@ class ChannelProcessor:
         self.chain: InterceptorChain = (
             interceptors if isinstance(interceptors, InterceptorChain) else InterceptorChain(interceptors, surroundings)
         )
+        self.entrance: TapPoint = TapPoint()
         self.selector: Selector = selector if selector is not None else Replicating()
         self.selector.bind(tuple(channels))
         self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
+        self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
         self._producer = None if producer is None else check_producer(producer)
         self._channels = dict(channels)
         self._dead_letter = None if dead_letter is None else self._name_of(dead_letter)
@@ -160,6 +166,11 @@ class ChannelProcessor:
         """The name under which the channels remember the numbers of batches."""
         return self._producer
 
+    @property
+    def most_events(self) -> int:
+        """How many events a batch can have at most: the least ``transaction_capacity`` of the channels."""
+        return min(channel.options["transaction_capacity"] for channel in self._channels.values())
+
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
@@ -181,6 +192,7 @@ class ChannelProcessor:
             if self._is_closed:
                 return
             self._is_closed = True
+            self.left_out.close()
             if self._pool is not None:
                 self._pool.shutdown()
             for claim in self._claims:
@@ -299,6 +311,7 @@ class ChannelProcessor:
         """
         self.start()
         batch = as_event_batch(events)
+        self.entrance.passed(batch)
         with self._mutex:
             turn = number if number is not None else self._turn
             self._turn += number is None
@@ -307,8 +320,8 @@ class ChannelProcessor:
         optional: dict[str, pa.RecordBatch] = {}
         if passed.num_rows:
             routes = self.selector.select(passed, turn)
-            required = {name: select_rows(passed, rows) for name, rows in routes.required.items()}
-            optional = {name: select_rows(passed, rows) for name, rows in routes.optional.items()}
+            required = select_each(passed, routes.required)
+            optional = select_each(passed, routes.optional)
         if rejected and (name := self._dead_letter) is not None:
             dead = self._as_dead_letters(rejected, turn)
             required[name] = concat([required[name], dead]) if name in required else dead
@@ -367,9 +380,7 @@ class ChannelProcessor:
         if failures:
             raise _delivery_error(self._producer, routed, failures)
         for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
-            _log.warning(
-                "the optional channel %s does not get %d events: %s", name, routed.optional[name].num_rows, error
-            )
+            self.left_out.add(name, routed.optional[name].num_rows, error)
         return routed.result
 
     def _compare(self, routed: RoutedBatch) -> None:

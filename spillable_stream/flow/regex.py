@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.java_regex import Translation, translate
+from spillable_stream.flow.re2_groups import groups_of
 
 __all__ = ["JavaPattern", "Replacement", "Texts"]
 
@@ -185,18 +186,14 @@ class JavaPattern:
             matches = [search(text) for text in column.to_pylist()]
             groups = [pa.array([m and (m[i] or "") for m in matches], pa.string()) for i in numbers]
             return pa.array([m is not None for m in matches], pa.bool_()), groups
-        found = pc.extract_regex(column, self._re2)
+        valid, groups = groups_of(column, self._re2, len(numbers), self.translation.prefix)
         odd = self._odd(column)
-        groups = [pc.struct_field(found, i - 1) for i in numbers]
-        valid = found.is_valid()
         if odd is None:
-            return valid, [_where_valid(g, valid) for g in groups]
+            return valid, groups
         matches = [search(text) for text in column.filter(odd).to_pylist()]
         mended = [
-            pc.replace_with_mask(
-                _where_valid(g, valid), odd, pa.array([m and (m[i] or "") for m in matches], pa.string())
-            )
-            for i, g in zip(numbers, groups, strict=True)
+            pc.replace_with_mask(group, odd, pa.array([m and (m[i] or "") for m in matches], pa.string()))
+            for i, group in zip(numbers, groups, strict=True)
         ]
         return pc.replace_with_mask(valid, odd, pa.array([m is not None for m in matches], pa.bool_())), mended
 
@@ -244,14 +241,6 @@ class JavaPattern:
             return None
         together = odd[0] if len(odd) == 1 else pc.or_(*odd)
         return together if pc.any(together).as_py() else None
-
-
-def _where_valid(group: pa.Array, valid: pa.Array) -> pa.Array:
-    return (
-        group
-        if not group.null_count and pc.all(valid).as_py()
-        else pc.if_else(valid, group, pa.scalar(None, pa.string()))
-    )
 
 
 def _lenient(body: bytes) -> str:

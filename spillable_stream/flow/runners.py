@@ -59,6 +59,10 @@ class Runner(Protocol):
         """Whether it is at its end: no event will come any more, or there is none now."""
 
     @property
+    def wait_seconds(self) -> float:
+        """How long it waits before its next round, now; 0 while it works."""
+
+    @property
     def trouble(self) -> str:
         """What keeps it from working now, in words; empty if nothing does."""
 
@@ -80,6 +84,7 @@ class _Thread:
         self.stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self.trouble: str = ""
+        self.wait_seconds = 0.0
 
     @property
     def alive(self) -> bool:
@@ -130,6 +135,11 @@ class PolledRunner:
         return self.source.finished
 
     @property
+    def wait_seconds(self) -> float:
+        """See `Runner.wait_seconds`."""
+        return self._thread.wait_seconds
+
+    @property
     def trouble(self) -> str:
         """See `Runner.trouble`."""
         return self._thread.trouble
@@ -143,8 +153,14 @@ class PolledRunner:
     def _run(self) -> None:
         try:
             while not self._thread.stopping.is_set():
-                self._thread.stopping.wait(self.round())
+                self._thread.wait_seconds = self.round()
+                if self._thread.trouble:
+                    self._thread.stopping.wait(self._thread.wait_seconds)
+                elif self._thread.wait_seconds:
+                    self.source.rest(self._thread.wait_seconds, self._thread.stopping)
         finally:
+            self._thread.wait_seconds = 0.0
+            self.source.counters.pauses.end(self)
             self.source.close()
             self.source.counters.stopped()
 
@@ -154,6 +170,7 @@ class PolledRunner:
             status = self.source.poll(self.processor)
         except SpillableError as e:
             self._say(e)
+            self.source.counters.pauses.begin(self)
             wait_ms = self._refused_ms
             self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
             return wait_ms / 1000
@@ -164,6 +181,7 @@ class PolledRunner:
             )
             return self.source.max_backoff_sleep / 1000
         self._thread.trouble, self._refused_ms = "", self.source.first_refused_wait
+        self.source.counters.pauses.end(self)
         if status is Status.READY:
             self._backoff.ready()
             return 0.0
@@ -193,6 +211,7 @@ class EventRunner:
     """
 
     trouble = ""
+    wait_seconds: float = 0.0
 
     def __init__(self, source: EventSource, processor: BatchProcessor, name: str) -> None:
         self.source: EventSource = source
@@ -289,6 +308,11 @@ class SinkRunner:
         return self._drained
 
     @property
+    def wait_seconds(self) -> float:
+        """See `Runner.wait_seconds`."""
+        return self._thread.wait_seconds
+
+    @property
     def trouble(self) -> str:
         """See `Runner.trouble`."""
         return self._thread.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
@@ -310,8 +334,10 @@ class SinkRunner:
     def _run(self) -> None:
         try:
             while not self._thread.stopping.is_set():
-                self._wait(self.round())
+                self._thread.wait_seconds = self.round()
+                self._wait(self._thread.wait_seconds)
         finally:
+            self._thread.wait_seconds = 0.0
             self._opened = False
             for sink in self.sinks:
                 try:

@@ -1,7 +1,8 @@
-"""Looks at the events of a channel as they come, and takes nothing."""
+"""Looks at the events of a channel, or of a component of an agent, as they come, and takes nothing."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -11,10 +12,34 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import DataLossError
 
-__all__ = ["tap"]
+__all__ = ["Chosen", "shown_row", "tap"]
 
 _LOOK_SECONDS = 0.2
 _BATCH_BYTES = 1 << 20
+
+
+class Chosen:
+    """Which events somebody wants to see.
+
+    Args:
+        every: 1 for all events, n for each n-th.
+        where: headers that an event must have, with their values.
+    """
+
+    def __init__(self, every: int = 1, where: Mapping[str, str] | None = None) -> None:
+        self._every, self._where = every, dict(where or {})
+        self._seen = 0
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
+        """Yield the rows of a batch that are wanted; their headers are a dictionary."""
+        for row in batch.to_pylist():
+            if "headers" in row:
+                row["headers"] = dict(row["headers"] or ())
+            if self._where and any(row.get("headers", {}).get(name) != value for name, value in self._where.items()):
+                continue
+            self._seen += 1
+            if (self._seen - 1) % self._every == 0:
+                yield row
 
 
 def tap(
@@ -41,21 +66,20 @@ def tap(
     """
     stats = channel.stats()
     first = stats.kept.first_id if from_start else stats.last_id + 1
-    seen = 0
+    chosen = Chosen(every, where)
     while True:
         for batch in _read(channel, first):
-            for row in batch.to_pylist():
-                first = row[ID_COLUMN] + 1
-                if "headers" in row:
-                    row["headers"] = dict(row["headers"] or ())
-                if where and any(row.get("headers", {}).get(name) != value for name, value in where.items()):
-                    continue
-                seen += 1
-                if (seen - 1) % every == 0:
-                    yield row
+            if batch.num_rows:
+                first = batch.column(ID_COLUMN)[-1].as_py() + 1
+            yield from chosen.rows(batch)
         if not follow:
             return
         sleep(_LOOK_SECONDS)
+
+
+def shown_row(row: Mapping[str, object]) -> str:
+    """Return a row as JSON; bytes that are not UTF-8 are replaced."""
+    return json.dumps(row, default=lambda v: v.decode(errors="replace") if isinstance(v, bytes) else str(v))
 
 
 def _read(channel: Channel, first: int) -> Iterator[pa.RecordBatch]:

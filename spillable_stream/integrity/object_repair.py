@@ -38,6 +38,7 @@ from spillable_stream.objects.location import Location
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import Store
+from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import RangeSet
 
@@ -49,14 +50,16 @@ _NO_SLOT = (
 )
 
 
-def repair_objects(location: Location) -> Report:
+def repair_objects(location: Location, progress: OnProgress | None = None) -> Report:
     """Make a damaged channel whole again; `spillable_stream.integrity.repair.repair` explains it.
 
     Args:
         location: where the channel is.
+        progress: is told how far it is, in bytes that are read.
     """
-    store = store_at(location)
-    inspection = examine_objects(store)
+    store, meter = store_at(location), Meter("repair", "bytes", progress)
+    inspection = examine_objects(store, meter)
+    meter.end()
     report = report_of_objects(location, inspection)
     if report.healthy:
         if inspection.inventory.hint_damaged:

@@ -42,13 +42,14 @@ from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import own_again
 from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.identity_file import write_identity
+from spillable_stream.log.identity_file import require_directory, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.location import Location, is_location
+from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import StateImage
@@ -61,12 +62,14 @@ from spillable_stream.storage.lock import FileLock
 __all__ = ["repair"]
 
 
-def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Report:
+def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progress: OnProgress | None = None) -> Report:
     """Make a damaged channel whole again, without the events that can't be read; a healthy one is not touched.
 
     Args:
         path: the channel's directory, or its address in an object store.
         fs: the file system, for tests.
+        progress: is told how far it is, in bytes: a verify, then the repair, which reads all again. If it raises, the
+            channel is as it was.
 
     Returns:
         What was found and what was lost; its ``quarantine`` says where the copies are of what was changed.
@@ -81,14 +84,19 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
         StorageError: the file system or the store refused; do it again.
     """
     if is_location(path):
-        return repair_objects(Location.parse(str(path)))
+        return repair_objects(Location.parse(str(path)), progress)
     fs, path = fs or FileSystem(), Path(path).absolute()
+    require_directory(fs, path)
+    meter = Meter("verify", "bytes", progress)
     with _alone(fs, path, make=False):
-        inspection = examine(fs, path)
+        inspection = examine(fs, path, meter)
+        meter.end()
         if report_of(inspection).healthy:
             return report_of(inspection)
+    meter = Meter("repair", "bytes", progress)
     with _alone(fs, path, make=True):
-        inspection = examine(fs, path)
+        inspection = examine(fs, path, meter)
+        meter.end()
         report = report_of(inspection)
         if report.healthy:
             return report

@@ -13,6 +13,7 @@ from spillable_stream.format.record import MALFORMED
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.object_verify import verify_objects
+from spillable_stream.log.identity_file import require_directory
 from spillable_stream.log.look_again import looks
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.progress import UNTOLD, Meter, OnProgress
@@ -59,6 +60,7 @@ def examine(fs: FileSystem, path: Path, meter: Meter = UNTOLD) -> Inspection:
 
     Raises what `verify` raises.
     """
+    require_directory(fs, path)
     before: Inspection | None = None
     for look in looks(partial(_head, fs, path)):
         try:

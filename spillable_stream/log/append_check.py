@@ -44,18 +44,15 @@ class AppendChecker:
 
     def fault(self, found: LocatedFrame) -> str | None:
         """Return why a frame can't be the next one, or None if it can."""
-        try:
-            return self._fault(found)
-        except MALFORMED as e:
-            return f"a {found.header.type.name} is invalid: {e}"
-
-    def _fault(self, found: LocatedFrame) -> str | None:
         header, type_ = found.header, found.header.type
         if type_ is FrameType.PUT:
             self._puts.append(header)
             return None
         if type_ is FrameType.COMMIT:
-            fault = self._commit_fault(header, unpack(found.payload or b""))
+            try:
+                fault = self._commit_fault(header, unpack(found.payload or b""))
+            except MALFORMED as e:
+                return f"a COMMIT is invalid: {e}"
             if fault is not None:
                 return fault
         elif type_ in CONTROL_TYPES:

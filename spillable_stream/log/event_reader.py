@@ -131,6 +131,7 @@ class EventReader:
         self._open: tuple[int | str, FileLock, int] | None = None  # the file's number or name, the file, its seed
         self._held: FileLock | None = None  # the file while it is read
         self._window_bytes = _FIRST_WINDOW_BYTES
+        self._large = False  # whether the last frame was larger than a window
         self._last: tuple[Extent, int, ReadBatch] | None = None  # the last frame's extent, its end, its events
 
     def expect(self, extents: Sequence[Extent]) -> None:
@@ -194,12 +195,12 @@ class EventReader:
         file, seed = self._file(extent)
         written = self._end_of(extent.file)
         file_end = file.size() if written is None else written
-        base, window, size, large = 0, _NOTHING, self._window_bytes, False
+        base, window, size = 0, _NOTHING, self._window_bytes
         while True:
             at = offset - base
             if at < 0 or (at + MOST_HEADER_BYTES > len(window) and at + header_size(window, at) > len(window)):
                 # Large frames tend to follow each other. Reading a part of one with its header would read it twice.
-                wanted = MOST_HEADER_BYTES if large else size
+                wanted = MOST_HEADER_BYTES if self._large else size
                 window, base, at = _read(file, offset, wanted, file_end), offset, 0
                 size = min(size * 2, _LARGEST_WINDOW_BYTES)
             header = parse_header(window, at, seed)
@@ -208,10 +209,10 @@ class EventReader:
             start = at + HEADER_SIZE_BYTES
             end = offset + frame_size(header.length)
             if header.type == FrameType.PUT and header.write_order_id + extent.base_id + header.count > first_id:
+                self._large = end - offset > size
                 if start + header.length > len(window):
                     if end > file_end:
                         raise self._damaged(extent, offset)
-                    large = frame_size(header.length) > size
                     window = _read(file, offset, max(frame_size(header.length), size), file_end)
                     base, start = offset, HEADER_SIZE_BYTES
                     if start + header.length > len(window):  # cut meanwhile, as a segment that is staged in again

@@ -32,6 +32,7 @@ __all__ = [
     "layout_of",
     "planned_layout",
     "read_identity",
+    "require_directory",
     "write_identity",
 ]
 
@@ -55,6 +56,16 @@ class Identity(TypedDict):
 def has_identity(fs: FileSystem, path: Path) -> bool:
     """Tell whether the directory holds a channel."""
     return fs.exists(path / IDENTITY)
+
+
+def require_directory(fs: FileSystem, path: Path) -> None:
+    """Refuse a path that leads to a file.
+
+    Raises:
+        NotAChannelError: it does.
+    """
+    if fs.is_file(path):
+        raise NotAChannelError(f"{path} is not a channel: it is a file, and a channel is a directory")
 
 
 def planned_layout(path: Path, options: CreationOptions) -> Layout:
@@ -141,6 +152,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         CorruptionError: the identity file can't be read.
     """
     file = path / IDENTITY
+    require_directory(fs, path)
     try:
         value = json.loads(fs.read_file(file))
         if value.get("checksum", checksum := _checksum(value)) != checksum:

@@ -31,6 +31,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError
@@ -128,7 +129,7 @@ class Layout:
         """The lock file of a live producer that has a name of its own."""
         return self.path / "producers" / f"{check_producer(producer)}.lock"
 
-    @property
+    @cached_property
     def memory(self) -> Path:
         """The link to the memory tier's directory."""
         return self.path / "memory"
@@ -141,8 +142,9 @@ class Layout:
     def spares(self, fs: FileSystem, tier: Tier) -> list[Path]:
         """Return the spare files of a tier, the one that was used last at the end."""
         directories = {self.memory} if tier is Tier.MEMORY else set(self.data_dirs)
-        found = [(file_names.parse_spare(name, tier), d / name) for d in directories for name in fs.list_files(d)]
-        return [path for _, path in sorted((number, path) for number, path in found if number)]
+        listed = [(d, name) for d in directories for name in fs.list_files(d)]
+        spares = [(number, d, name) for d, name in listed if (number := file_names.parse_spare(name, tier))]
+        return [d / name for _, d, name in sorted(spares)]
 
     def spare_segments(self, fs: FileSystem) -> list[Path]:
         """Return the spare segments that there are, in no order that means anything."""

@@ -125,6 +125,10 @@ class LogFiles:
             raise DataLossError(f"data files between {log_name(file_id)} and {log_name(following)} are missing", path)
         return header.previous[1]
 
+    def begun(self, file_id: int, end: int) -> None:
+        """Learn where the header of a file ends that was just made."""
+        self._begin = (file_id, end)
+
     def first_frame_end(self, file_id: int) -> int:
         """Return where the header of a file ends."""
         if self._begin[0] != file_id:

@@ -124,6 +124,7 @@ class Rolling:
         published = TierEnd(file_id, end)
         self._end.publish(published)
         self._trim(head)
+        self._files.begun(file_id, end)
         self._writing.use(file_id, file, end)
         return published
 

@@ -243,7 +243,9 @@ class Appending:
                 continue
             if token == at.token:
                 return
-            raise self._unknown(attempt, f"slot {at.number}, on which it was planned, was collected meanwhile")
+            unknown = self._unknown(attempt, f"slot {at.number}, on which it was planned, was collected meanwhile")
+            unknown.is_lasting = True
+            raise unknown
         raise self._unknown(attempt, f"the store gives no answer: {cause}") from cause
 
     def _unknown(self, attempt: Attempt, why: str) -> CommitOutcomeUnknownError:

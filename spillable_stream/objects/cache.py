@@ -43,6 +43,12 @@ class ObjectCache:
                 _, gone = self._kept.popitem(last=False)
                 self._size_bytes -= len(gone)
 
+    def clear(self) -> None:
+        """Let go of everything."""
+        with self._mutex:
+            self._kept.clear()
+            self._size_bytes = 0
+
     def forget(self, key: str) -> None:
         """Let go of an object that was deleted."""
         with self._mutex:

@@ -25,6 +25,7 @@ from spillable_stream.format.frame import (
 from spillable_stream.format.record import NONSENSE, pack, unpack
 from spillable_stream.format.slot import TOKEN_BYTES
 from spillable_stream.objects.appending import Tail
+from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.state.channel_state import ChannelState
 
@@ -53,11 +54,13 @@ class Checkpoint:
     Args:
         tail: the slot.
         state: the state.
+        chain: the slots that it is built from.
         base: the slot of the checkpoint from which it was loaded; its own, if it is one, and 0 if there was none.
     """
 
     tail: Tail
     state: ChannelState
+    chain: Chain
     base: int = 0
 
 
@@ -204,4 +207,4 @@ def _parse(data: Payload, seed: int) -> Checkpoint:
         raise CorruptionError("a checkpoint has no tokens")
     number = int(position[0])
     tail = Tail(number, bytes(token), bytes(counts), int(position[1]))
-    return Checkpoint(tail, ChannelState.from_image(value["state"]), number)
+    return Checkpoint(tail, ChannelState.from_image(value["state"]), Chain(number, tail.token), number)

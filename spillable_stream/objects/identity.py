@@ -22,8 +22,17 @@ from spillable_stream.objects.appending import new_token
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["IDENTITY", "QUERIES", "create_identity", "extend_identity", "read_identity", "rewrite_identity"]
+__all__ = [
+    "IDENTITY",
+    "QUERIES",
+    "create_identity",
+    "create_own_identity",
+    "extend_identity",
+    "read_identity",
+    "rewrite_identity",
+]
 
 IDENTITY = "channel.json"
 
@@ -77,18 +86,41 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
         CorruptionError: something else is there.
         StorageError: the store refused or failed; no channel was made, or a later call finishes it.
     """
-    mine = str(uuid.uuid4())
+    return _decided(store, str(uuid.uuid4()), state, writer, patience)[0]
+
+
+def create_own_identity(
+    store: Store, channel: str, state: Mapping[str, object], writer: str, patience: Patience
+) -> bool:
+    """Make the store's root a channel with this UUID and this state, and tell whether nobody else made one there.
+
+    Args:
+        store: where.
+        channel: the UUID.
+        state: the state with which it begins, with blocks if there are events already.
+        writer: what slot 0 says of its writer, for people.
+        patience: how long to try.
+
+    Raises what `create_identity` raises.
+    """
+    return _decided(store, channel, state, writer, patience)[1]
+
+
+def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, patience: Patience) -> tuple[str, bool]:
+    """Return the UUID of the channel that is there now, and whether this call decided it."""
+    tokens: set[bytes] = set()  # one for each request
     cause = StoreError("no request was sent")
     for _ in patience.attempts():
-        header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))  # a token for each request
+        header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))
+        tokens.add(header.token)
         try:
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
-            channel = header.channel
-            if store.create(IDENTITY, _encoded(channel)):
-                return channel
+            channel, is_mine = header.channel, header.token in tokens
+            if store.create(IDENTITY, _encoded(channel, _version_of(header))):
+                return channel, is_mine
             if (found := read_identity(store)) is not None:
-                return found
+                return found, is_mine
         except ObjectMissingError:  # it was a conflict: nobody has it
             continue
         except StoreError as e:
@@ -129,6 +161,12 @@ def _encoded(channel: str, version: int = OBJECT_FORMAT_VERSION) -> bytes:
     data = {"format": version, "channel": channel}
     text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
     return text.encode()
+
+
+def _version_of(header: SlotHeader) -> int:
+    """Return the format version of a channel that begins with slot 0: a restored one may begin with events."""
+    has_expiry = ChannelState.from_image(header.state or {}).blocks.has_expiry
+    return EXTENDED_FORMAT_VERSION if has_expiry else OBJECT_FORMAT_VERSION
 
 
 def _first_slot(store: Store) -> SlotHeader:

@@ -8,6 +8,7 @@ from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossE
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
+from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.parallel import MOST_AT_ONCE
 from spillable_stream.objects.slots import Slots, slot_key
@@ -68,7 +69,8 @@ def _first(slots: Slots, *, is_last: bool) -> Checkpoint | None:
     if slot.header.state is None:
         raise CorruptionError("slot 0 holds no state", f"{slots.store.root}/{slot_key(0)}", 0)
     try:
-        return Checkpoint(Tail.of_first(slot), ChannelState.from_image(slot.header.state))
+        state, first = ChannelState.from_image(slot.header.state), Tail.of_first(slot)
+        return Checkpoint(first, state, Chain(first.number, first.token))
     except NONSENSE as e:
         text = f"the state of slot 0 is invalid: {type(e).__name__}: {e}"
         raise CorruptionError(text, f"{slots.store.root}/{slot_key(0)}", 0) from e
@@ -84,9 +86,10 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
         for slot in found:
             apply_slot(slots, state, tail, slot)
             tail = tail.then(slot)
+            base.chain.add(slot.number, slot.header.token)
         meter.add(len(found))
     meter.end()
-    return Checkpoint(tail, state, base.base)
+    return Checkpoint(tail, state, base.chain, base.base)
 
 
 def read_on(slots: Slots, tail: Tail, *, is_behind: bool = False) -> tuple[list[Slot], bool]:

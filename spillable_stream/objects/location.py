@@ -47,7 +47,9 @@ class Location:
         Raises:
             OptionError: it has another scheme, no bucket or path, or credentials in it.
         """
-        scheme, _, rest = url.partition("://")
+        scheme, separator, rest = url.partition("://")
+        if not separator:
+            raise OptionError(f"{url} is not the address of a store: write s3://bucket/orders, or {DIRECTORY}:///path")
         if scheme not in _SCHEMES:
             other = _OTHER_NAMES.get(scheme)
             hint = f"write {other}://" if other else f"use one of {', '.join(f'{s}://' for s in _SCHEMES)}"

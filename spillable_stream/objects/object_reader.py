@@ -31,7 +31,7 @@ from spillable_stream.log.event_reader import ReadBatch, events_of
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.parallel import begin
-from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 
 __all__ = ["ObjectReader", "object_key"]
@@ -54,6 +54,7 @@ class ObjectReader:
         schema_of: returns a schema of the channel by its number.
         cache: objects that are at hand.
         disk_cache: where windows are kept on this host's disk; None: nowhere.
+        identity_of: returns what tells a slot from others of its number (`Chain.identity_of`); None if it is not known.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class ObjectReader:
         schema_of: Callable[[int], pa.Schema],
         cache: ObjectCache | None = None,
         disk_cache: DiskCache | None = None,
+        identity_of: Callable[[int], str | None] = lambda _: None,
     ) -> None:
         self._store = store
         self._channel = channel
         self._schema_of = schema_of
         self._cache = cache or ObjectCache(4 * _WINDOW_BYTES)
         self._disk_cache = disk_cache
+        self._identity_of = identity_of
         self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._expected: list[Extent] = []
         self._kept: dict[tuple[str, int], bool] = {}  # windows in the disk's cache: whether they were there before
@@ -90,7 +93,8 @@ class ObjectReader:
                 self._begun.popitem(last=False)
 
     def _fetch(self, key: str, offset: int) -> pa.Buffer:
-        disk, at = self._disk_cache, (self._cached_as, key, offset)
+        name = self._name_on_disk(key)
+        disk, at = (None, ("", "", 0)) if name is None else (self._disk_cache, (self._cached_as, name, offset))
         buffer = None if disk is None else disk.get(*at)
         if buffer is None:
             data = self._store.get_range(key, offset, offset + _WINDOW_BYTES)
@@ -103,6 +107,16 @@ class ObjectReader:
         if offset == 0 and len(buffer) < _WINDOW_BYTES:
             self._cache.put(key, buffer)
         return buffer
+
+    def _name_on_disk(self, key: str) -> str | None:
+        """Return what the disk's cache calls an object, whose key alone may be another's; None for one it can't have.
+
+        A segment's key is its own forever. A slot's is not, where a bucket is put back to an older version.
+        """
+        if not key.startswith(LOG):
+            return key
+        identity = self._identity_of(int(key.removeprefix(LOG)))
+        return None if identity is None else f"{key} {identity}"
 
     def _window(self, key: str, offset: int) -> pa.Buffer:
         """Return the bytes of an object from an offset on: 8 MiB, or up to its end."""
@@ -151,7 +165,8 @@ class ObjectReader:
         found = [window for window in self._kept if window[0] == key]
         for _, offset in found:
             assert self._disk_cache is not None
-            self._disk_cache.forget(self._cached_as, key, offset)
+            if (name := self._name_on_disk(key)) is not None:
+                self._disk_cache.forget(self._cached_as, name, offset)
         self._cache.forget(key)
         return any([self._kept.pop(window) for window in found])
 

@@ -43,6 +43,8 @@ class Advice:
 
 def advice_on(seen: Observation) -> list[Advice]:
     """Return what is worth a look in a channel, the most urgent first."""
+    if seen.is_to_come:
+        return []
     if seen.stats is None:
         return [Advice(Urgency.ERROR, seen.problem, f"Check the path, then run: spillable verify {seen.path}")]
     found = [*_losses(seen.stats, seen.path), *_troubles(seen.stats)]

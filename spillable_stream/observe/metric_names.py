@@ -5,13 +5,13 @@ The names stay. Those of Spark's queries are in `spillable_stream.spark.progress
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import nlargest
 from typing import NamedTuple
 
-from spillable_stream.channel.stats import ChannelStats, GroupStats, SpoolStats
+from spillable_stream.channel.stats import ChannelStats, GroupStats, SpoolStats, WorkerStats
 from spillable_stream.observe.observation import Observation
 from spillable_stream.state.ranges import count_of
 
@@ -107,6 +107,17 @@ def _of_groups(
     return points
 
 
+def _of_workers(value: Callable[[Sequence[WorkerStats]], float]) -> _Points:
+    """Return the points of a group's workers in this program, those that have ended included."""
+
+    def points(seen: Observation) -> Iterator[Point]:
+        workers = () if seen.stats is None else seen.stats.workers
+        for group in dict.fromkeys(worker.group for worker in workers):
+            yield Point((seen.path, group), value([worker for worker in workers if worker.group == group]))
+
+    return points
+
+
 def _age(seconds: float | None, waiting: int) -> float | None:
     return seconds if waiting else 0.0
 
@@ -114,7 +125,7 @@ def _age(seconds: float | None, waiting: int) -> float | None:
 METRICS: tuple[Metric, ...] = (
     Metric("spillable_channel_up", Kind.GAUGE, _CHANNEL,
            "Whether the channel can be looked at: 1 or 0.",
-           lambda seen: [Point((seen.path,), float(seen.stats is not None))]),
+           lambda seen: [] if seen.is_to_come else [Point((seen.path,), float(seen.stats is not None))]),
     Metric("spillable_channel_events", Kind.GAUGE, _TIER,
            "Events that some group has yet to take.",
            _of_tiers(lambda s: s.memory.events, lambda s: s.disk.events)),
@@ -202,6 +213,24 @@ METRICS: tuple[Metric, ...] = (
     Metric("spillable_group_missed_events", Kind.GAUGE, _GROUP,
            "Events that were lost or expired before the group took them, until it takes a later one.",
            _of_groups(lambda _, __, g: count_of(g.lost) + count_of(g.expired))),
+    Metric("spillable_worker_healthy", Kind.GAUGE, _GROUP,
+           "Whether the program's own worker of the group, the last one that was made, works as it should: 1 or 0.",
+           _of_workers(lambda workers: workers[-1].is_healthy)),
+    Metric("spillable_worker_done_events", Kind.COUNTER, _GROUP,
+           "Events for which the function of the program's own workers returned.",
+           _of_workers(lambda workers: sum(w.done_events for w in workers))),
+    Metric("spillable_worker_dropped_events", Kind.COUNTER, _GROUP,
+           "Events that this function dropped.",
+           _of_workers(lambda workers: sum(w.dropped_events for w in workers))),
+    Metric("spillable_worker_dead_letter_events", Kind.COUNTER, _GROUP,
+           "Events that these workers put into the dead-letter channel.",
+           _of_workers(lambda workers: sum(w.dead_letter_events for w in workers))),
+    Metric("spillable_worker_failed_calls", Kind.COUNTER, _GROUP,
+           "Calls of this function that took too long or raised an error.",
+           _of_workers(lambda workers: sum(w.failed_calls for w in workers))),
+    Metric("spillable_worker_waiting_events", Kind.GAUGE, _GROUP,
+           "Events that wait to be tried again.",
+           _of_workers(lambda workers: sum(w.waiting_events for w in workers))),
     Metric("spillable_handle_put_events", Kind.COUNTER, _CHANNEL,
            "Events that the program's own handle put.",
            _of_handle(lambda s: s.counters.event_put_success_count)),

@@ -178,7 +178,8 @@ def serve_metrics(
 
     Args:
         channels: handles, which stay open, and paths, which are opened read-only. A path where there is no channel, or
-            none yet, is shown as such.
+            none yet, is shown as such. A path may be a pattern, such as ``/data/orders-*``: channels join as they
+            appear, and leave when they are gone.
         port: the port; 0 for a free one, which `MetricsServer.port` says.
         host: the address to listen at: this host's own only, unless you give another.
 

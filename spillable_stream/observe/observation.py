@@ -40,8 +40,8 @@ class Observation:
     Args:
         path: the channel, as it was given.
         at: when it was looked at, in seconds since 1970.
-        stats: what it holds; None if it could not be looked at.
-        problem: why it could not be looked at; "" if it could.
+        stats: what it holds; None if it could not be looked at, or was not yet: others were before it.
+        problem: why it could not be looked at; "" if it could, or was not yet.
         typed: whether it is a typed channel.
         own: whether the handle is a program's own: its counters count what the program does.
         taken: how many events each group took since the first look, by name.
@@ -56,6 +56,11 @@ class Observation:
     own: bool = False
     taken: Mapping[str, int] = field(default_factory=dict)
     rates: Rates | None = None
+
+    @property
+    def is_to_come(self) -> bool:
+        """Whether the first look at the channel is to come."""
+        return self.stats is None and not self.problem
 
 
 def rates_between(before: Observation, stats: ChannelStats, at: float, taken: Mapping[str, int]) -> Rates | None:

@@ -42,6 +42,11 @@ class ObservedChannel:
         self._pause_seconds = 0.0
         self._due = float("-inf")
 
+    @property
+    def latest(self) -> Observation | None:
+        """The last look; None before the first."""
+        return self._last
+
     def look(self) -> Observation:
         """Return what the channel holds now, or why that can't be told: nothing that it meets is raised."""
         at = self._clock()

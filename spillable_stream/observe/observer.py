@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Self
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import OptionError
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observed_channel import ObservedChannel
+from spillable_stream.observe.observed_places import ObservedPlaces
 
 __all__ = ["Observer"]
 
@@ -27,12 +27,13 @@ class Observer:
     notice. It costs this process what it takes to read the log's records, not the events, since the look before.
 
     Args:
-        channels: handles, which stay open, and paths.
+        channels: handles, which stay open, paths, and patterns of paths, such as ``/data/orders-*``: what fits one is
+            looked up again every few seconds.
         patience_seconds: how long to wait for a look; a channel whose look takes longer is shown as such meanwhile.
         clock: returns the time in seconds since 1970, for tests.
 
     Raises:
-        OptionError: there are no channels, or one is given twice.
+        OptionError: there are no channels, one is given twice, or a wildcard is where none can be.
     """
 
     def __init__(
@@ -42,28 +43,19 @@ class Observer:
         patience_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._channels = [ObservedChannel(channel, clock) for channel in channels]
-        paths = [channel.path for channel in self._channels]
-        if not paths:
-            raise OptionError("there is nothing to look at: give at least one channel")
-        if len(set(paths)) < len(paths):
-            twice = next(path for path in paths if paths.count(path) > 1)
-            raise OptionError(f"{twice} is given twice; give each channel once")
+        self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="spillable-observer")
+        self._places = ObservedPlaces(channels, clock, self._threads)
         self._clock = clock
         self._patience_seconds = patience_seconds
         self._mutex = threading.Lock()
-        self._threads = ThreadPoolExecutor(min(len(paths), _MOST_THREADS), thread_name_prefix="spillable-observer")
-        self._looks: dict[str, Future[Observation]] = {}  # those under way
+        self._looks: dict[ObservedChannel, Future[Observation]] = {}  # those under way
         self._latest: list[Observation] = []
         self._looked_at = float("-inf")
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The channels, as they were given."""
-        return tuple(channel.path for channel in self._channels)
-
     def observe(self, *, max_age_seconds: float = 0.0) -> list[Observation]:
         """Look at each channel, and return one observation of each, in order; a failure is an observation, too.
+
+        So is a pattern that no channel fits.
 
         Args:
             max_age_seconds: return the last observations if they are not older than this.
@@ -71,29 +63,43 @@ class Observer:
         with self._mutex:
             if self._latest and 0 <= self._clock() - self._looked_at < max_age_seconds:
                 return self._latest
-            for channel in self._channels:
-                if channel.path not in self._looks:
-                    self._looks[channel.path] = self._threads.submit(channel.look)
             deadline = time.monotonic() + self._patience_seconds
-            self._latest = [self._answer(channel.path, deadline) for channel in self._channels]
+            for gone in self._places.search(self._patience_seconds / 2):
+                self._close(gone)
+            channels = self._places.channels()
+            for channel in channels:
+                if channel not in self._looks:
+                    self._looks[channel] = self._threads.submit(channel.look)
+            self._latest = [*(self._answer(channel, deadline) for channel in channels), *self._places.problems()]
             self._looked_at = self._clock()
             return self._latest
 
-    def _answer(self, path: str, deadline: float) -> Observation:
+    def _answer(self, channel: ObservedChannel, deadline: float) -> Observation:
+        look = self._looks[channel]
         try:
-            found = self._looks[path].result(max(0.0, deadline - time.monotonic()))
+            found = look.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
-            waited = f"{path} has not answered for more than {self._patience_seconds:g} s; check its disk or its store"
-            return Observation(path, self._clock(), problem=waited)
-        del self._looks[path]
+            if not look.running() and not look.done():  # others are before it
+                return channel.latest or Observation(channel.path, self._clock())
+            waited = f"has not answered for more than {self._patience_seconds:g} s; check its disk or its store"
+            return Observation(channel.path, self._clock(), problem=f"{channel.path} {waited}")
+        del self._looks[channel]
         return found
+
+    def _close(self, channel: ObservedChannel) -> None:
+        """Close a channel, after the look that is under way."""
+        look = self._looks.pop(channel, None)
+        if look is None or look.cancel():
+            channel.close()
+        else:
+            look.add_done_callback(lambda _: channel.close())
 
     def close(self) -> None:
         """Close what was opened here; a look that hangs is not waited for."""
         with self._mutex:
             self._threads.shutdown(wait=not self._looks, cancel_futures=True)
-            for channel in self._channels:
-                if channel.path not in self._looks:
+            for channel in self._places.channels():
+                if channel not in self._looks:
                     channel.close()
 
     def __enter__(self) -> Self:

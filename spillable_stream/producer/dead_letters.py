@@ -8,14 +8,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from spillable_stream.channel.event import batch_from_columns
-from spillable_stream.channel.workers.letters import ARROW_STREAM, arrow_stream
-from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.record import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
-from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
 from spillable_stream.producer.target import Target, commit_to, lasting_name
 from spillable_stream.state.ranges import Range
+from spillable_stream.workers.letter_headers import (
+    ATTEMPTS,
+    CHANNEL,
+    ERROR_CODE,
+    ERROR_MESSAGE,
+    PRODUCER_ID,
+    PRODUCER_SEQUENCE,
+)
+from spillable_stream.workers.letters import ARROW_STREAM, arrow_stream, not_for_letters
 
 __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
 
@@ -38,7 +45,7 @@ class DeadLetters:
 
     def __init__(self, target: Target, producer_id: str) -> None:
         if not target.schema.equals(EVENT_SCHEMA):
-            raise SchemaError(f"a dead-letter channel must be an event channel; {target.name} is a typed one")
+            raise not_for_letters(target.name)
         self.target = target
         self._producer_id = producer_id
         self._last = 0
@@ -101,10 +108,10 @@ class DeadLetter:
         self._sequence = sequence
         last = batch.attempts[-1]
         self._reasons = {
-            "dead_letter_channel": batch.destination.name,
-            "dead_letter_error_code": last.error_code,
-            "dead_letter_error_message": last.error_message.encode(errors="backslashreplace").decode(),
-            "dead_letter_attempts": str(batch.attempt_count),
+            CHANNEL: batch.destination.name,
+            ERROR_CODE: last.error_code,
+            ERROR_MESSAGE: last.error_message.encode(errors="backslashreplace").decode(),
+            ATTEMPTS: str(batch.attempt_count),
             PRODUCER_ID: batch.destination.producer_id,
             PRODUCER_SEQUENCE: str(batch.sequence),
         }

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import ChannelPort
+from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.offset import ending_id, starting_id
@@ -58,6 +58,7 @@ class SpillableBatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
 
+    @one_look()
     def partitions(self) -> list[InputPartition]:
         """Return the events now in the channel, split for the tasks.
 

@@ -14,7 +14,7 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import SinkBatch
+from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
@@ -81,6 +81,7 @@ class FlowPlan:
         return replace(self, channels=tuple(replace(plan, keep_alive_seconds=0.0) for plan in self.channels))
 
 
+@one_look()
 def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     """Read the configuration, create its channels that are missing, and return how to write through the source.
 

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel_set import ChannelSet
-from spillable_stream.engine.port import ChannelPort
+from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
 from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import Waiting
@@ -110,6 +110,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
+    @one_look()
     def initialOffset(self) -> OffsetJson:
         """Return where the query begins in each channel that is there.
 
@@ -135,6 +136,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._ends_soon = True
 
+    @one_look()
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
         """Return where the next micro-batch ends in each channel. An idle query waits a moment for events.
 
@@ -163,6 +165,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found[uuid] = SetPlace(self._members[uuid].path, end)
         return SetOffset(found).to_json()
 
+    @one_look()
     def reportLatestOffset(self) -> OffsetJson:
         """Return where each channel ends, and what a listener needs, for the query's progress (Spark 4.2 and later)."""
         found = self._each(list(self._members), lambda _, reader: reader.reportLatestOffset())
@@ -175,6 +178,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "minOffsetsBehindLatest": min(lags),
         }
 
+    @one_look()
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """Write the takes of a micro-batch, and return its partitions, channel by channel.
 
@@ -197,6 +201,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = self._each(list(spans), lambda uuid, reader: reader.partitions(*spans[uuid]))
         return [partition for part in parts for partition in part]
 
+    @one_look()
     def commit(self, end: OffsetJson) -> None:
         """Commit the takes of everything up to ``end``, which Spark has committed."""
         done = {uuid: place.offset for uuid, place in self._parse(end).places.items() if uuid in self._members}

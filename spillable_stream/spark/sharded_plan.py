@@ -16,7 +16,7 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import SinkBatch
+from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.objects.location import is_location
 from spillable_stream.spark.channel_pool import visit
@@ -83,6 +83,7 @@ class ShardedPlan:
         return SinkBatch(f"{batch.query}/{self.shards.name}", batch.batch_id)
 
 
+@one_look()
 def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
     """Create or widen the channels for rows, and return how to write them.
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spillable_stream.engine.port import SinkBatch
+from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import IncompleteWriteError
 from spillable_stream.spark.channel_commit import ChannelCommit, OpenCommit
 from spillable_stream.spark.channel_pool import visit
@@ -100,6 +100,7 @@ class _ShardedStager:
             staged = task.finish()
         return ShardedStaged(owner, {shard: found for shard, found in enumerate(staged) if found.has_rows})
 
+    @one_look()
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit what the tasks staged, each shard's rows as one put transaction of its channel.
 

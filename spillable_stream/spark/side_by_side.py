@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 __all__ = ["settled", "side_by_side"]
@@ -26,4 +27,4 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
 def settled(calls: Sequence[Callable[[], T]]) -> list[Future[T]]:
     """Return the futures of calls, in order, once all have ended: what one raises does not hide what others did."""
     with ThreadPoolExecutor(max(1, min(_MOST, len(calls))), thread_name_prefix="spillable set") as threads:
-        return [threads.submit(call) for call in calls]
+        return [threads.submit(copy_context().run, call) for call in calls]  # with the caller's `one_look`

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.engine.port import SinkBatch, StagePlan
+from spillable_stream.engine.port import SinkBatch, StagePlan, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, defaults, parse_options
@@ -136,6 +136,7 @@ class SinkPlan:
         return most_bytes if partition_id < first else most_bytes * first**2 // (partition_id + 1) ** 2
 
 
+@one_look()
 def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
     """Create or widen a channel for rows, and return how to write them.
 

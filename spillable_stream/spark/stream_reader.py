@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.engine.port import ChannelPort
+from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import SpillableError
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
@@ -56,11 +56,11 @@ T = TypeVar("T")
 def _held(
     method: Callable[Concatenate[SpillableStreamReader, P], T],
 ) -> Callable[Concatenate[SpillableStreamReader, P], T]:
-    """Hold the channel, and the group if it is owned, during one of Spark's calls."""
+    """Hold the channel, and the group if it is owned, during one of Spark's calls, which looks at the log once."""
 
     @functools.wraps(method)
     def call(self: SpillableStreamReader, /, *args: P.args, **named: P.kwargs) -> T:
-        with self._hold.call():
+        with one_look(), self._hold.call():
             return method(self, *args, **named)
 
     return call
@@ -412,7 +412,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _commit_due(self) -> None:
         """Commit what waits for the next take, if the group is owned still."""
         self._late.cancel()
-        with self._hold.call():
+        with one_look(), self._hold.call():
             if self._hold.owner() is not None:
                 self._takes.commit_due()
 

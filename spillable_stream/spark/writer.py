@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from spillable_stream.engine.port import SinkBatch
+from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import SpillableError
 from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.spark_errors import short_traces
@@ -79,6 +79,7 @@ class _Stager:
             (staged,) = task.finish()
         return staged
 
+    @one_look()
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit what the tasks staged as one put transaction.
 

@@ -153,10 +153,11 @@ class File:
 
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         """Read like `read`, into memory from Arrow's pool: allocating new memory would cost more than the read."""
-        buffer, got, more = pa.allocate_buffer(size), 0, 1
+        buffer = pa.allocate_buffer(size)
         try:
+            got = more = os.preadv(self._fd, (buffer,), offset)
             while more and got < size:
-                more = os.preadv(self._fd, [memoryview(buffer)[got:]], offset + got)
+                more = os.preadv(self._fd, (memoryview(buffer)[got:],), offset + got)
                 got += more
         except OSError as e:
             raise _failed("reading", self, e) from e

@@ -9,6 +9,7 @@ from html import escape
 
 from nicegui import ui
 
+from spillable_stream.channel.figures import count_text
 from spillable_stream.observe.advice import Urgency, advice_on
 from spillable_stream.observe.observation import Observation
 from spillable_stream.ui import pictures
@@ -26,6 +27,7 @@ __all__ = ["add_pages"]
 
 _CHART_SECONDS = 2.0
 _ADVICE = "What needs a look"
+_MOST_CARDS = 100
 
 
 def add_pages(watch: Watch, changes: Changes) -> None:
@@ -39,18 +41,32 @@ def add_pages(watch: Watch, changes: Changes) -> None:
     @ui.page("/", title="spillable")
     def overview() -> None:
         with _frame("Channels", changes):
-            with ui.element("div").classes("s-grid"):
-                parts = [part for i, path in enumerate(watch.paths) for part in _card(watch, i, path)]
+            grid = ui.element("div").classes("s-grid")
             _legend()
-            _live(watch, parts)
+            parts: list[LiveHtml] = []
+            laid_out: list[str] = []
+
+            def lay_out() -> None:
+                if laid_out == watch.paths():
+                    return
+                laid_out[:] = watch.paths()
+                grid.clear()
+                with grid:
+                    parts[:] = [part for path in laid_out[:_MOST_CARDS] for part in _card(watch, path)]
+                    if (more := len(laid_out) - _MOST_CARDS) > 0:
+                        text = f"and {count_text(more, 'more channel')}: give a narrower pattern, or use spillable top"
+                        ui.html(text, sanitize=False).classes("s-soft")
+
+            lay_out()
+            _live(watch, parts, lay_out)
 
     @ui.page("/channel/{number}", title="spillable: channel")
     def one_channel(number: str) -> None:
-        if not re.fullmatch(r"[0-9]{1,6}", number) or int(number) >= len(watch.paths):
+        path = watch.path_of(int(number)) if re.fullmatch(r"[0-9]{1,6}", number) else None
+        if path is None:
             with _frame("No such channel", changes):
                 ui.link("All channels", "/").classes("s-link")
             return
-        path = watch.paths[int(number)]
         ui.page_title(f"spillable: {shown_path(path)}")
         with _frame(path, changes):
             _channel(watch, changes, path)
@@ -75,8 +91,9 @@ def _frame(title: str, changes: Changes) -> Iterator[None]:
         yield
 
 
-def _live(watch: Watch, parts: list[LiveHtml]) -> None:
+def _live(watch: Watch, parts: list[LiveHtml], lay_out: Callable[[], None] = lambda: None) -> None:
     def refresh() -> None:
+        lay_out()
         for part in parts:
             part.refresh()
 
@@ -92,7 +109,7 @@ def _legend() -> None:
     )
 
 
-def _card(watch: Watch, number: int, path: str) -> list[LiveHtml]:
+def _card(watch: Watch, path: str) -> list[LiveHtml]:
     """Lay out a channel among others, and return the parts of it that live."""
 
     def seen() -> Observation:
@@ -104,7 +121,7 @@ def _card(watch: Watch, number: int, path: str) -> list[LiveHtml]:
     card = ui.element("section").classes("s-card column")
     card.props["aria-label"] = shown_path(path)
     with card:
-        ui.link(shown_path(path), f"/channel/{number}").classes("s-link text-lg")
+        ui.link(shown_path(path), f"/channel/{watch.number_of(path)}").classes("s-link text-lg")
         return [
             LiveHtml(head),
             LiveHtml(lambda: _picture(seen())),
@@ -113,6 +130,8 @@ def _card(watch: Watch, number: int, path: str) -> list[LiveHtml]:
 
 
 def _state(seen: Observation) -> str:
+    if seen.is_to_come:
+        return '<span class="s-badge">not looked at yet</span>'
     if seen.stats is None:
         return '<span class="s-badge bad">can\'t be looked at</span>'
     kind = "typed" if seen.typed else "events"

@@ -19,25 +19,37 @@ class Watch:
     """The channels of the page, as they were at the last look.
 
     Args:
-        paths: the channels.
+        paths: the channels, and patterns of their paths.
         interval_seconds: how much time there is between two looks.
 
     Attributes:
-        paths: the channels, as they were given.
         history: their recent past.
         interval_seconds: how much time there is between two looks.
     """
 
     def __init__(self, paths: Iterable[str], interval_seconds: float = 1.0) -> None:
         self._observer = Observer(paths)
-        self.paths: tuple[str, ...] = self._observer.paths
+        self._numbers: dict[str, int] = {}  # of every channel that was ever seen: an address stays
         self.history: History = History()
         self.interval_seconds: float = interval_seconds
         self._latest: dict[str, Observation] = {}
 
     def latest(self, path: str) -> Observation:
         """Return the last look at a channel."""
-        return self._latest.get(path) or Observation(path, 0.0, problem="it has not been looked at yet")
+        problem = "it is not there any more" if path in self._numbers else "it has not been looked at yet"
+        return self._latest.get(path) or Observation(path, 0.0, problem=problem)
+
+    def paths(self) -> list[str]:
+        """Return the channels that are there now, in order."""
+        return list(self._latest)
+
+    def number_of(self, path: str) -> int:
+        """Return the number of a channel that was seen."""
+        return self._numbers[path]
+
+    def path_of(self, number: int) -> str | None:
+        """Return the channel with a number; None if there is none."""
+        return next((path for path, n in self._numbers.items() if n == number), None)
 
     async def run(self) -> None:
         """Look again and again, until this is cancelled."""
@@ -53,6 +65,8 @@ class Watch:
             _log.exception("the channels could not be looked at")
             return
         self._latest = {seen.path: seen for seen in found}
+        for path in self._latest:
+            self._numbers.setdefault(path, len(self._numbers))
         self.history.note(found)
 
     def close(self) -> None:

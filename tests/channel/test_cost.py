@@ -136,17 +136,19 @@ def test_a_take_writes_no_more_for_many_events_than_for_one(open_channel: Open) 
     assert sizes[1] <= sizes[0] + 8 <= 300
 
 
-def test_a_take_reads_its_events_once(open_channel: Open) -> None:
+@pytest.mark.parametrize(("events", "body_bytes", "most"), [(1_000, 100, 1.05), (100, 16 << 10, 1.01)])
+def test_a_take_reads_its_events_once(open_channel: Open, events: int, body_bytes: int, most: float) -> None:
     fs = FaultyFileSystem()
-    channel = open_channel(fs=fs)
-    warm(channel, batch(1_000))
+    channel = open_channel(fs=fs, max_file_size=1 << 28)
+    some = batch(events, body_bytes)
+    warm(channel, some)
     before = log_end(channel)
     for _ in range(10):
-        put(channel, batch(1_000))
+        put(channel, some)
     written, fs.read_bytes = log_end(channel) - before, 0
     for _ in range(10):
-        take(channel, 1_000)
-    assert fs.read_bytes <= 1.05 * written
+        take(channel, events)
+    assert fs.read_bytes <= most * written
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
@@ -267,6 +269,18 @@ def test_python_does_as_much_for_a_thousand_events_as_for_one(
     assert counts[1] <= most
 
 
+def test_a_put_that_fills_a_fifth_of_a_file_of_memory_costs_half_as_much_again(open_channel: Open) -> None:
+    """Each file of the memory tier is begun, measured and freed, which large transactions pay for often."""
+    channel, events = open_channel(checkpoint_interval=10**9, **MEMORY), batch(100, 16 << 10)
+    for _ in range(3):
+        warm(channel, events)
+    count = 0
+    for _ in range(20):
+        count += python_calls(lambda: put(channel, events))
+        take(channel, events.num_rows)
+    assert count <= 20 * 290
+
+
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
 def test_python_does_half_as_much_to_follow_a_transaction(open_channel: Open, options: dict[str, int]) -> None:
     """Another process does this for every transaction that it did not commit itself."""
@@ -278,7 +292,7 @@ def test_python_does_half_as_much_to_follow_a_transaction(open_channel: Open, op
     for work in (lambda: put(channel, events), lambda: take(channel, 1_000)):
         work()
         counts.append(python_calls(lambda: other.follower.follow() and None))
-    assert max(counts) <= 101
+    assert max(counts) <= 99
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])

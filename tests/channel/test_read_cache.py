@@ -94,6 +94,79 @@ def test_another_handle_of_the_same_channel_has_the_cache_too(directory: Path) -
         assert not [r for r in store_of(channel).requests if r.key.startswith("segments/")]
 
 
+# ── a channel that was put back to an older version, and went on ────────────────────────────────
+
+
+def roll_back(store: MemoryStore, objects: dict[str, bytes]) -> None:
+    """Put the objects back that were there once, as a version of a bucket is restored."""
+    store.objects.clear()
+    store.objects.update(objects)
+
+
+def bodies_of(channel: Channel) -> list[bytes]:
+    return [body for batch in channel.read() for body in batch.column("body").to_pylist()]
+
+
+@pytest.mark.parametrize("checkpoints", ["none", "before", "after", "both"])
+def test_events_of_before_a_rollback_are_never_read_from_the_cache(
+    stores: dict[str, MemoryStore], directory: Path, checkpoints: str
+) -> None:
+    def fill_slots(letter: bytes, count: int) -> None:
+        with Channel(URL, commit_interval=0, checkpoint_on_close=False, retention_bytes=1 << 30) as channel:
+            if letter != b"a" and checkpoints in ("after", "both"):
+                channel.checkpoint()
+            for _ in range(count):
+                put(channel, letter * 2000)
+            if letter == b"b" and checkpoints in ("before", "both"):
+                channel.checkpoint()
+
+    fill_slots(b"a", 2)
+    before = dict(stores[URL].objects)
+    fill_slots(b"b", 3)
+    for _ in range(2):  # as a handle that was there, and as one that came later
+        with Channel(URL, create=False, readonly=True, cache_dir=directory) as channel:
+            assert bodies_of(channel) == [b"a" * 2000] * 2 + [b"b" * 2000] * 3
+    roll_back(stores[URL], before)
+    fill_slots(b"c", 4)
+    with Channel(URL, create=False, readonly=True, cache_dir=directory) as channel:
+        assert bodies_of(channel) == [b"a" * 2000] * 2 + [b"c" * 2000] * 4
+
+
+def test_a_handle_that_is_open_meanwhile_reads_what_is_there_then(
+    stores: dict[str, MemoryStore], directory: Path
+) -> None:
+    options = {"commit_interval": 0, "checkpoint_on_close": False, "retention_bytes": 1 << 30}
+    with Channel(URL, cache_dir=directory, **options) as channel:
+        put(channel, b"a")
+        before = dict(stores[URL].objects)
+        put(channel, b"b")
+        assert bodies_of(channel) == [b"a", b"b"]
+        roll_back(stores[URL], before)
+        with Channel(URL, **options) as other:
+            put(other, b"c")
+            put(other, b"d")
+        assert bodies_of(channel) == [b"a", b"c", b"d"]
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_slots_are_kept_too_and_found_by_later_handles(
+    stores: dict[str, MemoryStore], directory: Path, checkpoint: bool
+) -> None:
+    with Channel(URL, commit_interval=0, checkpoint_on_close=False, retention_bytes=1 << 30) as channel:
+        for body in BODIES:
+            put(channel, body)
+        if checkpoint:
+            channel.checkpoint()
+
+    def events_asked_for() -> int:
+        with Channel(URL, create=False, readonly=True, cache_dir=directory) as channel:
+            store_of(channel).forget_counts()
+            assert bodies_of(channel) == BODIES
+            return store_of(channel).counts["get_range"] - 1  # a look proves the newest slot
+
+    assert [events_asked_for(), events_asked_for()] == [len(BODIES), 0]
+
+
 def test_options_of_a_cache_are_of_stores_and_go_together(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="cacheDir is for channels in an object store"):
         Channel(tmp_path / "channel", cache_dir=tmp_path / "cache")

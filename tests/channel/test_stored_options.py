@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, Event
 from spillable_stream.channel.stored_options import check_capacities, store_options
 from spillable_stream.errors import OptionError, ReadonlyChannelError
+from spillable_stream.format.frame import Payload
+from spillable_stream.objects.slots import Slots
 from spillable_stream.option_types import ChannelOptions
 
 Open = Callable[..., Channel]
@@ -64,3 +66,31 @@ def test_a_channel_that_could_hold_nothing_is_refused(open_channel: Open) -> Non
     with pytest.raises(OptionError, match="both 0"):
         store_options(engine, {"overflow_capacity": 0})
     assert engine.state.options.overflow_capacity
+
+
+def test_an_open_that_was_paused_while_its_slot_was_collected_stores_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the user's is at stake: to store an option twice does no harm."""
+    url = f"object+file://{tmp_path}/channel"
+    create = Slots.create
+    with Channel(url, gc_delay=0) as other:
+        other.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+
+        def work_while_it_is_paused(self: Slots, number: int, data: Payload) -> bool:
+            monkeypatch.undo()
+            for _ in range(4):
+                with other.put_transaction() as tx:
+                    tx.put(Event(b"event"))
+                with other.take_transaction() as taking:
+                    taking.take()
+                other.checkpoint()
+            return create(self, number, data)
+
+        monkeypatch.setattr(Slots, "create", work_while_it_is_paused)
+        with Channel(url, keep_alive=7.0) as paused:
+            assert paused.engine().state.options.keep_alive == 7.0
+            with paused.put_transaction() as tx:
+                tx.put(Event(b"next"))
+        assert other.stats().channel_size == 1
+        assert other.engine().follow().options.keep_alive == 7.0

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from spillable_stream import NotAChannelError, OptionError, StorageError
+from spillable_stream import Channel, NotAChannelError, OptionError, StorageError
 from spillable_stream.cli import app
 from spillable_stream.cli.app import INTERRUPTED, UNHEALTHY, UNKNOWN, confirm, ending, fail
+from tests.support.command_line import start
+from tests.support.events import peek, put
 
 
 def test_a_failure_is_one_line_on_standard_error_and_a_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,3 +86,50 @@ def test_where_nobody_can_be_asked_a_yes_is_required(
     with pytest.raises(typer.Exit) as ended:
         confirm("Drop it?", False)
     assert ended.value.exit_code == UNKNOWN and "give --yes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (PermissionError(13, "Permission denied", "/data/x"), "/data/x: Permission denied (errno 13)"),
+        (OSError(28, "No space left on device"), "No space left on device (errno 28)"),
+        (TimeoutError("the store gives no answer"), "the store gives no answer"),
+    ],
+)
+def test_what_the_system_refuses_is_a_line_too(capsys: pytest.CaptureFixture[str], error: OSError, text: str) -> None:
+    with pytest.raises(typer.Exit) as ended, ending("/data/orders"):
+        raise error
+    assert ended.value.exit_code == UNHEALTHY
+    assert capsys.readouterr() == ("", f"{type(error).__name__}: {text}\n")
+
+
+def test_a_pipe_that_nobody_reads_is_for_the_program_to_end_silently() -> None:
+    with pytest.raises(BrokenPipeError), ending("/data/orders"):
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize("verb", [("take", "--group", "g", "--max", "1"), ("stats",), ("verify",)])
+def test_an_output_that_is_full_or_closed_is_one_sentence_and_takes_nothing(path: Path, verb: tuple[str, ...]) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    with open("/dev/full", "wb") as full:
+        process = start(verb[0], path, *verb[1:], stdout=full, stderr=subprocess.PIPE)
+        _, said = process.communicate()
+    assert (process.returncode, said.decode()) == (UNHEALTHY, "OSError: No space left on device (errno 28)\n")
+    process = start(verb[0], path, *verb[1:], stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+    _, said = process.communicate()
+    assert (process.returncode, said.decode()) == (
+        UNKNOWN,
+        "standard output is closed: send it to a file, or to /dev/null\n",
+    )
+    with Channel(path, create=False) as channel:
+        assert peek(channel, group="g") == [b"a"]
+
+
+def test_letters_that_the_locale_lacks_end_no_verb(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    locale = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    process = start("top", path, "--once", "--interval", "0.1", stdout=subprocess.PIPE, env={**os.environ, **locale})
+    out, _ = process.communicate()
+    assert process.returncode == 0 and b"  disk   ?" in out

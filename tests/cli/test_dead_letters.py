@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
@@ -36,6 +37,36 @@ def test_the_list_says_why_and_from_where(dead: Path) -> None:
     assert run("dead-letters", "list", dead, "-n", 1).stdout.count("\n") == 1
     said = json.loads(run("dead-letters", "list", dead, "--json").stdout)["letters"]
     assert [letter["id"] for letter in said] == [1, 2] and said[0]["headers"]["k"] == "v"
+
+
+def test_dead_letters_of_all_are_listed_and_put_back_as_they_were(tmp_path: Path, path: Path) -> None:
+    by_producer = {"dead_letter_error_code": "OSError", "dead_letter_channel": "orders", "dead_letter_attempts": "1"}
+    by_flow = {"deadletter.component": "a1.k1", "deadletter.error": "ValueError: why", "deadletter.id": "7"}
+    own = {"k": "v"}
+    with Channel(tmp_path / "dead", minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put_many([Event(b"x", {**own, **by_producer}), Event(b"y", {**own, **by_flow}), Event(b"z", own)])
+    assert run("dead-letters", "list", tmp_path / "dead").stdout.splitlines() == [
+        "1: OSError (from orders, 1 attempt)",
+        "2: ValueError: why (from a1.k1 event 7)",
+        "3: an event without a reason: no worker, producer or flow put it here",
+    ]
+    with Channel(path, minimum_required_space=0) as channel:
+        assert run("dead-letters", "replay", tmp_path / "dead", path).exit_code == 0
+        with channel.take_transaction() as tx:
+            assert [event.headers for event in tx.take_many(9)] == [own] * 3
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "replay"])
+def test_a_typed_channel_is_no_channel_of_dead_letters(tmp_path: Path, path: Path, verb: str) -> None:
+    for place, schema in ((tmp_path / "typed", pa.schema([("n", pa.int64())])), (path, None)):
+        Channel(place, schema=schema, minimum_required_space=0).close()
+    last = {"list": (), "show": (1,), "replay": (path,)}[verb]
+    done = run("dead-letters", verb, tmp_path / "typed", *last)
+    assert done.exit_code == 1
+    assert (
+        done.stderr
+        == f"SchemaError: a dead-letter channel must be an event channel; {tmp_path / 'typed'} is a typed one\n"
+    )
 
 
 def test_one_is_shown_whole(dead: Path) -> None:

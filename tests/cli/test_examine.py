@@ -209,3 +209,16 @@ def test_a_repair_that_gives_up_events_needs_a_yes(path: Path) -> None:
     done = run("repair", path)
     assert done.exit_code == 2 and not (path / "quarantine").exists()
     assert f"A repair of {path} gives up 2 events that can't be read. Repair it?" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair", "check-store"])
+def test_a_package_that_is_missing_is_a_line_and_status_2(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    done = run(verb, "s3://bucket/orders")
+    assert done.exit_code == 2
+    assert done.stderr == "ImportError: a channel in a cloud needs obstore: pip install 'spillable-stream[object]'\n"
+
+
+def test_a_path_without_an_address_is_not_tested_as_a_store(tmp_path: Path) -> None:
+    done = run("check-store", tmp_path)
+    assert done.exit_code == 2 and f"{tmp_path} is not the address of a store" in done.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from spillable_stream.cli import app
+from spillable_stream.cli.flow_agent import log_level
 from tests.support.waiting import wait_until
 
 TEXT = """
@@ -95,6 +97,24 @@ def test_it_can_end_by_itself_and_say_what_would_run(place: Path) -> None:
     assert not (place / "data").exists()
     assert CliRunner().invoke(app, arguments(place, "--once")).exit_code == 0
     assert written(place) == "1\n2\n"
+
+
+def test_what_runs_is_logged_and_each_finding_at_its_level(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with (place / "flume.conf").open("a") as f:
+        f.write("a1.sinks.k1.batchSize = 7\na1.nothing = x\n")
+    assert CliRunner().invoke(app, arguments(place, "--once")).exit_code == 0
+    found = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "spillable_stream.flow"]
+    levels = {
+        level for code in ("invalid-key", "wrong-prefix", "memory-channel") for level, text in found if code in text
+    }
+    assert levels == {"ERROR", "WARNING", "INFO"}
+    assert ("INFO", "a1 runs sink k1: file_roll, from c1") in found
+
+
+def test_the_level_of_the_log_is_the_one_of_flumes_start_scripts() -> None:
+    levels = [log_level(text) for text in ("DEBUG,console", "info,LOGFILE", "WARN", "")]
+    assert levels == [logging.DEBUG, logging.INFO, logging.WARNING, logging.INFO]
 
 
 @pytest.mark.parametrize(

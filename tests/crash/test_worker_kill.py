@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Event, dead_letters
-from spillable_stream.channel.workers import transfer, worker
+from spillable_stream.workers import transfer, worker
 from tests.lab.calls import kill_at, watching
 from tests.lab.children import Child
 from tests.lab.object_worker import open_channel

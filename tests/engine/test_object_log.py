@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, ReadonlyChannelError
+from spillable_stream.engine import object_log
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import Watched, collect_now, store_of
+from tests.support.object_channels import OwnersClock, Watched, collect_now, store_of
 from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
@@ -68,6 +70,40 @@ def test_a_look_at_an_idle_channel_is_two_reads(open_handle: Open) -> None:
     store.forget_counts()
     channel.engine().follow()
     assert asked(store) == [("get", slot_key(2)), ("get_range", slot_key(1))]
+
+
+LOOK = {"get": 1, "get_range": 1}
+APPEND = {"create": 1, "get_range": 1}
+
+
+def total(*parts: dict[str, int]) -> dict[str, int]:
+    return dict(sum(map(Counter, parts), Counter[str]()))
+
+
+def test_each_operation_looks_once_and_appends_once(open_handle: Open, owners_clock: OwnersClock) -> None:
+    channel = open_handle()
+    store = store_of(channel)
+
+    def requests(call: Callable[[], object]) -> dict[str, int]:
+        store.forget_counts()
+        call()
+        return dict(store.counts)
+
+    put(channel, *numbered(0, 10))
+    assert requests(lambda: take(channel, 1)) == total(LOOK, APPEND, APPEND, LOOK, APPEND), "owner, group, take"
+    assert requests(lambda: take(channel, 1)) == total(LOOK, APPEND)
+    assert requests(lambda: take(channel, 1, "other")) == total(LOOK, APPEND, APPEND, LOOK, APPEND)
+    assert requests(channel.stats) == LOOK
+    assert requests(lambda: list(channel.read())) == LOOK
+    assert requests(lambda: channel.head(3)) == LOOK
+    assert requests(lambda: channel.seek("other", 3)) == total(LOOK, APPEND)
+    assert requests(lambda: channel.drop_group("other")) == total(LOOK, APPEND, APPEND, APPEND), (
+        "given up, owned, dropped"
+    )
+    assert requests(channel.close) == APPEND, "the group is given up"
+    idle = open_handle()
+    store = store_of(idle)
+    assert requests(idle.close) == {}
 
 
 def test_what_a_handle_wrote_or_found_itself_is_not_fetched_to_be_taken(
@@ -282,6 +318,40 @@ def test_an_append_whose_place_was_collected_is_given_up_and_the_next_one_works(
     put(channel, b"next")
     store_of(channel).release()
     assert take(other) == [b"next"]
+
+
+def test_a_put_of_a_handle_that_was_idle_while_slots_were_collected_counts(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks first. Else its slot would be created in a hole, and nobody could tell whether it counts."""
+    clock = FakeTime()
+    monkeypatch.setattr(object_log, "time", clock)
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    for number in range(5):
+        put(other, b"%d" % number)
+    take(other)
+    collect_now(other)
+    assert slot_key(2) not in store_of(other).inner.objects  # type: ignore[attr-defined]
+    clock.now += 3600
+    put(channel, b"after a pause")
+    assert take(other) == [b"after a pause"]
+
+
+@pytest.mark.parametrize(("idle_seconds", "reads"), [(9, 1), (11, 3)])
+def test_a_handle_looks_before_it_appends_where_it_was_idle_for_a_quarter_of_the_time_that_slots_stay(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, idle_seconds: float, reads: int
+) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr(object_log, "time", clock)
+    channel = open_handle(gc_delay=40)
+    store = store_of(channel)
+    for call in (lambda: put(channel, b"mine"), channel.engine().follow, channel.checkpoint):
+        call()
+        clock.now += idle_seconds
+        store.forget_counts()
+        put(channel, b"mine")
+        assert store.counts["get"] + store.counts["get_range"] == reads
 
 
 def test_a_handle_that_slept_while_slots_were_collected_loads_the_state_anew(open_handle: Open) -> None:

@@ -7,9 +7,10 @@ import pytest
 
 from spillable_stream import Channel, Event, StorageError
 from spillable_stream.engine.object_merging import Merge
+from spillable_stream.objects.slots import slot_key
 from tests.support.events import ids, numbered, peek, put, take
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, stores_in_memory
+from tests.support.object_channels import URL, collect_now, stores_in_memory
 
 
 @pytest.fixture
@@ -126,3 +127,17 @@ def test_a_merge_that_fails_leaves_everything_as_it_was(stores: dict[str, Memory
         del channel.engine().log.store.upload
         assert peek(channel) == before
         put(channel, *numbered(0, 1))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_events_that_another_handle_merges_and_whose_slots_go_are_read_from_the_object(
+    stores: dict[str, MemoryStore], begun: bool
+) -> None:
+    with channel_of(14, retention_ms=3_600_000) as channel, Channel(URL, readonly=True) as reader:
+        reading = reader.read(max_bytes=1)
+        found = [next(reading)] if begun else []
+        channel.checkpoint()
+        collect_now(channel)
+        assert slot_key(14) not in stores[URL].objects
+        bodies = [body for batch in [*found, *reading] for body in batch["body"].to_pylist()]
+    assert bodies == [b"%d %s" % (i, letter) for i in range(14) for letter in (b"a", b"b")]

@@ -9,8 +9,13 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.engine.object_opening import ensure_object_channel, object_identity, open_object_engine
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, UnsafeStoreError
+from spillable_stream.objects.checkpoints import CHECKPOINTS, HINT, checkpoint_key
+from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
+from spillable_stream.objects.slots import LOG, slot_key
+from spillable_stream.objects.store import Store
 from tests.support.events import peek, put
+from tests.support.faulty_store import FaultyStore
 from tests.support.lying_store import OverwritingStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, stores_in_memory
@@ -87,3 +92,96 @@ def test_a_channel_is_the_same_through_every_handle(stores: dict[str, MemoryStor
         put(channel, b"0")
         assert channel.uuid == other.uuid == object_identity(LOCATION)
         assert peek(other) == [b"0"]
+
+
+# ── a channel that was removed ──────────────────────────────────────────────────────────────────
+
+
+def test_none_is_made_where_slots_of_another_one_are_left(stores: dict[str, MemoryStore]) -> None:
+    """The new one would come to them, and could not continue. What a handle of a removed channel writes is left."""
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"0")
+        objects = stores[URL].objects
+        for key in [IDENTITY, slot_key(0)]:
+            del objects[key]
+        before = dict(objects)
+        with pytest.raises(NotAChannelError, match=r"has no channel\.json, but slots of a channel that was removed") as e:
+            Channel(URL)
+    assert slot_key(1) in str(e.value)
+    assert objects == before
+
+
+def test_a_channel_that_lost_its_identity_only_has_it_again(stores: dict[str, MemoryStore]) -> None:
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"0")
+        uuid = channel.uuid
+    del stores[URL].objects[IDENTITY]
+    with Channel(URL) as again:
+        assert (again.uuid, peek(again)) == (uuid, [b"0"])
+
+
+@pytest.mark.parametrize("is_there", ["nothing", "another one"])
+@pytest.mark.parametrize("call", [peek, Channel.stats, lambda channel: list(channel.read())])
+def test_a_handle_of_a_channel_that_was_removed_says_so(
+    stores: dict[str, MemoryStore], is_there: str, call: Callable[[Channel], object]
+) -> None:
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"0")
+        peek(channel)
+        stores[URL].objects.clear()
+        if is_there == "another one":
+            with Channel(URL, commit_interval=0) as other:
+                for _ in range(9):
+                    put(other, b"1")
+        with pytest.raises(NotAChannelError, match=f"the channel {channel.uuid} is not at {URL} any more"):
+            call(channel)
+
+
+# ── what is asked for ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def asked() -> Iterator[Callable[[], list[str]]]:
+    """Return what all handles have asked for since this was called last: keys that were read, the slots in order."""
+    stores = list[FaultyStore]()
+
+    def counting(inner: Store) -> Store:
+        stores.append(FaultyStore(inner))
+        return stores[-1]
+
+    def asked() -> list[str]:
+        found = [request for store in stores for request in store.requests]
+        for store in stores:
+            store.forget_counts()
+        is_read = {"get", "get_range"}
+        keys = [request.key if request.kind in is_read else f"{request.kind} {request.key}" for request in found]
+        return sorted(keys, key=lambda key: key if key.startswith(LOG) else "")
+
+    with stores_in_memory(counting):
+        yield asked
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_an_open_reads_the_identity_the_hint_the_checkpoint_and_what_came_since(
+    asked: Callable[[], list[str]], readonly: bool
+) -> None:
+    with Channel(URL, commit_interval=0) as channel:
+        put(channel, b"0")
+        channel.checkpoint()
+        asked()
+        with Channel(URL, readonly=readonly):
+            assert asked() == [IDENTITY, HINT, checkpoint_key(1), slot_key(1), slot_key(2)]
+        assert asked() == []
+        put(channel, b"1")
+        asked()
+        with Channel(URL, readonly=readonly):
+            assert asked() == [IDENTITY, HINT, checkpoint_key(1), slot_key(1), slot_key(2), slot_key(3)]
+
+
+def test_an_open_without_a_checkpoint_reads_all_slots_and_lists_once(asked: Callable[[], list[str]]) -> None:
+    with Channel(URL, commit_interval=0, checkpoint_on_close=False) as channel:
+        put(channel, b"0")
+    asked()
+    with Channel(URL):
+        slots = [slot_key(n) for n in (0, 0, 0, 1, 2)]  # slot 0 twice to be proven: its header holds a state
+        assert asked() == [IDENTITY, HINT, f"list {CHECKPOINTS}", *slots]

@@ -168,6 +168,22 @@ def test_a_reload_of_an_invalid_file_is_refused_and_it_runs_on(
     wait_until(lambda: written(place) == written(place, "out2") == ["1"])
 
 
+def test_a_reload_drops_a_new_component_with_an_error_and_does_the_rest(
+    place: Path, running: flow.Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = "a1.sinks.k3.type = no_such\na1.sinks.k3.channel = c2\na1.sinks.k1.sink.rollInterval = 7\n"
+    write(place, CONFIGURATION.replace("a1.sinks = k1 k2", "a1.sinks = k1 k2 k3") + wrong)
+    found = running.reload()
+    assert found is not None and found.sinks == {"k1"}
+    assert "unknown-type a1.sinks.k3" in caplog.text
+
+
+@pytest.mark.parametrize("old", ["r1.type = TAILDIR", "k2.type = file_roll"])
+def test_a_run_to_the_end_fails_if_a_source_or_a_sink_of_the_file_could_not_run(place: Path, old: str) -> None:
+    write(place, CONFIGURATION.replace(old, f"{old[:8]} no_such"))
+    assert not flow.Agent.from_properties(place / "flume.conf", name="a1").run(once=True)
+
+
 def test_changed_files_are_found_while_it_waits(place: Path, running: flow.Agent) -> None:
     running.reload_seconds = 0.0
     waiting = threading.Thread(target=running.wait)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spillable_stream.errors import ChannelFullError
-from spillable_stream.flow.counters import SinkCounters, SourceCounters
+from spillable_stream.flow.counters import Pauses, SinkCounters, SourceCounters
 
 
 def test_the_names_are_flumes() -> None:
@@ -61,3 +61,17 @@ def test_a_batch_counts_as_accepted_once_it_is_stored_and_as_a_failed_write_if_a
     with source.storing(3):
         assert source.event_accepted_count == 0
     assert (source.channel_write_fail, source.event_accepted_count, source.append_batch_accepted_count) == (1, 3, 1)
+
+
+def test_a_batch_that_is_refused_again_and_again_is_one_pause() -> None:
+    now = [10.0]
+    pauses = Pauses(lambda: now[0])
+    pauses.end("a batch that was never refused")
+    assert pauses.flume_counters() == {"Paused": 0, "PausedSeconds": 0.0}
+    for batch in ("one", "other", "one"):
+        pauses.begin(batch)
+        now[0] += 1
+    assert pauses.flume_counters() == {"Paused": 2, "PausedSeconds": 5.0}
+    pauses.end("one")
+    now[0] += 1
+    assert pauses.flume_counters() == {"Paused": 1, "PausedSeconds": 6.0}

@@ -41,6 +41,16 @@ def test_a_source_needs_its_directories(tmp_path: Path) -> None:
     assert codes(tailed, tmp_path) == [("directory-missing", R1)]
 
 
+def test_how_far_flumes_agent_is_in_a_spooled_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / ".flumespool").mkdir()
+    tracker = tmp_path / ".flumespool" / ".flumespool-main.meta"
+    tracker.touch()
+    text = source("type = spooldir", f"spoolDir = {tmp_path}")
+    assert codes(text, tmp_path) == []
+    tracker.write_bytes(b"Obj")
+    assert codes(text, tmp_path) == [("flume-tracker", R1)]
+
+
 def test_a_source_needs_its_command(tmp_path: Path) -> None:
     assert codes(source("type = exec", "command = ls -l"), tmp_path) == []
     assert codes(source("type = exec", "command = no-such-command -l"), tmp_path) == [("command-missing", R1)]
@@ -75,6 +85,20 @@ def test_a_channel_needs_a_place(tmp_path: Path) -> None:
     assert codes(text, tmp_path) == []
 
 
+def test_a_sink_needs_its_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        @staticmethod
+        def from_uri(address: str) -> None:
+            raise OSError("Unable to load libjvm\ndlopen(…) failed\n" * 99)
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", Refusing)
+    text = sink("type = hdfs", "hdfs.path = hdfs://nn:9000/%Y")
+    found = environment_findings(read(text), {}, {"HOME": str(tmp_path)})
+    assert [(f.code, f.component) for f in found] == [("file-system-unusable", K1)]
+    assert "Unable to load libjvm" in found[0].text and "\n" not in found[0].text
+    assert environment_findings(read(text), {"spillable.paths": f"hdfs://nn:9000/=file://{tmp_path}/"}, {}) == []
+
+
 def test_a_sink_needs_its_place(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert codes(sink("type = file_roll", f"sink.directory = {tmp_path}/file"), tmp_path) == [
@@ -82,7 +106,6 @@ def test_a_sink_needs_its_place(tmp_path: Path) -> None:
     ]
     for path in (f"{tmp_path}/file/%Y", f"file://{tmp_path}/file/%Y"):
         assert codes(sink("type = hdfs", f"hdfs.path = {path}"), tmp_path) == [("directory-unusable", K1)]
-    assert codes(sink("type = hdfs", "hdfs.path = hdfs://namenode/x"), tmp_path) == []
 
 
 def test_a_sink_needs_an_address_of_its_host(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from spillable_stream.flow.event_batch import (
     header,
     header_names,
     remove_headers,
+    select_each,
     select_rows,
     with_bodies,
 )
@@ -93,6 +94,23 @@ def test_batches_are_joined_in_order_and_events_selected_by_number(one: list[Eve
     assert concat([]).num_rows == 0
 
 
+@given(st.lists(NAMES, min_size=1, max_size=3, unique=True), st.integers(0, 6), st.integers(0, 6), st.data())
+def test_events_that_share_their_names_are_looked_up_and_split_as_others_are(
+    names: list[str], rows: int, begin: int, data: st.DataObject
+) -> None:
+    events = [Event(bytes([i]), {name: f"{name}{i}" for name in names}) for i in range(rows)]
+    batch, left = as_event_batch(events).slice(begin), events[begin:]
+    for name in [*names, "other"]:
+        assert header(batch, name).to_pylist() == [e.headers.get(name) for e in left]
+    chosen = data.draw(st.lists(st.lists(st.integers(0, max(len(left) - 1, 0)), unique=True).map(sorted), max_size=3))
+    routes = {str(i): pa.array(found if left else [], pa.int64()) for i, found in enumerate(chosen)}
+    parts = select_each(batch, {**routes, "all": None})
+    assert parts.pop("all") is batch
+    for name, part in parts.items():
+        part.validate(full=True)
+        assert events_of(part) == [left[i] for i in routes[name].to_pylist()]
+
+
 def test_columns_of_a_channel_are_taken_in_any_order_and_with_their_ids() -> None:
     batch = batch_of(b"x", a="1")
     taken = batch.append_column("write_order_id", pa.array([7], pa.int64()))
@@ -121,9 +139,9 @@ def test_constant_headers_are_added_in_one_pass_without_objects_of_events(monkey
     calls: list[object] = []
     inner = pa.MapArray.from_arrays
     monkeypatch.setattr(
-        "spillable_stream.flow.event_batch._with_headers",
-        lambda batch, ends, names, values: calls.append(None) or batch.set_column(0, batch.schema.field(0),
-        inner(pa.array(ends), names, values)),
+        "spillable_stream.flow.event_batch._batch",
+        lambda ends, names, values, bodies: calls.append(None) or pa.RecordBatch.from_arrays(
+        [inner(pa.array(ends), names, values), bodies], schema=EVENT_SCHEMA),
     )  # fmt: skip
     add_headers(batch_of(b"x", b"y"), [Header("a", "1"), Header("b", "2"), Header("c", pa.array(["3", "4"]))])
     assert len(calls) == 1

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from spillable_stream import Channel, flow
-from spillable_stream.flow.metrics import components, prometheus_text
+from spillable_stream import Channel, Event, flow
+from spillable_stream.flow.metrics import components, flume_json, prometheus_text
 
 
 def test_a_name_is_written_as_prometheus_wants_it(tmp_path: Path) -> None:
@@ -14,3 +15,37 @@ def test_a_name_is_written_as_prometheus_wants_it(tmp_path: Path) -> None:
         assert 'agent="a\\"\\\\\\n"' in prometheus_text(agent)
         assert "# TYPE spillable_flow_channel_event_put_success_total counter" in prometheus_text(agent)
         assert "# TYPE spillable_flow_channel_channel_size gauge" in prometheus_text(agent)
+
+
+def test_what_waits_is_a_gauge_of_a_source_and_of_a_sink(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("1\n")
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_many([Event(b"1"), Event(b"2")])
+        processor = flow.ChannelProcessor({"c1": channel}, producer="a1.r1")
+        sink = flow.Null(channel="c1")
+        sink.name = "k1"
+        source = flow.Source(flow.SpoolDir(tmp_path / "in"), processor, "r1")
+        agent = flow.Agent(sources=[source], sinks=[sink], name="a1")
+        agent.sources["r1"].source.counters.pauses.begin("a batch")
+        found = json.loads(flume_json(agent))
+        assert found["SOURCE.r1"].items() >= {"Paused": "1", "LagFiles": "1", "BackoffSeconds": "0"}.items()
+        assert found["SINK.k1"].items() >= {"LagEvents": "2", "BackoffSeconds": "0"}.items()
+        text = prometheus_text(agent)
+        assert "# TYPE spillable_flow_source_paused gauge" in text
+        assert "# TYPE spillable_flow_source_paused_seconds_total counter" in text
+        assert 'spillable_flow_sink_lag_events{agent="a1",name="k1"} 2' in text
+
+
+def test_the_lag_of_tailed_files_is_what_was_there_at_the_last_look_and_is_not_stored(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_text("1\n22\n")
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        source = flow.TailDir({"g": f"{tmp_path}/app.*"}, position_file=tmp_path / "p.json", batch_size=1)
+        with flow.ChannelProcessor({"c1": channel}, producer="a1.r1") as processor:
+            source.open(processor)
+            source.poll(processor)
+            assert source.lag() == {"LagBytes": 3, "LagFiles": 1}
+            source.poll(processor)
+            assert source.lag() == {"LagBytes": 0, "LagFiles": 0}
+            source.close()

@@ -83,9 +83,26 @@ def test_a_refusal_is_trouble_until_a_round_goes_well(caplog: pytest.LogCaptureF
     runner.round()
     runner.round()
     assert runner.trouble == "ChannelFullError: full"
+    assert runner.source.counters.pauses.flume_counters()["Paused"] == 1
     assert caplog.text.count("a batch waits") == 1
     runner.round()
     assert runner.trouble == ""
+    assert runner.source.counters.pauses.flume_counters()["Paused"] == 0
+
+
+def test_a_source_rests_where_there_is_nothing_and_not_where_a_channel_refuses() -> None:
+    class Resting(Told):
+        def rest(self, seconds: float, stopping: threading.Event) -> None:
+            self.calls.append(f"rest {seconds:g}")
+            if self.calls[-1] == "rest 2":
+                stopping.set()
+
+    source = Resting(ChannelFullError("full"), R, B, R, B, B)
+    source.first_refused_wait = 0
+    runner = PolledRunner(source, KeptBatches(), "a1.r1")
+    runner.start()
+    wait_until(lambda: not runner.alive)
+    assert source.calls == ["open", "rest 1", "rest 1", "rest 2", "close"]
 
 
 def test_a_polled_source_is_opened_polled_and_closed_in_its_thread() -> None:

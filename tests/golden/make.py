@@ -6,6 +6,7 @@ Run once for each channel of a format version, kept for ever, and never run agai
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import warnings
 from dataclasses import replace
@@ -18,6 +19,10 @@ import pyarrow as pa
 from spillable_stream import Channel, Event, MemoryLossWarning
 from spillable_stream.engine.requests import Control, Put
 from spillable_stream.engine.upkeep import Upkeep
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.position_file import Place
+from spillable_stream.flow.sources.tail_note import Span, write_note
+from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import ControlRecord
@@ -150,6 +155,26 @@ def expiring_channel(path: Path) -> None:
         kill(channel)
 
 
+def noted_channel(path: Path) -> None:
+    """An event channel with the notes of a flow's sources: one in a checkpoint and the log, one in the log alone."""
+    with Channel(path, **BASE) as channel, ChannelProcessor({"c1": channel}, producer="a1.r1") as processor:
+        for number, note in NOTES.items():
+            processor.process([Event(b"line %d" % number)], number=number, note=note)
+            if number == 1:
+                take(channel, "slow", 1)
+                channel.checkpoint()
+
+
+NOTES = {
+    number: write_note(
+        Span(1001, 7 * number - 7, 7 * number, "/var/log/größe.log", "g"),
+        number - 1,
+        {1001: Place("/var/log/größe.log", Mark(1001, 7 * number, 7, 3735928559, 7, 2**32 - number))},
+    )
+    for number in (1, 2)
+}
+"""What the sources of the channel `noted` say with their batches, by number."""
+
 _CENTURY_MS = 100 * 365 * 86_400_000
 
 
@@ -164,6 +189,7 @@ CHANNELS = {
     "spilled": spilled_channel,
     "kept": kept_channel,
     "expiring": expiring_channel,
+    "noted": noted_channel,
 }
 
 
@@ -184,9 +210,10 @@ def main(directory: Path, *names: str) -> None:
         for file in sorted((path / "data").glob("log-*")):
             trim(path, int(file.name[4:]))
         disown(path)
-        for file in [path / "head", *path.glob("*.lock"), path / "lock", *(path / "groups").iterdir()]:
+        for file in [path / "head", *path.glob("*.lock"), path / "lock"]:
             file.unlink()
-        (path / "groups").rmdir()
+        for locks in ("groups", "producers"):
+            shutil.rmtree(path / locks, ignore_errors=True)
         expected = json.dumps(dump(path), indent=1, ensure_ascii=False, default=str)
         (directory / f"{name}.json").write_text(expected + "\n")
 

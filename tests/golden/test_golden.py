@@ -16,7 +16,7 @@ from tests.golden.dump import dump
 from tests.golden.shape import SHAPES, shapes
 
 HERE = Path(__file__).parent
-KINDS = {"v1": ("events", "kept", "spilled", "typed"), "v3": ("expiring",)}
+KINDS = {"v1": ("events", "kept", "noted", "spilled", "typed"), "v3": ("expiring",)}
 CHANNELS = [f"{version}/{kind}" for version, kinds in KINDS.items() for kind in kinds]
 
 

@@ -16,6 +16,7 @@ from spillable_stream.integrity.findings import Report
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.ranges import RangeSet
 from tests.support.events import numbered, peek, put, take
+from tests.support.examples import examples
 from tests.support.faulty_store import Fault, FaultyStore, at
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, kill, stores_in_memory
@@ -340,7 +341,7 @@ def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(
 # ── anything at all ─────────────────────────────────────────────────────────────────────────────
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -14,7 +15,8 @@ import spillable_stream as ss
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.object_verify import examine_objects
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.parallel import MOST_AT_ONCE
+from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import StoreError
 from spillable_stream.progress import Progress
 from tests.support.events import numbered, put, take
@@ -60,6 +62,18 @@ def test_nothing_but_reads_and_lists_is_asked_of_the_store() -> None:
     watched = FaultyStore(inner)
     assert examine_objects(watched).log_damaged
     assert set(watched.counts) <= {"get", "get_range", "list"}
+
+
+def test_verify_lists_once_and_reads_each_slot_after_the_oldest_checkpoint_once(store: MemoryStore) -> None:
+    fill_store(checkpoints=False)
+    last = max(int(key.removeprefix(LOG)) for key in store.objects if key.startswith(LOG))
+    watched = FaultyStore(store)
+    assert not examine_objects(watched).log_damaged
+    read = Counter(request.key for request in watched.requests if request.kind != "list")
+    assert watched.counts["list"] == 1
+    assert [read[slot_key(number)] for number in range(1, last)] == [1] * (last - 1)
+    beyond = sum(count for key, count in read.items() if key > slot_key(last) and key.startswith(LOG))
+    assert beyond <= MOST_AT_ONCE, "what may have come since is asked for at the same time"
 
 
 @pytest.mark.parametrize("kind", DAMAGES)

@@ -7,12 +7,13 @@ import random
 import shutil
 import warnings
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, ChannelBusyError, CorruptionError, DataLossError, StorageError
+from spillable_stream import Channel, ChannelBusyError, CorruptionError, DataLossError, Progress, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
@@ -337,3 +338,25 @@ def test_a_damaged_image_of_an_earlier_repair_costs_nothing_more(path: Path) -> 
     report = repaired(path)
     assert set(report.loss.lost) <= {(3, 4)}
     assert [b for b in contents(path).groups["default"].values()] == [b"1", b"20", b"21"]
+
+
+def test_a_repair_says_how_far_it_is_of_the_whole(path: Path) -> None:
+    told: list[Progress] = []
+    flip(log_file(path), three_puts(path)[1] + 4)
+    repair(path, progress=told.append)
+    assert [what for what, _ in groupby(told, lambda t: t.what)] == ["verify", "repair"]
+    for what in ("verify", "repair"):
+        fractions = [t.fraction for t in told if t.what == what]
+        assert fractions[0] is not None and fractions[0] < 0.5 and fractions[-1] == 1.0
+
+
+def test_a_repair_that_is_interrupted_while_it_reads_changes_nothing(path: Path) -> None:
+    def interrupt(now: Progress) -> None:
+        if now.what == "repair":
+            raise KeyboardInterrupt
+
+    flip(log_file(path), three_puts(path)[1] + 4)
+    before = snapshot(path)
+    with pytest.raises(KeyboardInterrupt):
+        repair(path, progress=interrupt)
+    assert snapshot(path) == before

@@ -73,6 +73,12 @@ def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) 
     assert read_identity(FS, tmp_path).channel == value["channel"]
 
 
+def test_a_file_is_no_channel(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotAChannelError, match="it is a file, and a channel is a directory"):
+        read_identity(FS, tmp_path / "file")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', '{"format": 1}'])
 def test_a_damaged_identity_is_corruption(tmp_path: Path, text: str) -> None:
     (tmp_path / "channel.json").write_text(text)

@@ -43,3 +43,13 @@ def test_an_object_that_is_put_again_or_forgotten_takes_its_room_once() -> None:
     assert kept(cache, *"abc") == "bc"
     cache.put("d", of(20))
     assert kept(cache, *"bcd") == "cd"
+
+
+def test_a_cache_that_was_cleared_is_as_new() -> None:
+    cache = ObjectCache(100)
+    cache.put("a", of(50))
+    cache.clear()
+    assert cache.get("a") is None
+    for key in "bc":
+        cache.put(key, of(50))
+    assert kept(cache, *"abc") == "bc"

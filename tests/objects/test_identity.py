@@ -12,7 +12,13 @@ from spillable_stream import Channel
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
 from spillable_stream.format.slot import Slot
 from spillable_stream.objects.directory_store import DirectoryStore
-from spillable_stream.objects.identity import IDENTITY, create_identity, extend_identity, read_identity
+from spillable_stream.objects.identity import (
+    IDENTITY,
+    create_identity,
+    create_own_identity,
+    extend_identity,
+    read_identity,
+)
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
@@ -70,6 +76,24 @@ def test_a_maker_that_was_killed_halfway_is_completed_by_the_next(memory: Memory
 def test_an_answer_that_is_lost_or_wrong_makes_no_second_channel(memory: MemoryStore, fault: Fault, key: str) -> None:
     channel = make(FaultyStore(memory, once("create", fault, key)))
     assert read_identity(memory) == first_slot(memory, channel).header.channel == channel
+
+
+@pytest.mark.parametrize("fault", [None, Fault.ANSWER_LOST, Fault.RETRIED, Fault.CONFLICT, Fault.UNAVAILABLE])
+@pytest.mark.parametrize("key", [slot_key(0), IDENTITY])
+def test_a_maker_with_a_uuid_of_its_own_knows_that_it_decided(
+    memory: MemoryStore, fault: Fault | None, key: str
+) -> None:
+    store, mine = FaultyStore(memory, once("create", fault, key) if fault else lambda _: None), str(uuid.uuid4())
+    assert create_own_identity(store, mine, new_state().small(), "me", FakeTime().patience())
+    assert read_identity(memory) == mine and first_slot(memory, mine).header.writer == "me"
+
+
+@pytest.mark.parametrize("is_same_uuid", [False, True])
+def test_a_maker_that_comes_second_knows_that_too(memory: MemoryStore, is_same_uuid: bool) -> None:
+    first = make(memory, "the first one")
+    mine = first if is_same_uuid else str(uuid.uuid4())
+    assert not create_own_identity(memory, mine, new_state().small(), "me", FakeTime().patience())
+    assert read_identity(memory) == first and first_slot(memory, first).header.writer == "the first one"
 
 
 def test_a_refusal_is_told_at_once(memory: MemoryStore) -> None:

@@ -27,7 +27,7 @@ from tests.support.events import numbered, put, take
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.parametrize("store", ["s3", "gcs"], indirect=True),
+    pytest.mark.parametrize("store", ["s3", "gcs", "azurite", "radosgw"], indirect=True),
 ]
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spillable_stream import Channel
+from spillable_stream import Channel, Event
 from spillable_stream.observe.metric_names import METRICS, MOST_GROUPS, Kind
 from spillable_stream.observe.observation import Observation
 from tests.support.events import numbered, put, take
@@ -39,8 +39,10 @@ NAMES = {
     "spillable_channel_groups_without_owner", "spillable_channel_spool_events", "spillable_channel_spool_bytes",
     "spillable_channel_spool_oldest_age_seconds", "spillable_group_lag_events", "spillable_group_oldest_age_seconds",
     "spillable_group_in_flight_events", "spillable_group_position", "spillable_group_taken_events_total",
-    "spillable_group_expired_events_total", "spillable_group_missed_events",
-    "spillable_handle_put_events_total", "spillable_handle_put_errors_total",
+    "spillable_worker_healthy", "spillable_worker_done_events_total", "spillable_worker_dropped_events_total",
+    "spillable_worker_dead_letter_events_total", "spillable_worker_failed_calls_total",
+    "spillable_worker_waiting_events", "spillable_group_expired_events_total",
+    "spillable_group_missed_events", "spillable_handle_put_events_total", "spillable_handle_put_errors_total",
     "spillable_handle_taken_events_total", "spillable_handle_take_errors_total",
     "spillable_handle_checkpoint_errors_total", "spillable_handle_syncs_total", "spillable_handle_written_bytes_total",
 }  # fmt: skip
@@ -68,7 +70,7 @@ def test_the_docs_have_every_metric_with_its_labels_and_meaning() -> None:
 
 def test_names_follow_prometheus_and_say_their_unit() -> None:
     for metric in METRICS:
-        assert re.fullmatch(r"spillable_(channel|group|handle)_[a-z_]+[a-z]", metric.name)
+        assert re.fullmatch(r"spillable_(channel|group|handle|worker)_[a-z_]+[a-z]", metric.name)
         assert not metric.name.endswith("_total") and metric.text.endswith(".")
         assert metric.labels[0] == "channel"
         assert (metric.kind is Kind.COUNTER) == metric.series.endswith("_total")
@@ -91,6 +93,34 @@ def test_values_are_those_of_the_channel(open_channel: Open, tmp_path: Path) -> 
     assert 0 <= found["spillable_group_oldest_age_seconds"][("c", "a")] < 60
     assert found["spillable_handle_put_events_total"] == {("c",): 16}
     assert found["spillable_channel_spool_events"] == {}
+
+
+def test_the_workers_of_a_program_are_counted_by_group(open_channel: Open, tmp_path: Path) -> None:
+    def fail(event: Event) -> None:
+        raise ValueError(event.body)
+
+    channel = open_channel()
+    put(channel, *numbered(0, 3))
+    with (
+        channel.worker("g", print) as first,
+        channel.worker("g", fail, max_attempts=1, dead_letter=tmp_path / "d") as w,
+    ):
+        first.run(until_empty=True)
+        put(channel, b"bad")
+        w.run(until_empty=True)
+        found = values(Observation("c", 1.0, channel.stats(), own=True))
+    assert {name: points for name, points in found.items() if name.startswith("spillable_worker_")} == {
+        "spillable_worker_healthy": {("c", "g"): 0},  # it has ended
+        "spillable_worker_done_events_total": {("c", "g"): 3},
+        "spillable_worker_dropped_events_total": {("c", "g"): 0},
+        "spillable_worker_dead_letter_events_total": {("c", "g"): 1},
+        "spillable_worker_failed_calls_total": {("c", "g"): 1},
+        "spillable_worker_waiting_events": {("c", "g"): 0},
+    }
+
+
+def test_a_channel_whose_first_look_is_to_come_has_no_series() -> None:
+    assert not any(values(Observation("c", 1.0)).values())
 
 
 def test_a_channel_that_cannot_be_looked_at_is_down_and_has_no_other_series() -> None:

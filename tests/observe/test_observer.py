@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,9 @@ def test_each_channel_is_one_observation_in_order_and_a_failure_is_one_too(tmp_p
     (tmp_path / "file").write_text("no channel")
     with Observer([bad, good, missing, tmp_path / "file", "s4://nowhere/x"]) as observer:
         found = observer.observe()
-        assert [seen.path for seen in found] == list(observer.paths)
+        assert [seen.path for seen in found] == [
+            str(p) for p in (bad, good, missing, tmp_path / "file", "s4://nowhere/x")
+        ]
         assert [seen.stats is not None for seen in found] == [False, True, False, False, False]
         assert all(seen.problem.partition(": ")[2] for seen in found if seen.stats is None)
 
@@ -58,6 +61,40 @@ def test_a_look_that_hangs_holds_up_no_other(
         free.set()
         while o.observe()[0].stats is None:
             pass
+
+
+def test_of_more_channels_than_can_be_looked_at_at_once_the_others_have_their_turn(
+    open_channel: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, free = open_channel(), threading.Event()
+    real = slow.stats
+
+    def stats() -> ChannelStats:
+        assert free.wait(60)
+        return real()
+
+    monkeypatch.setattr(slow, "stats", stats)
+    monkeypatch.setattr("spillable_stream.observe.observer._MOST_THREADS", 1)
+    other = Channel(tmp_path / "other", minimum_required_space=0)
+    with other, Observer([slow, other], patience_seconds=0.05) as observer:
+        hanging, waiting = observer.observe()
+        assert "has not answered" in hanging.problem and waiting.is_to_come
+        free.set()
+        while any(seen.stats is None for seen in observer.observe()):
+            pass
+
+
+def test_channels_that_fit_a_pattern_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillable_stream.observe.observed_places._SEARCH_SECONDS", 0.0)
+    with Observer([f"{tmp_path}/orders-*"]) as observer:
+        (none,) = observer.observe()
+        assert (none.path, none.problem) == (f"{tmp_path}/orders-*", "no channel fits it, so far")
+        for name in ("orders-1", "orders-2"):
+            Channel(tmp_path / name, minimum_required_space=0).close()
+        assert [seen.stats is not None for seen in observer.observe()] == [True, True]
+        shutil.rmtree(tmp_path / "orders-1")
+        (left,) = observer.observe()
+        assert left.path == f"{tmp_path}/orders-2" and left.stats is not None
 
 
 def test_a_recent_look_is_used_again_if_that_is_wanted(open_channel: Open) -> None:

@@ -31,7 +31,9 @@ def test_the_text_has_each_metric_with_its_meaning_labels_and_value(open_channel
     assert {m.name: (m.text, m.kind.value) for m in METRICS if m.name in families} == {
         name: (family.documentation, family.type) for name, family in families.items()
     }
-    assert {m.name for m in METRICS} - families.keys() == {m.name for m in METRICS if "_spool_" in m.name}
+    assert {m.name for m in METRICS} - families.keys() == {
+        m.name for m in METRICS if "_spool_" in m.name or "_worker_" in m.name
+    }
     samples = {(s.name, *s.labels.values()): s.value for family in families.values() for s in family.samples}
     assert samples["spillable_channel_up", str(channel.path)] == 1
     assert samples["spillable_channel_up", str(tmp_path / 'mis"sing\n')] == 0

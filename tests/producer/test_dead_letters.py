@@ -40,8 +40,8 @@ def test_events_are_there_with_their_headers_and_the_reasons(
         "dead_letter_error_code": "ValueError",
         "dead_letter_error_message": "bad \\udcff",
         "dead_letter_attempts": "1",
-        "producer_id": "me",
-        "producer_sequence": "1",
+        "dead_letter_producer_id": "me",
+        "dead_letter_producer_sequence": "1",
     }
     assert (x.body, x.headers, y.body, y.headers) == (b"x", {**reasons, "k": "v"}, b"y", reasons)
     error = future.exception(0)

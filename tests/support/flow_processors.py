@@ -25,6 +25,7 @@ class KeptBatches:
     channels: int = 1
     batches: list[list[pa.RecordBatch]] = field(default_factory=list)
     full: set[int] = field(default_factory=set)
+    most_events: int = 10_000
     _pending: Routed | None = None
 
     def __post_init__(self) -> None:

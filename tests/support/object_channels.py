@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any
 from unittest import mock
 
@@ -97,7 +98,7 @@ class OwnersClock(FakeTime):
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        self.meanwhile()
+        Context().run(self.meanwhile)  # as a thread of its own would: not in a block of `one_look`
 
 
 class Watched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -20,10 +21,14 @@ _LONG = (
     "tests/spark/test_driver_kill.py",
     "tests/benchmarks/test_spark.py",
 )
+_SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 
 
 class OneSession(LoadFileScheduling):
-    """Gives each process whole files, the long ones first, and one process all that use the Spark session."""
+    """Gives each process whole files, the long ones first, and one process all that use the Spark session.
+
+    The laboratory's recipes share nothing, and come one by one.
+    """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
@@ -31,16 +36,30 @@ class OneSession(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
+        if file.startswith("tests/crash/"):
+            return nodeid
         return _SESSION if file not in _LONG and uses_the_session(self._root / file) else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        for scope in reversed((_SESSION, *_LONG)):
-            if scope in self.workqueue:
-                self.workqueue.move_to_end(scope, last=False)
+        next_scope = min(self.workqueue, key=self._turn)  # of its kind the one with the most tests
+        self.workqueue.move_to_end(next_scope, last=False)
         super()._assign_work_unit(node)
+
+    def _turn(self, scope: str) -> int:
+        """Return when a scope's turn is: those that take long have theirs before the others."""
+        first = (_SESSION, *_LONG)
+        if scope in first:
+            return first.index(scope)
+        return len(first) + (not has_slow_tests(self._root / scope.partition("::")[0]))
 
 
 @cache
 def uses_the_session(file: Path) -> bool:
     """Tell whether a file has tests that use the fixture `spark`."""
     return "spark: SparkSession" in file.read_text()
+
+
+@cache
+def has_slow_tests(file: Path) -> bool:
+    """Tell whether a file has tests that take long, whether or not this run has them."""
+    return _SLOW.search(file.read_text()) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,23 @@ def test_whatever_a_look_meets_it_looks_again(path: Path, monkeypatch: pytest.Mo
     monkeypatch.undo()
     asyncio.run(watch.look())
     assert "missing" in watch.latest(str(path)).problem
+    watch.close()
+
+
+def test_a_channel_keeps_its_number_when_others_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillable_stream.observe.observed_places._SEARCH_SECONDS", 0.0)
+    b, a = (str(tmp_path / name) for name in ("b", "a"))
+    watch = Watch([f"{tmp_path}/*"])
+    Channel(b, minimum_required_space=0).close()
+    asyncio.run(watch.look())
+    assert watch.paths() == [b] and watch.number_of(b) == 0
+    Channel(a, minimum_required_space=0).close()
+    asyncio.run(watch.look())
+    assert watch.paths() == [a, b] and (watch.number_of(a), watch.path_of(0), watch.path_of(2)) == (1, b, None)
+    shutil.rmtree(b)
+    asyncio.run(watch.look())
+    assert watch.paths() == [a] and watch.path_of(0) == b
+    assert watch.latest(b).problem == "it is not there any more"
     watch.close()
 
 

@@ -84,7 +84,11 @@ def _group(raw: RawComponent, members: list[str], findings: Findings, classes: C
             hint = f": did you mean {meant}?" if meant else ": take it out"
             findings.add("unknown-property", entry, raw.path, f"nothing reads {key}{hint}")
     below = raw.below("processor", Kind.PROCESSOR, "processor")
-    processor = configure_whole(below, findings, classes, default_type="default")
+    try:
+        processor = configure_whole(below, findings, classes, default_type="default")
+    except Refusal as refusal:
+        text = f"its processor can't work, so its sinks do not run, {', '.join(members)}: {refusal.finding.text}"
+        raise Refusal(findings.add("part-fails", raw.first, raw.path, text)) from refusal
     _check_size(raw, processor, members, findings)
     _check_priorities(raw, processor, members, findings)
     at = raw.first

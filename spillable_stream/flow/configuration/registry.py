@@ -49,8 +49,8 @@ def names_of(kind: Kind) -> list[str]:
     return [t.alias for t in TYPES if t.kind is kind and t.supported]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """Return the known name that is most like another, compared without case; an empty text if none is."""
     by_lower = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, 1, cutoff=0.7)
+    found = difflib.get_close_matches(name.lower(), by_lower, 1, cutoff=cutoff)
     return by_lower[found[0]] if found else ""

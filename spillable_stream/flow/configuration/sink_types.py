@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from spillable_stream.flow.configuration.options import (
     MOST_LONG,
     ComponentType,
@@ -155,13 +157,19 @@ HDFS = ComponentType(
     durable=True,
 )  # fmt: skip
 
+_PARQUET_ROLLS = {"hdfs.rollInterval": 300, "hdfs.rollSize": 128 << 20, "hdfs.rollCount": 0}  # Flume has no such sink
+
 PARQUET = ComponentType(
     Kind.SINK,
     "parquet",
     (),
     _sinks("parquet:Parquet"),
     (
-        *(p for p in _BUCKETS if p.name not in ("hdfs.inUsePrefix", "hdfs.emptyInUseSuffix")),
+        *(
+            replace(p, default=_PARQUET_ROLLS.get(p.name, p.default))
+            for p in _BUCKETS
+            if p.name not in ("hdfs.inUsePrefix", "hdfs.emptyInUseSuffix")
+        ),
         Property("compression", one_of("none", "snappy", "gzip", "zstd", "lz4", "brotli"), "zstd",
                  "How the columns are compressed.", "none, snappy, gzip, zstd, lz4 or brotli"),
         Property("rowGroupEvents", integer(1), 100_000, "The most events of a row group.", _AT_LEAST_1),
@@ -195,6 +203,8 @@ HTTP = ComponentType(
         _status_codes("backoff", None, "The same for some answers"),
         _status_codes("rollback", None, "The same for some answers"),
         _status_codes("incrementMetrics", None, "The same for some answers"),
+        Property("maxRequests", integer(1, 256), 1, "How many requests may be in flight at once: as many as the server "
+                 "answers well. More than 1 gives up the order of the events. Not one of Flume's.", "from 1 to 256"),
     ),
 )  # fmt: skip
 

@@ -99,7 +99,10 @@ class _Validation:
         for name, component in described.items():
             if name not in listed and not self._is_of_commas(of, name):
                 where = f"{self._raw.name}.{of}"
-                text = f"{where} does not list it, so it does not run: add {name} to {where}, or take its lines out"
+                # Without a type it is rather a slip of the pen, such as ri for r1, than a component.
+                meant = "" if "type" in component.entries else nearest(name, listed, 0.5)
+                advice = f"did you mean {meant}?" if meant else f"add {name} to {where}, or take its lines out"
+                text = f"{where} does not list it, so it does not run: {advice}"
                 self._findings.add("not-listed", component.first, component.path, text)
         return [described[name] for name in listed if name in described]
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import Event, batch_from_events
 from spillable_stream.flow.event_batch import EventInput, Header, add_headers, as_event_batch, concat, events_of
 from spillable_stream.flow.surroundings import REAL, Surroundings
+from spillable_stream.flow.tap_point import TapPoint
 
 __all__ = [
     "AnyInterceptor",
@@ -116,12 +117,22 @@ class InterceptorChain:
     Args:
         interceptors: the interceptors, in order.
         surroundings: the clock and the host that they see.
+        names: their names; i1, i2 and so on by default.
+
+    Attributes:
+        taps: where batches leave each interceptor, by its name.
 
     Raises:
         TypeError: one is not an interceptor.
     """
 
-    def __init__(self, interceptors: Iterable[AnyInterceptor] = (), surroundings: Surroundings = REAL) -> None:
+    def __init__(
+        self,
+        interceptors: Iterable[AnyInterceptor] = (),
+        surroundings: Surroundings = REAL,
+        *,
+        names: Sequence[str] = (),
+    ) -> None:
         self.interceptors: list[AnyInterceptor] = list(interceptors)
         for interceptor in self.interceptors:
             if not isinstance(interceptor, (Interceptor, EventInterceptor)):
@@ -129,7 +140,15 @@ class InterceptorChain:
                     f"an interceptor is an Interceptor or an EventInterceptor, not {type(interceptor).__name__}"
                 )
             interceptor.surroundings = surroundings
-        self._steps = list(_steps(self.interceptors))
+        self._steps = [(step, TapPoint()) for step in _steps(self.interceptors)]
+        numbered = [f"i{n}" for n in range(1, len(self.interceptors) + 1)]
+        self.taps: dict[str, TapPoint] = {name: TapPoint() for name in names or numbered}
+
+    def _running(self) -> list[tuple[Interceptor, TapPoint]]:
+        """Return the steps, and where their batches can be seen: one for each interceptor while somebody looks."""
+        if not any(self.taps.values()):
+            return self._steps
+        return list(zip(map(_alone, self.interceptors), self.taps.values(), strict=True))
 
     def initialize(self) -> None:
         """Initialize the interceptors; where one fails, close those before it."""
@@ -153,10 +172,11 @@ class InterceptorChain:
             events: the events.
         """
         batch = as_event_batch(events)
-        for step in self._steps:
+        for step, exit_ in self._running():
             if not batch.num_rows:
                 break
             batch = as_event_batch(step.intercept(batch))
+            exit_.passed(batch)
         return batch
 
     def screen(self, events: EventInput) -> Screened:
@@ -167,10 +187,11 @@ class InterceptorChain:
         """
         batch = as_event_batch(events)
         rejected: list[Rejected] = []
-        for step in self._steps:
+        for step, exit_ in self._running():
             if not batch.num_rows:
                 break
             batch = _screen(step, batch, rejected)
+            exit_.passed(batch)
         return Screened(batch, rejected)
 
     def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -217,9 +238,13 @@ def _steps(interceptors: Sequence[AnyInterceptor]) -> Iterator[Interceptor]:
         if run:
             yield _Headers(run)
             run = []
-        yield _EventByEvent(interceptor) if isinstance(interceptor, EventInterceptor) else interceptor
+        yield _alone(interceptor)
     if run:
         yield _Headers(run)
+
+
+def _alone(interceptor: AnyInterceptor) -> Interceptor:
+    return _EventByEvent(interceptor) if isinstance(interceptor, EventInterceptor) else interceptor
 
 
 def _screen(step: Interceptor, batch: pa.RecordBatch, rejected: list[Rejected]) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ from spillable_stream.flow.counters import SinkCounters
 from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.state.ranges import Range, shown
 
 __all__ = ["BatchSink", "Sink", "Taken"]
@@ -63,6 +64,7 @@ class Sink:
         found_nothing: whether the last round found the channel empty.
         written: the events of its channel that are written, or dead letters, and not committed.
         system: the options of the command line (``-D``).
+        exit: where events can be seen that were written.
         trouble: the event that can't be written and is tried again and again, in words; empty if there is none.
     """
 
@@ -77,6 +79,7 @@ class Sink:
         self.trouble: str = ""
         self.written: WrittenEvents = WrittenEvents()
         self.system: Mapping[str, str] = {}
+        self.exit: TapPoint = TapPoint()
         self.now: Callable[[], float] = time.time
         self._channel: Channel | None = None
         self._letters: LetterBox | None = None
@@ -193,14 +196,16 @@ class BatchSink(Sink):
                 transaction.rollback()
                 return
             self.counters.took(table.num_rows, self.batch_size)
+            taken = self._without_written(table, transaction)
             try:
-                yield self._without_written(table, transaction)
+                yield taken
             except Exception:
                 self.counters.event_write_fail += 1
                 raise
             ranges = ranges_of(table.column(ID_COLUMN))
             transaction.commit()
             self.written.remove(ranges)
+            self.exit.passed(taken.batch)
 
     def _without_written(self, table: pa.Table, transaction: TakeTransaction) -> Taken:
         ids = table.column(ID_COLUMN)

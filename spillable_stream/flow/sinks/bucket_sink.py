@@ -22,7 +22,7 @@ from spillable_stream.channel.event import id_column
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.base import BatchSink, Taken
-from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling
+from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling, Times
 from spillable_stream.flow.sinks.destinations import Files, Resolved
 from spillable_stream.flow.sinks.naming import Naming, rename
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
@@ -49,7 +49,7 @@ class BucketSink(BatchSink):
         prefix: what the names of files begin with, with escapes.
         names: the rest of the names.
         rolling: when a file is full.
-        bucketing: makes what divides events, of a path.
+        times: which time the path and the names show.
         content: makes the bytes of a file.
         can_be_cut: whether a file is as good as any other when it is cut between two batches.
         max_open_files: how many are open at most; the one that was written first is closed.
@@ -66,7 +66,7 @@ class BucketSink(BatchSink):
         *,
         names: Names,
         rolling: Rolling,
-        bucketing: Callable[[str], Bucketing],
+        times: Times,
         content: Callable[[], Content],
         can_be_cut: bool,
         max_open_files: int,
@@ -77,13 +77,13 @@ class BucketSink(BatchSink):
     ) -> None:
         super().__init__(batch_size, channel)
         self._path, self._prefix = path, prefix
-        self._names, self._rolling, self._make_bucketing, self._content = names, rolling, bucketing, content
+        self._names, self._rolling, self._times, self._content = names, rolling, times, content
         self._can_be_cut = can_be_cut
         self._most_open = max_open_files
         self._naming = Naming(close_tries, retry_interval)
         self._open: dict[str, OpenFile] = {}
         self._counter = 0
-        bucketing(f"{path}/{prefix}")  # so that a wrong option is refused at once
+        Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
 
@@ -104,7 +104,7 @@ class BucketSink(BatchSink):
         found = self.resolve()
         self._files: Files = found.files
         self._appends = found.is_local and self._can_be_cut
-        self._bucketing = self._make_bucketing(f"{found.path.rstrip('/')}/{self._prefix}")
+        self._bucketing = Bucketing(f"{found.path.rstrip('/')}/{self._prefix}", self._times)
         self._counter = int(self.now() * 1000)
         self._open = {}
         self._naming.begin(self.name)
@@ -344,6 +344,7 @@ class BucketSink(BatchSink):
             consumer.release(left)
             raise
         self.counters.event_drain_success_count += count
+        self.exit.passed(batch)
         self.trouble = ""
         while len(self._open) > self._most_open:
             self._finish(min(self._open.values(), key=lambda f: f.written_at))
@@ -375,7 +376,7 @@ class BucketSink(BatchSink):
                 file.stream.write(bytes(file.content.begin()))
             file.stream.write(bytes(file.content.encode(batch)))
         except BaseException:
-            self._discard(file)
+            self._discard(file, file.in_use)
             raise
         file.events += batch.num_rows
         file.body_bytes += size
@@ -399,7 +400,7 @@ class BucketSink(BatchSink):
             self._note_open(closing=file)
             self._files.publish(file.stream, file.in_use, file.final)
         except BaseException:
-            self._discard(file)
+            self._discard(file, file.in_use, file.final)  # it may have its name though the file system says no
             raise
         self.written.add(file.ranges)
         self._uncommitted += file.ranges
@@ -411,16 +412,20 @@ class BucketSink(BatchSink):
         self._uncommitted = _without(self._uncommitted, file.ranges)
         self.written.remove(file.ranges)
 
-    def _discard(self, file: OpenFile) -> None:
-        """Remove a file that failed, and give its events back."""
+    def _discard(self, file: OpenFile, *paths: str) -> None:
+        """Remove a file that failed by the names that it may have, and give its events back."""
         assert file.stream is not None and self._consumer is not None
         if self._open.get(file.place) is file:
             del self._open[file.place]
         try:
             file.stream.close()  # Arrow would do it later, and an object would be there
-            self._files.remove(file.in_use)
         except (OSError, SpillableError) as e:
-            _log.warning("%s: %s could not be removed: %s", self.name, file.in_use, e)
+            _log.warning("%s: %s could not be closed: %s", self.name, file.in_use, e)
+        for path in dict.fromkeys(paths):
+            try:
+                self._files.remove(path)
+            except (OSError, SpillableError) as e:
+                _log.warning("%s: %s could not be removed; its events come again: %s", self.name, path, e)
         self._consumer.release(file.ranges)
         file.ranges = []
 

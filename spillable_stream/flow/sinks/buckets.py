@@ -17,7 +17,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.escapes import PathEscapes, Rounding
 from spillable_stream.format.batch import EVENT_SCHEMA
 
-__all__ = ["Bucketing", "Names", "Part", "Rolling"]
+__all__ = ["Bucketing", "Names", "Part", "Rolling", "Times"]
 
 
 class Part(NamedTuple):
@@ -34,30 +34,48 @@ class Part(NamedTuple):
     ids: pa.Array
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Which time the path of an event shows.
+
+    Args:
+        zone_name: its zone; empty for the host's.
+        rounding: to what it is rounded down; None for not at all.
+        is_clock: whether it is that of the clock rather than the header ``timestamp``.
+    """
+
+    zone_name: str = ""
+    rounding: Rounding | None = None
+    is_clock: bool = False
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The zone; None for the host's.
+
+        Raises:
+            OptionError: there is none of this name.
+        """
+        if not self.zone_name:
+            return None
+        try:
+            return ZoneInfo(self.zone_name)
+        except (ZoneInfoNotFoundError, ValueError) as e:
+            raise OptionError(f"there is no time zone {self.zone_name!r}; say one such as UTC or Europe/Berlin") from e
+
+
 class Bucketing:
     """Divides events by their paths.
 
     Args:
         path: the directory and the beginning of names, with escapes.
-        time_zone: the zone of times in it; the host's by default.
-        rounding: to what times are rounded down; None for not at all.
-        use_local_time_stamp: whether the time is that of the clock rather than the header ``timestamp``.
+        times: which time it shows.
 
     Raises:
         OptionError: there is no such zone, or the path or the rounding is not valid.
     """
 
-    def __init__(
-        self, path: str, *, time_zone: str | None, rounding: Rounding | None, use_local_time_stamp: bool
-    ) -> None:
-        self._path = path
-        zone: tzinfo | None = None
-        if time_zone:
-            try:
-                zone = ZoneInfo(time_zone)
-            except (ZoneInfoNotFoundError, ValueError) as e:
-                raise OptionError(f"there is no time zone {time_zone!r}; say one such as UTC or Europe/Berlin") from e
-        self._escapes = PathEscapes(path, zone=zone, rounding=rounding, use_local_timestamp=use_local_time_stamp)
+    def __init__(self, path: str, times: Times) -> None:
+        self._escapes = PathEscapes(path, zone=times.zone, rounding=times.rounding, use_local_timestamp=times.is_clock)
 
     def divide(self, batch: pa.RecordBatch, ids: pa.Array) -> tuple[list[Part], Part]:
         """Return the events by place, in order, and those that have no time though their path needs one."""

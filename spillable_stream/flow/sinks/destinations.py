@@ -218,8 +218,9 @@ def _of_arrow(path: str, scheme: str, environment: Mapping[str, str]) -> Resolve
         query = _s3_query(environment) if _SCHEMES[scheme] == "s3" and "?" not in place else ""
         found, inner = fs.FileSystem.from_uri(_SCHEMES[scheme] + place[place.index(":") :] + query)
     except (OSError, ValueError) as e:
+        why = str(e).partition("\n")[0]  # then libhdfs lists all the places where it looked for Java
         raise StorageError(
-            f"the file system of {path} can't be used ({e}); hdfs: needs Hadoop's native library, and "
+            f"the file system of {path} can't be used ({why}); hdfs: needs Hadoop's native library, and "
             "-Dspillable.paths=hdfs://…/=file:///… runs without it"
         ) from e
     slash = "/" if place.endswith("/") and not inner.endswith("/") else ""

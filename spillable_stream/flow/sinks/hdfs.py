@@ -13,7 +13,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.event_batch import header
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
-from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
+from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
 from spillable_stream.flow.sinks.compression import EXTENSIONS, compressor
 from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sinks.sequence_file import SequenceFileEncoder
@@ -110,7 +110,6 @@ class Hdfs(BucketSink):
             "datastream": lambda: _Text(encoder),
             "compressedstream": lambda: _Compressed(encoder, codec or ""),
         }
-        rounding = Rounding(round_value, round_unit) if round else None
         super().__init__(
             path,
             file_prefix,
@@ -120,9 +119,7 @@ class Hdfs(BucketSink):
                 "" if empty_in_use_suffix else in_use_suffix,
             ),
             rolling=Rolling(roll_interval, roll_size, roll_count, idle_timeout),
-            bucketing=lambda text: Bucketing(
-                text, time_zone=time_zone, rounding=rounding, use_local_time_stamp=use_local_time_stamp
-            ),
+            times=Times(time_zone or "", Rounding(round_value, round_unit) if round else None, use_local_time_stamp),
             content=makers[kind],
             can_be_cut=not compressed,
             max_open_files=max_open_files,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.request_limit import RequestLimit
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 
@@ -19,10 +21,25 @@ __all__ = ["HttpSink"]
 
 # Answers that are about the event. Others, such as 401 and 404, may be about the address or the server.
 _WRONG_EVENT = {400, 406, 413, 415, 422}
+_TOO_MUCH = {0, 429, 503}  # 0: there was no answer
+
+
+class _Answer(NamedTuple):
+    """What became of a request.
+
+    Args:
+        event_id: the event's write-order ID.
+        status: the answer's; 0 without one.
+        error: why there is none.
+    """
+
+    event_id: int
+    status: int
+    error: Exception | None = None
 
 
 class HttpSink(BatchSink):
-    """Posts the body of each event to an address, one event a transaction.
+    """Posts the body of each event to an address, a request for each.
 
     The answer's status says whether the event is sent again (``rollback``), whether the sink waits first (``backoff``),
     and whether it counts. As in Flume, without other options every event is sent again whatever is answered: set
@@ -42,6 +59,8 @@ class HttpSink(BatchSink):
         backoff: the same by status, as ``404`` or ``4XX``.
         rollback: the same by status.
         increment_metrics: the same by status.
+        max_requests: how many requests may be in flight at once. The sink begins with one. It adds one while all goes
+            well, and halves their number where there is no answer, or 429 or 503. More than one gives up the order.
         channel: the name of the channel, for `Agent`.
 
     Raises:
@@ -62,6 +81,7 @@ class HttpSink(BatchSink):
         backoff: Mapping[str, bool] | None = None,
         rollback: Mapping[str, bool] | None = None,
         increment_metrics: Mapping[str, bool] | None = None,
+        max_requests: int = 1,
         channel: str = "",
     ) -> None:
         super().__init__(1, channel)
@@ -75,6 +95,9 @@ class HttpSink(BatchSink):
         self._backoff = _Rule(backoff or {}, default_backoff)
         self._rollback = _Rule(rollback or {}, default_rollback)
         self._counts = _Rule(increment_metrics or {}, default_increment_metrics)
+        self._most_requests = max_requests
+        self._limit = RequestLimit(max_requests)
+        self._pool: ThreadPoolExecutor | None = None
         self._client: httpx.Client | None = None
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
@@ -83,71 +106,102 @@ class HttpSink(BatchSink):
 
         super().open(channel, written)
         connect, request = self._timeouts_seconds
+        if self._most_requests > 1:
+            self._pool = ThreadPoolExecutor(self._most_requests - 1, f"{self.name}-post")
         self._client = httpx.Client(timeout=httpx.Timeout(request, connect=connect), headers=self._headers)
         self.counters.connection_created_count += 1
 
     def process(self) -> Status:
-        """Post one event; see `Sink.process`."""
+        """Post an event, or several at once; see `Sink.process`."""
         with self.take_transaction() as transaction:
-            event = transaction.take_batch(1)
-            self.found_nothing: bool = event is None
-            self.counters.took(0 if event is None else 1, 1)
-            if event is None:
+            table = transaction.take_batch(self._limit.now)
+            self.found_nothing: bool = table is None
+            self.counters.took(0 if table is None else table.num_rows, self._limit.now)
+            if table is None:
                 transaction.rollback()
                 return Status.BACKOFF
-            body, ids = event.column("body")[0].as_py(), event.column(ID_COLUMN)
-            if not body or self.written.missing(ids) is not None:
-                self.written.remove(ranges_of(ids))
-                return Status.READY  # there is nothing to post, or it is a dead letter
-            status = self._post(body, int(ids[0].as_py()))
-            if self._is_dead(status):
-                batch = event.drop_columns([ID_COLUMN]).combine_chunks().to_batches()[0]
-                self.bury(batch, ids.combine_chunks(), f"{self._endpoint} answered {status}")
+            taken = self._without_written(table, transaction)
+            answers = self._post_all(taken)
+            again = [answer for answer in answers if self._comes_again(answer)]
+            self._bury_dead(taken, answers)
+            if not again:
                 transaction.commit()
-                self.written.remove(ranges_of(ids))
-                return Status.READY
-            if self._counts.holds(status):
-                self.counters.event_drain_success_count += 1
-            if self._rollback.holds(status):
-                transaction.rollback()
-                self.counters.event_write_fail += 1
-                if self.in_group:
-                    raise StorageError(f"{self._endpoint} answered {status}; another sink of the group takes over")
-                self.name_trouble(
-                    f"{self._endpoint} answered {status}, and the event is sent again; see rollback.{status}"
-                )
-            else:
+                self.written.remove(ranges_of(table.column(ID_COLUMN)))
+                self.exit.passed(taken.batch)
                 self.trouble = ""
-            return Status.BACKOFF if self._backoff.holds(status) else Status.READY
+            else:
+                transaction.rollback()
+                self.written.add([(a.event_id, a.event_id) for a in answers if a not in again])
+                self._say_again(again)
+        said = [a.status for a in answers if a.status and not self._is_dead(a.status)]
+        return Status.BACKOFF if any(map(self._backoff.holds, said)) else Status.READY
+
+    def _post_all(self, taken: Taken) -> list[_Answer]:
+        """Post events, at once, and return the answers; an empty body is not posted."""
+        pairs = zip(taken.batch.column("body").to_pylist(), taken.ids.to_pylist(), strict=True)
+        events = [(body, event_id) for body, event_id in pairs if body]
+        first, others = events[:1], events[1:]
+        posted = [self._pool.submit(self._post, *event) for event in others] if self._pool is not None else []
+        answers = [self._post(*event) for event in first] + [p.result() for p in posted]
+        if events:
+            self._limit.finished(len(answers), sum(a.status in _TOO_MUCH for a in answers))
+        for answer in answers:
+            self.counters.connection_failed_count += not answer.status
+            self.counters.event_drain_success_count += bool(answer.status) and self._counts.holds(answer.status)
+        return answers
+
+    def _comes_again(self, answer: _Answer) -> bool:
+        return not answer.status or (self._rollback.holds(answer.status) and not self._is_dead(answer.status))
+
+    def _bury_dead(self, taken: Taken, answers: list[_Answer]) -> None:
+        numbers = taken.ids.to_pylist()
+        for answer in answers:
+            if answer.status and self._is_dead(answer.status):
+                row = numbers.index(answer.event_id)
+                reason = f"{self._endpoint} answered {answer.status}"
+                self.bury(taken.batch.slice(row, 1), taken.ids.slice(row, 1), reason)
+
+    def _say_again(self, again: list[_Answer]) -> None:
+        """Say that events are sent again.
+
+        Raises:
+            StorageError: the server did not answer, or the sink is in a group.
+        """
+        self.counters.event_write_fail += len(again)
+        for answer in again:
+            if answer.error is not None:
+                raise StorageError(
+                    f"{self._endpoint} does not answer ({answer.error}); the event is sent again"
+                ) from answer.error
+        status = again[0].status
+        if self.in_group:
+            raise StorageError(f"{self._endpoint} answered {status}; another sink of the group takes over")
+        self.name_trouble(f"{self._endpoint} answered {status}, and the event is sent again; see rollback.{status}")
 
     def _is_dead(self, status: int) -> bool:
         """Whether the event is a dead letter: it would be sent again, and the server would refuse it again."""
         return self.dead_letter is not None and status in _WRONG_EVENT and self._rollback.holds_by_default(status)
 
-    def _post(self, body: bytes, event_id: int) -> int:
-        """Post a body, and return the status of the answer.
-
-        Raises:
-            StorageError: there was no answer.
-        """
+    def _post(self, body: bytes, event_id: int) -> _Answer:
+        """Post a body; called by several threads."""
         import httpx
 
         assert self._client is not None
         headers = {"Spillable-Event-Id": f"{self.channel.uuid}/{event_id}"}
         try:
-            return self._client.post(self._endpoint, content=body, headers=headers).status_code
+            return _Answer(event_id, self._client.post(self._endpoint, content=body, headers=headers).status_code)
         except httpx.HTTPError as e:
-            self.counters.connection_failed_count += 1
-            raise StorageError(
-                f"{self._endpoint} does not answer ({type(e).__name__}: {e}); the event is sent again"
-            ) from e
+            return _Answer(event_id, 0, e)
 
     def write(self, taken: Taken) -> None:
-        """Not used: `process` posts one event at a time."""
-        raise TypeError("the http sink posts one event at a time")
+        """Not used: `process` posts events one by one."""
+        raise TypeError("the http sink posts events one by one")
 
     def close(self) -> None:
         """Close the client; see `Sink.close`."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
         if self._client is not None:
             self._client.close()
             self._client = None

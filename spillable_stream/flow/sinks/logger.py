@@ -13,6 +13,7 @@ __all__ = ["Logger"]
 
 _log = logging.getLogger("spillable_stream.flow.events")
 _BATCH_SIZE = 100
+_COLUMNS = 16
 
 
 class Logger(BatchSink):
@@ -44,6 +45,6 @@ def _headers(pairs: list[tuple[str, str]] | None) -> str:
 
 
 def _dump(data: bytes) -> str:
-    """Return bytes in hexadecimal and as text, a dot for what can't be shown."""
+    """Return bytes in hexadecimal, in 16 columns, and as text, a dot for what can't be shown; nothing of no bytes."""
     shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
-    return f"{data.hex(' ').upper()} {shown}"
+    return f" {data.hex(' ').upper():<{_COLUMNS * 3}}{shown}" if data else ""

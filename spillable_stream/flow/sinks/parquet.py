@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
-from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
+from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
 from spillable_stream.flow.sinks.open_file import Content
 
 __all__ = ["Parquet"]
@@ -56,9 +56,9 @@ class Parquet(BucketSink):
         file_prefix: str = "FlumeData",
         file_suffix: str = "",
         in_use_suffix: str = ".tmp",
-        roll_interval: int = 30,
-        roll_size: int = 1024,
-        roll_count: int = 10,
+        roll_interval: int = 300,
+        roll_size: int = 128 << 20,
+        roll_count: int = 0,
         idle_timeout: int = 0,
         batch_size: int = 100,
         round: bool = False,
@@ -74,15 +74,12 @@ class Parquet(BucketSink):
         channel: str = "",
         now: Callable[[], float] = time.time,
     ) -> None:
-        rounding = Rounding(round_value, round_unit) if round else None
         super().__init__(
             path,
             file_prefix,
             names=Names(file_suffix or ".parquet", "", in_use_suffix),
             rolling=Rolling(roll_interval, roll_size, roll_count, idle_timeout),
-            bucketing=lambda text: Bucketing(
-                text, time_zone=time_zone, rounding=rounding, use_local_time_stamp=use_local_time_stamp
-            ),
+            times=Times(time_zone or "", Rounding(round_value, round_unit) if round else None, use_local_time_stamp),
             content=lambda: _Rows(compression, row_group_events),
             can_be_cut=False,
             max_open_files=max_open_files,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
 
-__all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "put_held"]
+__all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "fitting", "put_held"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -27,6 +28,10 @@ class Status(Enum):
 
 class BatchProcessor(Protocol):
     """Where a source puts its batches: see `ChannelProcessor`."""
+
+    @property
+    def most_events(self) -> int:
+        """How many events a batch can have at most."""
 
     def newest(self) -> Noted | None:
         """Return the newest numbered batch that one of the channels has."""
@@ -57,6 +62,10 @@ class SourceBase:
         self.name: str = type(self).__name__
         self.counters: SourceCounters = SourceCounters()
         self.finished: bool = False
+
+    def lag(self) -> Mapping[str, float]:
+        """Return how much it has yet to read, under the names of monitoring, such as ``LagBytes``; {} if unknown."""
+        return {}
 
 
 class PolledSource(SourceBase):
@@ -89,6 +98,15 @@ class PolledSource(SourceBase):
         """
         raise NotImplementedError
 
+    def rest(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait before the next round, where the last one found nothing: for some seconds, or until there may be more.
+
+        Args:
+            seconds: how long at most.
+            stopping: ends the wait when it is set.
+        """
+        stopping.wait(seconds)
+
     def close(self) -> None:
         """Close what `open` opened; events that were read and not put are read again, where the source can."""
 
@@ -114,8 +132,16 @@ _FIRST_WAIT_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 4.0
 
 
+def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces that fit a transaction of each channel: a read may bring more than one can hold."""
+    for start in range(0, batch.num_rows, processor.most_events):
+        yield batch.slice(start, processor.most_events)
+
+
 def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> bool:
     """Put a batch, again and again while its channels refuse, so that the source reads nothing meanwhile.
+
+    One that is too large for a transaction of a channel is put in pieces.
 
     Args:
         source: the source, for its counters and its name.
@@ -126,6 +152,10 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
     Returns:
         Whether the batch is stored; if not, the source is being stopped.
     """
+    return all([_put_piece(source, processor, piece, stopping) for piece in fitting(processor, batch)])
+
+
+def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> bool:
     wait_seconds = _FIRST_WAIT_SECONDS
     source.counters.received(batch.num_rows)
     routed = None
@@ -135,14 +165,17 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
             processor.deliver(routed)
         except SpillableError as e:
             source.counters.channel_write_fail += 1
+            source.counters.pauses.begin(id(batch))
             if stopping.is_set():
                 _log.error(
                     "%s: %d events that were read are not stored, and are lost: %s", source.name, batch.num_rows, e
                 )
+                source.counters.pauses.end(id(batch))
                 return False
             _log.warning("%s: a batch waits, and nothing is read meanwhile: %s", source.name, e)
             stopping.wait(wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
         else:
+            source.counters.pauses.end(id(batch))
             source.counters.accepted(batch.num_rows)
             return True

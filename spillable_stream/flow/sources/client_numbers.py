@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 
@@ -15,7 +14,6 @@ from spillable_stream.names import check_producer
 
 __all__ = ["ClientNumbers"]
 
-_log = logging.getLogger("spillable_stream.flow")
 
 _MOST_CLIENTS = 10_000
 
@@ -67,7 +65,7 @@ class ClientNumbers:
                 try:
                     self._put(name, part, client, number, is_optional=True)
                 except Exception as e:
-                    _log.warning("the optional channel %s does not get batch %d of %s: %s", name, number, client, e)
+                    self._processor.left_out.add(name, part.num_rows, e)
 
     def _put(self, name: str, part: pa.RecordBatch, client: str, number: int, *, is_optional: bool = False) -> None:
         channel = self._processor.channels[name]

@@ -14,8 +14,6 @@ import threading
 import time
 from typing import IO
 
-import pyarrow as pa
-
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.flow.sources.event_columns import event_batch
@@ -43,7 +41,7 @@ class Exec(EventSource):
         log_std_err: whether what it prints to standard error is logged.
         batch_size: how many lines one transaction has at most.
         batch_timeout: how long a batch waits for more lines, in milliseconds.
-        charset: the character set of the lines; bodies are UTF-8.
+        charset: the character set of the lines. It must be one in which a line feed is one byte; bodies stay in it.
 
     Raises:
         OptionError: the command is empty, or there is no such character set.
@@ -66,7 +64,7 @@ class Exec(EventSource):
         if not command.split():
             raise OptionError("exec needs a command; say one as tail -F /var/log/app.log")
         try:
-            self._charset = codecs.lookup(charset).name
+            codecs.lookup(charset)
         except LookupError as e:
             raise OptionError(f"there is no character set {charset!r}; say one such as UTF-8") from e
         self._restart = restart
@@ -143,21 +141,20 @@ class Exec(EventSource):
                 self._put_lines(processor, held if held.endswith(b"\n") else held + b"\n", everything=True)
 
     def _put_lines(self, processor: BatchProcessor, data: bytes, *, everything: bool) -> bytes:
-        """Put whole batches of lines, and return what is left; with ``everything`` a smaller batch, too."""
-        lines = split_lines(data, drop_cr=False)
+        """Put whole batches of lines, and return what is left; with ``everything`` a smaller batch, too.
+
+        Nothing is left where a channel refuses and the source is being stopped.
+        """
+        lines = split_lines(data, drop_cr=True)
         count, done = len(lines.starts), 0
         while count - done >= self._batch_size or (everything and done < count):
             last = min(done + self._batch_size, count)
-            if not put_held(self, processor, self._batch(lines.bodies.slice(done, last - done)), self._stopping):
-                break
+            if not put_held(self, processor, event_batch(lines.bodies.slice(done, last - done)), self._stopping):
+                if last < count:
+                    _log.error("%s: %d lines behind them are lost, too", self.name, count - last)
+                return b""  # each other try would wait for room once more, and hold up the end
             done = last
         return data[lines.end_of(done) :]
-
-    def _batch(self, bodies: pa.Array) -> pa.RecordBatch:
-        if self._charset != "utf-8":
-            texts = [b.decode(self._charset, "replace").encode() for b in bodies.to_pylist()]
-            bodies = pa.array(texts, pa.binary())
-        return event_batch(bodies)
 
     def _end_group(self, process: subprocess.Popen[bytes]) -> None:
         """End the command and all that it has started."""

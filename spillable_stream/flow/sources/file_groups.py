@@ -49,10 +49,14 @@ class FileGroup:
         except OptionError as e:
             raise OptionError(f"the file group {name!r}: {e}") from e
         self.name = name
-        self.directory: str = os.path.expanduser(directory) or "/"
+        self.directory: str = os.path.abspath(os.path.expanduser(directory) or "/")
         self._cached = cached
         self._seen: tuple[int, int] | None = None
         self._found: list[Found] = []
+
+    def has_name(self, name: str) -> bool:
+        """Whether a file of this name would be one of the group."""
+        return self._pattern.fits_whole(name)
 
     def files(self, *, again: bool = False) -> list[Found]:
         """Return the files that match.
@@ -75,7 +79,7 @@ class FileGroup:
     def _list(self) -> Iterator[Found]:
         with os.scandir(self.directory) as entries:
             for entry in entries:
-                if self._pattern.fits_whole(entry.name) and entry.is_file():
+                if self.has_name(entry.name) and entry.is_file():
                     yield Found(entry.path, self.name, entry.stat().st_ino)
 
     def find(self, inode: int) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from spillable_stream.errors import ChannelError, DeliveryError, OptionError, SchemaError, SpillableError
+from spillable_stream.flow.asgi_server import asgi_server
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, Request
@@ -76,26 +77,14 @@ class Http(NetworkSource):
 
     async def listen(self) -> None:
         """Begin to serve."""
-        import uvicorn
-
-        tls: dict[str, Any] = {}
         if self._tls is not None:
             self._tls.context()  # so that what is wrong with it is said
-            tls = {"ssl_certfile": self._tls.keystore, "ssl_keyfile_password": self._tls.password}
         if isinstance(self._processor, ChannelProcessor):
             self._clients = ClientNumbers(self._processor)
         listening = bound_socket(*self._address, socket.SOCK_STREAM)
         self.port = listening.getsockname()[1]
-        config = uvicorn.Config(
-            self._answer,
-            log_config=None,
-            access_log=False,
-            interface="asgi3",
-            lifespan="off",
-            server_header=False,
-            **tls,
-        )
-        self._server = uvicorn.Server(config)
+        keystore, password = (self._tls.keystore, self._tls.password) if self._tls is not None else ("", "")
+        self._server = asgi_server(self._answer, keystore=keystore, password=password)
         self._serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started:
             if self._serving.done():

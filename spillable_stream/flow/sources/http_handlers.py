@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -11,6 +11,8 @@ from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.flow.sources.event_columns import events_of
 
 __all__ = ["BlobHandler", "Handler", "JsonHandler", "Request", "handler"]
+
+_NULL = b"null"
 
 
 class Request(NamedTuple):
@@ -41,7 +43,7 @@ class Handler(Protocol):
 class JsonHandler:
     """Takes a JSON array of ``{"headers": {text: text}, "body": text}``, in UTF-8, UTF-16 or UTF-32.
 
-    Headers and body may be missing.
+    Headers and body may be missing. A number, and ``true`` and ``false``, are the text that they are written with.
 
     Raises:
         ImportError: the extra ``flow`` is not installed.
@@ -57,8 +59,13 @@ class JsonHandler:
             headers: dict[str, str] | None = None
             body: str | None = None
 
-        self._malformed = msgspec.DecodeError
+        fields = [("headers", dict[str, msgspec.Raw] | None, None), ("body", msgspec.Raw, msgspec.Raw(_NULL))]
+        loose: Any = msgspec.defstruct("LooseEvent", fields)
+
+        self._malformed, self._mistyped = msgspec.DecodeError, msgspec.ValidationError
         self._decode = msgspec.json.Decoder(list[JsonEvent]).decode
+        self._decode_loose = msgspec.json.Decoder(list[loose]).decode
+        self._decode_value = msgspec.json.Decoder(str | int | float | bool).decode
 
     def events(self, request: Request) -> pa.RecordBatch:
         """Return the events; see `Handler.events`."""
@@ -67,10 +74,23 @@ class JsonHandler:
             raise SchemaError(f"the character set {charset} is not supported; send UTF-8, UTF-16 or UTF-32")
         try:
             body = request.body if charset in ("utf-8", "utf8") else request.body.decode(charset).encode()
-            found = self._decode(body)
+            return self._read(body)
         except (self._malformed, UnicodeError) as e:
             raise SchemaError(f'the request is not a JSON array of {{"headers": {{…}}, "body": "…"}}: {e}') from e
-        return events_of([(e.body or "").encode() for e in found], [e.headers or {} for e in found])
+
+    def _read(self, body: bytes) -> pa.RecordBatch:
+        try:
+            found = self._decode(body)
+            return events_of([(e.body or "").encode() for e in found], [e.headers or {} for e in found])
+        except self._mistyped:
+            loose = self._decode_loose(body)
+        bodies = [b"" if bytes(e.body) == _NULL else self._text(e.body).encode() for e in loose]
+        return events_of(bodies, [{name: self._text(v) for name, v in (e.headers or {}).items()} for e in loose])
+
+    def _text(self, value: bytes) -> str:
+        """Return a text, or what stands for a number or a truth value."""
+        found = self._decode_value(value)
+        return found if isinstance(found, str) else bytes(value).decode()
 
 
 class BlobHandler:

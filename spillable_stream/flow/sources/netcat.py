@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.sources.base import fitting
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource
@@ -85,14 +86,19 @@ class Netcat(StreamSource):
         batch = event_batch(bodies)
         if not self._answers:
             return await self.put_held(batch)
+        assert self._processor is not None
+        for piece in fitting(self._processor, batch):
+            await self._put_and_answer(writer, piece)
+        return True
+
+    async def _put_and_answer(self, writer: asyncio.StreamWriter, batch: pa.RecordBatch) -> None:
         try:
             await self.put(batch)
         except SpillableError as e:
             reason = " ".join(str(e).split())
-            await self._answer(writer, f"FAILED: {reason}\n".encode() * len(bodies))
+            await self._answer(writer, f"FAILED: {reason}\n".encode() * batch.num_rows)
         else:
-            await self._answer(writer, b"OK\n" * len(bodies))
-        return True
+            await self._answer(writer, b"OK\n" * batch.num_rows)
 
     async def _answer(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
         if self._answers:

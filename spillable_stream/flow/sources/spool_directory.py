@@ -67,6 +67,10 @@ class SpoolDirectory:
             return min(found, key=lambda f: (-f[0], f[1]))[1]
         return min(found)[1]
 
+    def count(self) -> int:
+        """Return how many files are yet to be read."""
+        return sum(1 for _ in self._files(self.path))
+
     def _files(self, directory: Path) -> Iterator[tuple[int, str]]:
         """Yield the time and the path of each file that is yet to be read."""
         try:
@@ -83,14 +87,19 @@ class SpoolDirectory:
             except FileNotFoundError:
                 continue  # it has gone meanwhile
 
-    def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
-        name = entry.name
+    def has_name(self, path: str) -> bool:
+        """Whether a file of this name would be read."""
+        name = os.path.basename(path)
         return (
             not name.startswith(".")
             and not name.endswith((self.suffix, ASIDE))
             and self.include.fits_whole(name)
             and not self.ignore.fits_whole(name)
-            and not (self.tracker is not None and self._mark(entry.path, self.suffix).exists())
+        )
+
+    def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
+        return self.has_name(entry.name) and not (
+            self.tracker is not None and self._mark(entry.path, self.suffix).exists()
         )
 
     def _mark(self, path: str, suffix: str) -> Path:
@@ -130,7 +139,11 @@ class SpoolDirectory:
             return path
         target = path + suffix
         # A link fails where a rename would replace the other file.
-        self._do("rename", path, lambda: os.link(path, target))
+        try:
+            self._do("rename", path, lambda: os.link(path, target))
+        except FileExistsError:
+            if not os.path.samefile(path, target):  # else a crash came between the two steps
+                raise
         self._do("rename", path, lambda: os.remove(path))
         return target
 
@@ -161,7 +174,7 @@ def spool_directory(
     Raises:
         OptionError: a pattern is not valid.
     """
-    directory = Path(path).expanduser()
+    directory = Path(path).expanduser().absolute()
     patterns = []
     for pattern in (include, ignore):
         try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgpack
@@ -17,6 +19,7 @@ import pyarrow as pa
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
 
@@ -103,6 +106,7 @@ class SpoolDir(PolledSource):
             tracking_policy=tracking_policy, include=include_pattern, ignore=ignore_pattern, order=consume_order,
             recursive=recursive_directory_search,
         )  # fmt: skip
+        self._watch = FileWatch([self._directory.path], self._directory.has_name, recursive=recursive_directory_search)
         self._file_header = file_header_key if file_header else ""
         self._basename_header = basename_header_key if basename_header else ""
         self._batch_size = batch_size
@@ -166,9 +170,21 @@ class SpoolDir(PolledSource):
 
     def close(self) -> None:
         """Close the file that is being read."""
+        self._watch.close()
+        self._close_file()
+
+    def rest(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait, but not longer than until there is a file; see `PolledSource.rest`."""
+        self._watch.wait(seconds, stopping)
+
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def lag(self) -> Mapping[str, float]:
+        """Return how many files are in the directory that are not read to their end."""
+        return {"LagFiles": self._directory.count()}
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +218,7 @@ class SpoolDir(PolledSource):
                     return self._hold(path, self._file.state, part)
                 self._complete(self._file)
             except FileNotFoundError:
-                self.close()  # it has gone meanwhile
+                self._close_file()  # it has gone meanwhile
             except UnreadableFileError as e:
                 self._set_aside(path, e)
 
@@ -214,10 +230,10 @@ class SpoolDir(PolledSource):
             raise UnreadableFileError(
                 f"{file.path} was read, and the name that it would get is taken: rename it"
             ) from e
-        self.close()
+        self._close_file()
 
     def _set_aside(self, path: str, e: UnreadableFileError) -> None:
-        self.close()
+        self._close_file()
         self.counters.event_read_fail += 1
         try:
             where = self._directory.set_aside(path)
@@ -248,6 +264,11 @@ def _is_blob(deserializer: str) -> bool:
     name = deserializer.lower()
     if name in ("blob", "blobdeserializer") or name.endswith("blobdeserializer$builder"):
         return True
-    if name != "line":
-        raise OptionError(f"there is no deserializer {deserializer!r}; say LINE or BLOB")
+    if name == "avro" or name.endswith("avroeventdeserializer$builder"):
+        raise OptionError(
+            "the deserializer AVRO is not supported; read the files with Spark's format `avro` and write them to the "
+            "channel with `spillable`, or put what a reader of your own gives into the channel with a `Producer`"
+        )
+    if name != "line" and not name.endswith("linedeserializer$builder"):
+        raise OptionError(f"there is no deserializer {deserializer!r}; say LINE or BlobDeserializer")
     return False

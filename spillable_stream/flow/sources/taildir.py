@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_groups import file_groups
+from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.lines import Lines, split_lines
 from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
@@ -117,11 +119,16 @@ class TailDir(PolledSource):
             if listed_filegroups is None
             else {n: filegroups[n] for n in listed_filegroups if n in filegroups}
         )
+        groups = file_groups(listed, cached=cache_pattern_matching)
         self._files = TailedFiles(
-            file_groups(listed, cached=cache_pattern_matching),
+            groups,
             idle_seconds=idle_timeout / 1000,
             skip_to_end=skip_to_end,
             now=now,
+        )
+        self._watch = FileWatch(
+            {group.directory for group in groups},
+            lambda path: any(group.has_name(os.path.basename(path)) for group in groups),
         )
         self._positions = PositionFile(position_file)
         self._headers = headers or {}
@@ -199,7 +206,17 @@ class TailDir(PolledSource):
             if self._held is None:
                 self._write_positions()
         finally:
+            self._watch.close()
             self._files.close()
+
+    def rest(self, seconds: float, stopping: threading.Event) -> None:
+        """Wait, but not longer than until a file changes; see `PolledSource.rest`."""
+        self._watch.wait(seconds, stopping)
+
+    def lag(self) -> Mapping[str, float]:
+        """Return how many bytes, of how many files, were there at the last look and are not stored yet."""
+        unread = [f.size_bytes - f.mark.position for f in list(self._files) if not f.copy_of]
+        return {"LagBytes": sum(max(0, size) for size in unread), "LagFiles": sum(size > 0 for size in unread)}
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
@@ -279,6 +296,8 @@ class TailDir(PolledSource):
 
     def _cut(self, piece: _Piece) -> _Held:
         """Return the next lines of a piece, as many as a batch has."""
+        if self._files.has_unsaved:  # after the batch nothing else would say where they are
+            self._write_positions()
         first, last = piece.done, min(piece.done + self._batch_size, len(piece.lines.starts))
         start, end = piece.lines.end_of(first), piece.lines.end_of(last)
         file = piece.file
@@ -311,11 +330,12 @@ class TailDir(PolledSource):
         number = self._number
         if self._held is not None:
             number -= 1
-        if not self._changed and self._base == number and self._positions.marks.exists():
+        is_old = self._changed or self._files.has_unsaved or self._base != number
+        if not is_old and self._positions.marks.exists():
             return
         places = {f.mark.inode: Place(f.path, f.mark) for f in self._files if not f.copy_of}
         self._positions.write(Positions(places, number))
-        self._base, self._changed = number, {}
+        self._base, self._changed, self._files.has_unsaved = number, {}, False
 
 
 def _bodies(data: bytes) -> tuple[pa.Array, np.ndarray]:

@@ -26,12 +26,17 @@ class TailedFiles:
         idle_seconds: after how many seconds without change a file is closed.
         skip_to_end: whether files without a position are read from their end when the source starts.
         now: the clock, in seconds since 1970.
+
+    Attributes:
+        has_unsaved: whether a file is somewhere that a restart would not find again, by the last position file and the
+            batches since: a copy that was released, or a new file. The writer of the position file sets it to False.
     """
 
     def __init__(
         self, groups: Sequence[FileGroup], *, idle_seconds: float, skip_to_end: bool, now: Callable[[], float]
     ) -> None:
         self._groups, self._idle_seconds, self._skip_to_end, self._now = groups, idle_seconds, skip_to_end, now
+        self.has_unsaved: bool = False
         self._name = ""
         self._files: dict[int, TailedFile] = {}
         self._listed: set[int] = set()
@@ -116,20 +121,22 @@ class TailedFiles:
         """Begin with a file that is not known: at its beginning, or as the copy of a known one."""
         file = TailedFile(found.path, found.group, Mark(found.inode, 0))
         try:
-            if at_end:
-                size = os.stat(found.path).st_size
-                file.mark = Mark(found.inode, size)
-                file.mark = file.advanced(0, b"")
-            elif (original := self._original_of(file)) is not None:
+            if (original := self._original_of(file)) is not None:
                 file.mark = replace(original.mark, inode=found.inode)
                 file.copy_of = original.mark.inode
                 _log.info(
                     "%s: %s begins with all that was read of %s, so it is taken for a copy: it waits until that is "
                     "truncated or gone", self._name, file.path, original.path,
                 )  # fmt: skip
+            elif at_end:
+                size = os.stat(found.path).st_size
+                file.mark = Mark(found.inode, size)
+                file.mark = file.advanced(0, b"")
         except (FileNotFoundError, StorageError) as e:
             _log.warning("%s: %s", self._name, e)
         self._files[found.inode] = file
+        if self._skip_to_end:  # after a restart it would be skipped to the end that it has then
+            self.has_unsaved = True
 
     def _original_of(self, file: TailedFile) -> TailedFile | None:
         heads = {f.mark.head_bytes for f in self._files.values() if f.mark.tail_bytes}
@@ -183,8 +190,10 @@ class TailedFiles:
             if file.copy_of == original.mark.inode:
                 file.mark = replace(original.mark, inode=file.mark.inode)
                 file.copy_of = 0
+                self.has_unsaved = True
 
     def _release_copies(self) -> None:
         for file in self._files.values():
             if file.copy_of and file.copy_of not in self._files:
                 file.copy_of = 0
+                self.has_unsaved = True

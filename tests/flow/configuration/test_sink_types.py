@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from spillable_stream.flow.configuration.sink_types import HDFS, SINKS, SPARK_SINK
+from spillable_stream.flow.configuration.sink_types import HDFS, PARQUET, SINKS, SPARK_SINK
 
 DEFAULTS = {
     "logger.maxBytesToLog": 16,
@@ -23,6 +23,11 @@ DEFAULTS = {
 def test_defaults_are_flumes() -> None:
     found = {f"{t.alias}.{p.name}": p.default for t in SINKS for p in t.properties}
     assert {name: found[name] for name in DEFAULTS} == DEFAULTS
+
+
+def test_files_of_parquet_are_large_by_default() -> None:
+    rolls = {p.name: p.default for p in PARQUET.properties if p.name.startswith("hdfs.roll")}
+    assert rolls == {"hdfs.rollInterval": 300, "hdfs.rollSize": 128 << 20, "hdfs.rollCount": 0}
 
 
 def test_every_sink_of_flumes_runs_or_is_known_not_to() -> None:

@@ -111,3 +111,9 @@ def test_an_interceptor_that_is_listed_only_drops_its_source() -> None:
     loaded = read(SMALL + "    a1.sources.r1.interceptors = i1\n")
     assert found(loaded)[-1] == "10 error not-described a1.sources.r1.interceptors.i1"
     assert not loaded.agents["a1"].sources
+
+
+def test_a_line_about_a_name_that_is_not_listed_may_mean_one_that_is() -> None:
+    assert "did you mean r1?" in "".join(map(str, read(SMALL + "    a1.sources.ri.batchSize = 5\n").findings))
+    added = read(SMALL + "    a1.sources.r2.type = seq\n").findings
+    assert "add r2 to a1.sources" in "".join(map(str, added))

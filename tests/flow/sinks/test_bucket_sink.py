@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.sinks import destinations
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
-from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
+from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
 from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sources.base import Status
 
@@ -33,7 +34,7 @@ def sink(path: str, *, can_be_cut: bool) -> BucketSink:
         "f",
         names=Names(),
         rolling=Rolling(0, 0, 0, 0),
-        bucketing=lambda text: Bucketing(text, time_zone="UTC", rounding=None, use_local_time_stamp=False),
+        times=Times("UTC"),
         content=Bracketed,
         can_be_cut=can_be_cut,
         max_open_files=9,
@@ -63,6 +64,28 @@ def test_events_are_committed_by_batch_or_by_file(
     end = b"" if can_be_cut else b"]"
     found = {p.parent.name: p.read_bytes() for p in (tmp_path / "out").glob("?/f.*")}
     assert found == {"a": b"[024" + end, "b": b"[135" + end}
+
+
+def test_a_file_that_fails_after_it_has_its_name_is_removed_and_its_events_come_once(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(directory: Path) -> None:
+        monkeypatch.undo()
+        raise StorageError(f"cannot sync {directory}")
+
+    channel, made = open_channel(), sink(str(tmp_path / "out"), can_be_cut=False)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"0"), Event(b"1")])
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    monkeypatch.setattr(destinations, "sync_directory", refuse)
+    with pytest.raises(StorageError, match="cannot sync"):
+        made.close()
+    made.process()
+    made.close()
+    assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01]"]
+    assert channel.stats().channel_size == 0
 
 
 def test_a_wrong_escape_is_refused_before_it_is_opened() -> None:

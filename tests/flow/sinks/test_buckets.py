@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.flow.sinks.buckets import Names, Rolling
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
 from spillable_stream.flow.sources.event_columns import events_of
 
 
@@ -47,6 +50,12 @@ def test_files_are_full_as_if_events_came_one_by_one(
 def test_a_file_ends_with_the_time(rolling: Rolling, end: float) -> None:
     assert rolling.ends_at(100, 110) == end
     assert rolling.is_over(100, 110, min(end, 1e9)) == (end < float("inf"))
+
+
+def test_a_time_zone_that_is_not_there_is_refused() -> None:
+    assert Times("Europe/Berlin").zone == ZoneInfo("Europe/Berlin") and Times().zone is None
+    with pytest.raises(OptionError, match="no time zone 'Mars'"):
+        _ = Times("Mars").zone
 
 
 def test_names_are_made_of_their_parts() -> None:

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,82 @@ def test_a_server_that_does_not_answer_gets_the_event_again(channel: Channel) ->
         sink.process()
     assert channel.stats().channel_size == 3
     assert sink.counters.flume_counters()["ConnectionFailedCount"] == 1
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    server = Gate(("127.0.0.1", 0), GatedServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+class Gate(ThreadingHTTPServer):
+    """Answers when a number of requests is there, with the status of each body."""
+
+    daemon_threads = True
+    barrier = threading.Barrier(1)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.statuses: dict[bytes, int] = {}
+        self.bodies: list[bytes] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class GatedServer(BaseHTTPRequestHandler):
+    server: Gate
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.barrier.wait(30)
+        self.server.bodies.append(body)
+        self.send_response(self.server.statuses.get(body, 200))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def filled(open_channel: Callable[..., Channel], count: int) -> Channel:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(str(n).encode()) for n in range(count)])
+    return channel
+
+
+def test_requests_are_in_flight_at_once_as_many_as_go_well(gate: Gate, open_channel: Callable[..., Channel]) -> None:
+    channel = filled(open_channel, 9)
+    sink = HttpSink(gate.address, rollback={"2XX": False}, max_requests=3)
+    sink.open(channel)
+    for in_flight in (1, 2, 3, 3):
+        gate.barrier = threading.Barrier(in_flight)
+        sink.process()
+    sink.close()
+    assert sorted(gate.bodies) == [str(n).encode() for n in range(9)]
+    assert channel.stats().channel_size == 0
+
+
+def test_what_was_accepted_is_not_sent_again_with_what_was_not(
+    gate: Gate, open_channel: Callable[..., Channel]
+) -> None:
+    channel = filled(open_channel, 3)
+    sink = HttpSink(gate.address, rollback={"2XX": False}, max_requests=8)
+    sink.open(channel)
+    sink.process()
+    gate.statuses = {b"1": 503}
+    sink.process()
+    assert channel.stats().channel_size == 2
+    gate.statuses = {}
+    gate.bodies.clear()
+    sink.process()
+    sink.process()
+    sink.close()
+    assert gate.bodies == [b"1"]
+    assert channel.stats().channel_size == 0
+    assert sink.counters.event_write_fail == 1

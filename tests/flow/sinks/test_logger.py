@@ -13,14 +13,15 @@ def test_events_are_logged_as_flume_does(
     open_channel: Callable[..., Channel], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "spillable_stream.flow.events")
-    channel, sink = open_channel(), Logger(max_bytes_to_log=5)
+    channel, sink = open_channel(), Logger(max_bytes_to_log=12)
     with channel.put_transaction() as tx:
-        tx.put_many([Event(b"Hello world", {"a": "1", "b": "2"}), Event(b"\x00")])
+        tx.put_many([Event(b"Hello world!\r", {"a": "1", "b": "2"}), Event(b"\x00"), Event(b"")])
     sink.open(channel)
     sink.process()
     assert [r.getMessage() for r in caplog.records] == [
-        "Event: { headers:{a=1, b=2} body:48 65 6C 6C 6F Hello }",
-        "Event: { headers:{} body:00 . }",
+        "Event: { headers:{a=1, b=2} body: 48 65 6C 6C 6F 20 77 6F 72 6C 64 21             Hello world! }",
+        "Event: { headers:{} body: 00                                              . }",
+        "Event: { headers:{} body: }",
     ]
 
 

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
+from spillable_stream import Channel
+from spillable_stream.flow.interceptors.headers import Static
+from spillable_stream.flow.interceptors.regex_filter import RegexFilter
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.selectors import Multiplexing
 from spillable_stream.flow.sources.base import SourceBase, put_held
 from spillable_stream.flow.sources.event_columns import events_of
 from tests.support.flow_processors import KeptBatches, Routed
@@ -24,6 +30,26 @@ def test_a_batch_is_held_until_it_is_stored() -> None:
     assert put_held(source, kept, BATCH, threading.Event())
     assert kept.bodies() == [b"x"]
     assert source.counters.channel_write_fail == 1
+
+
+def test_a_batch_that_no_transaction_can_hold_is_put_in_pieces(tmp_path: Path) -> None:
+    """Through a chain and a selector: pieces are slices of one batch."""
+    with (
+        Channel(tmp_path / "a", memory_capacity=100, overflow_capacity=0, transaction_capacity=40) as a,
+        Channel(tmp_path / "b", transaction_capacity=7, minimum_required_space=0) as b,
+    ):
+        chain = [Static(key="s", value="x"), RegexFilter(regex="[1-9]")]
+        processor = ChannelProcessor({"a": a, "b": b}, chain, Multiplexing("n", {"1": ["a"]}, default=["b"]))
+        assert processor.most_events == 7
+        events = events_of([b"%d" % i for i in range(60)], [{"n": str(i % 2)} for i in range(60)])
+        assert put_held(SourceBase(), processor, events, threading.Event())
+        for channel, first in ((a, 1), (b, 2)):
+            found = []
+            for _ in range(5):
+                with channel.take_transaction() as transaction:
+                    found += transaction.take_many(7)
+            assert [e.body for e in found] == [b"%d" % i for i in range(first, 60, 2)]
+            assert {(e.headers["n"], e.headers["s"]) for e in found} == {(str(first % 2), "x")}
 
 
 def test_a_source_that_is_being_stopped_tries_once_and_names_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import ChannelFullError, OptionError
 from spillable_stream.flow.sources.exec import Exec
-from tests.support.flow_processors import KeptBatches
+from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.waiting import wait_until
 
 
@@ -32,8 +32,8 @@ def test_without_a_shell_quotes_mean_nothing_and_with_one_they_do() -> None:
     assert run("echo 'a  b' | cat; printf end", shell="/bin/sh -c").bodies() == [b"a  b", b"end"]
 
 
-def test_lines_become_utf_8() -> None:
-    assert run(r"printf '\344\n'", shell="/bin/sh -c", charset="ISO-8859-1").bodies() == ["ä".encode()]
+def test_lines_stay_in_their_character_set_and_lose_their_ends_of_either_kind() -> None:
+    assert run(r"printf '\344\r\n\nx\r'", shell="/bin/sh -c", charset="ISO-8859-1").bodies() == [b"\xe4", b"", b"x"]
 
 
 def test_a_command_that_ended_is_started_again() -> None:
@@ -101,3 +101,19 @@ def test_a_wrong_option_is_refused(options: dict[str, Any]) -> None:
 def test_a_command_that_is_not_there_is_refused_at_the_start() -> None:
     with pytest.raises(OptionError, match="no-such-command"):
         Exec("no-such-command -x").start(KeptBatches())
+
+
+def test_a_stop_gives_a_batch_up_that_a_channel_refuses_and_does_not_wait_for_room_once_more() -> None:
+    source = Exec("yes", batch_size=10)
+    attempts: list[int] = []
+
+    class Full(KeptBatches):
+        def deliver(self, routed: Routed) -> None:
+            attempts.append(routed.batch.num_rows)
+            source._stopping.set()
+            raise ChannelFullError("full")
+
+    source.start(Full())
+    wait_until(lambda: source.finished)
+    source.stop()
+    assert attempts == [10]

@@ -24,6 +24,13 @@ def test_files_match_by_their_whole_name_in_one_directory(tmp_path: Path) -> Non
     assert group.find(0) is None
 
 
+def test_a_relative_directory_gives_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").touch()
+    assert [f.path for f in FileGroup("g", "logs/.*").files()] == [f"{tmp_path}/logs/a.log"]
+
+
 @pytest.mark.parametrize(
     "pattern", [r"\p{Alpha}+\.log", r"[a-z&&[^x]]+\.log", r"\Qa.\Elog", "(?<n>a)[.]log", r"a\.log$"]
 )

@@ -15,6 +15,20 @@ def test_bytes_that_are_not_of_their_character_set_are_malformed() -> None:
         JsonHandler().events(Request(b"[]", {}, "utf-16"))
 
 
+def test_numbers_and_truth_values_are_the_texts_that_they_are_written_with() -> None:
+    """Flume's JSON library reads them so, and clients send times as numbers."""
+    sent = b'[{"headers": {"timestamp": 1795593600000, "n": 1.50, "b": true, "t": "x"}, "body": 12}, {"body": null}]'
+    events = JsonHandler().events(Request(sent, {}, "")).to_pylist()
+    assert dict(events[0]["headers"]) == {"timestamp": "1795593600000", "n": "1.50", "b": "true", "t": "x"}
+    assert [e["body"] for e in events] == [b"12", b""]
+
+
+@pytest.mark.parametrize("event", [b'{"headers": {"a": null}}', b'{"headers": {"a": [1]}}', b'{"body": {}}', b"1"])
+def test_what_is_no_text_is_malformed(event: bytes) -> None:
+    with pytest.raises(SchemaError, match="the request is not a JSON array"):
+        JsonHandler().events(Request(b"[" + event + b"]", {}, ""))
+
+
 def test_handlers_have_flumes_names_and_short_ones() -> None:
     assert isinstance(handler("org.apache.flume.source.http.JSONHandler", {}), JsonHandler)
     assert isinstance(handler("blob", {"mandatoryParameters": ""}), BlobHandler)

@@ -56,6 +56,17 @@ def test_lines_of_one_read_are_one_batch() -> None:
     assert len(kept.batches[0]) < 10
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_more_lines_than_a_transaction_holds_are_several_batches(answers: bool) -> None:
+    kept = KeptBatches(most_events=100)
+    lines = [b"%d" % i for i in range(250)]
+    with listening(kept, ack_every_event=answers) as source, client(source) as connection:
+        connection.sendall(b"\n".join(lines) + b"\n")
+        wait_until(lambda: kept.bodies() == lines)
+        assert not answers or answer(connection, 3 * 250) == b"OK\n" * 250
+    assert max(b.num_rows for b in kept.batches[0]) == 100
+
+
 def test_a_refused_batch_is_answered_with_the_reason() -> None:
     kept = KeptBatches()
     kept.full = {0}

@@ -24,6 +24,13 @@ def test_a_name_that_is_taken_is_never_replaced(tmp_path: Path) -> None:
     assert directory(tmp_path).choose() is None
 
 
+def test_a_crash_in_the_middle_of_a_renaming_is_finished(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "a.DONE").hardlink_to(tmp_path / "a")
+    directory(tmp_path).complete(str(tmp_path / "a"))
+    assert [p.name for p in tmp_path.iterdir()] == ["a.DONE"]
+
+
 def test_files_that_are_noted_stay_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     found = directory(tmp_path, tracking_policy="tracker_dir")

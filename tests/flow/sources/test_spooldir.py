@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.errors import DeliveryError, NotAChannelError
+from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from tests.support.flow_processors import KeptBatches
@@ -108,6 +108,20 @@ def test_events_have_the_headers_of_their_file(spool: Path) -> None:
     add(spool, "a", b"1\n")
     kept = read_all(spool, file_header=True, basename_header=True)
     assert kept.headers() == [{"file": str(spool / "a"), "basename": "a"}]
+
+
+def test_the_path_in_a_header_is_whole_where_the_directory_is_not(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(spool.parent)
+    path = add(spool, "a", b"x\n")
+    assert read_all(Path("spool"), file_header=True).headers() == [{"file": str(path)}]
+
+
+def test_the_deserializer_that_is_not_here_is_refused_with_the_way_out(spool: Path) -> None:
+    for name in ("AVRO", "org.apache.flume.serialization.AvroEventDeserializer$Builder"):
+        with pytest.raises(OptionError, match="Spark's format `avro`"):
+            SpoolDir(spool, deserializer=name)
+    with pytest.raises(OptionError, match="say LINE or BlobDeserializer"):
+        SpoolDir(spool, deserializer="XML")
 
 
 def test_a_file_that_changes_is_set_aside_and_the_others_are_read(

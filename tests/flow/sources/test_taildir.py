@@ -137,6 +137,30 @@ def test_a_file_that_was_copied_and_truncated_is_read_once(logs: Path, copy: str
     assert sorted(kept.bodies()) == (sorted([*expected, b"3"]) if copy == "app.log.1" else expected)
 
 
+@pytest.mark.parametrize("end", ["truncate", "remove"])
+def test_a_crash_right_after_a_copy_was_released_does_not_read_it_from_its_beginning(logs: Path, end: str) -> None:
+    """The position file is old: only what goes with the batches after it can say where the copy is."""
+    path, kept, clock = logs / "app.log", KeptBatches(), Clock()
+    path.write_text("one\ntwo\n")
+    options: dict[str, Any] = {"write_pos_interval": 2**40, "now": clock}
+    tail = opened(source(logs, **options), kept)
+    read_all(tail, kept)
+    shutil.copy(path, logs / "app.log.1")
+    read_all(tail, kept)
+    if end == "truncate":
+        os.truncate(path, 0)
+    else:
+        path.unlink()
+    read_all(tail, kept)
+    (logs / "app.new").write_text("x\n")
+    append(path, "three\n")
+    read_all(tail, kept)
+    append(path, "four\n")
+    read_all(tail, kept)
+    read_all(opened(source(logs, **options), kept), kept)  # without a close of the first
+    assert sorted(kept.bodies()) == [b"four", b"one", b"three", b"two", b"x"]
+
+
 def test_a_file_that_waits_since_it_looks_like_a_copy_is_named_once_with_the_other(
     logs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -261,6 +285,44 @@ def test_files_without_a_position_can_be_read_from_their_end(logs: Path) -> None
     append(logs / "app.later", "whole\n")
     read_all(tail, kept)
     assert sorted(kept.bodies()) == [b"new", b"whole"]
+
+
+def test_a_crash_does_not_pass_over_what_came_after_a_file_was_skipped_to_its_end(logs: Path) -> None:
+    kept = KeptBatches()
+    append(logs / "app.old", "1\n")
+    opened(source(logs, skip_to_end=True), kept).close()
+    append(logs / "app.new", "2\n")
+    opened(source(logs, skip_to_end=True), kept)
+    append(logs / "app.new", "3\n")
+    tail = opened(source(logs, skip_to_end=True), kept)  # without a close of the one before
+    read_all(tail, kept)
+    assert kept.bodies() == [b"3"]
+
+
+def test_a_crash_does_not_pass_over_a_file_that_came_while_it_ran(logs: Path) -> None:
+    now, kept = [2e9], KeptBatches()
+    tail = opened(source(logs, skip_to_end=True, now=lambda: now[0]), kept)
+    (logs / "app.log").write_text("not whole")
+    read_all(tail, kept)
+    now[0] += 3
+    read_all(tail, kept)  # writes the position file
+    append(logs / "app.log", " yet\n")
+    read_all(opened(source(logs, skip_to_end=True), kept), kept)  # without a close of the first
+    assert kept.bodies() == [b"not whole yet"]
+
+
+def test_a_copy_is_not_skipped_to_its_end_by_a_restart(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    tail = opened(source(logs, skip_to_end=True), kept)
+    append(log, "1\n")
+    read_all(tail, kept)
+    tail.close()
+    append(log, "2\n")
+    shutil.copy(log, logs / "app.log.1")
+    os.truncate(log, 0)
+    append(log, "3\n4\n")
+    read_all(opened(source(logs, skip_to_end=True), kept), kept)
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3", b"4"]
 
 
 def test_nothing_is_read_twice_or_missed_by_a_restart_at_any_point(logs: Path) -> None:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from spillable_stream.flow.sources.file_groups import FileGroup
 from spillable_stream.flow.sources.tailed_file import TailedFile
@@ -67,3 +70,27 @@ def test_a_file_that_is_gone_is_forgotten_when_it_was_read(tmp_path: Path) -> No
 def test_files_can_begin_at_their_end(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1\n")
     assert names(files_of(tmp_path, skip_to_end=True)) == []
+
+
+def test_a_look_at_a_thousand_files_that_rest_costs_one_call_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(1000):
+        (tmp_path / f"a{n}.log").write_text("line\n")
+    files = files_of(tmp_path, skip_to_end=True)
+    assert files.look() == []
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        inner = getattr(os, name)
+
+        def call(*arguments: object, **keywords: object) -> object:
+            calls[name] += 1
+            return inner(*arguments, **keywords)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("stat", "fstat", "open", "pread", "scandir", "listdir"):
+        counted(name)
+    assert files.look() == []
+    assert calls == {"stat": 1000 + 1}  # and one for the directory

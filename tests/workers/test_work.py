@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.channel.workers.work import Work, WorkQueue, backoff_seconds, halves
 from spillable_stream.state.ranges import Range
+from spillable_stream.workers.work import Work, WorkQueue, backoff_seconds, halves
 
 
 def ids(ranges: list[Range]) -> list[int]:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from spillable_stream import DeadLetter, Drop, Retry, WorkerFailedError
-from spillable_stream.channel.workers.config import WorkerConfig
-from spillable_stream.channel.workers.judge import Judge
-from spillable_stream.channel.workers.work import Fate, Waiting, Work
+from spillable_stream.workers.config import WorkerConfig
+from spillable_stream.workers.judge import Judge
+from spillable_stream.workers.work import Fate, Waiting, Work
 
 
 def judge(*, has_dead_letters: bool = True) -> Judge:

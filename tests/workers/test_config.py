@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.channel.workers.config import WorkerConfig, function_name
 from spillable_stream.errors import OptionError
+from spillable_stream.workers.config import WorkerConfig, function_name
 
 GOOD: dict[str, Any] = {"batch_size": None, "max_attempts": 5, "backoff": 1.0, "threads": 1, "timeout": None}
 

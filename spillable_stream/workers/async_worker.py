@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.channel.workers.config import function_name
-from spillable_stream.channel.workers.worker import Worker
 from spillable_stream.errors import WorkerTimeoutError
+from spillable_stream.workers.config import function_name
+from spillable_stream.workers.worker import Worker
 
 __all__ = ["AsyncWorker", "CoroutineCall"]
 

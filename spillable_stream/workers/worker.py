@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Self
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import events_from_batch, table_from_batches
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.channel.workers.config import WorkerConfig, function_name
-from spillable_stream.channel.workers.judge import Judge
-from spillable_stream.channel.workers.letters import Origin, dead_letters
-from spillable_stream.channel.workers.transfer import Transfer, transfer_name
-from spillable_stream.channel.workers.work import Fate, Waiting, Work, WorkQueue
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.termination import calling_on_sigterm
+from spillable_stream.workers.config import WorkerConfig, function_name
+from spillable_stream.workers.judge import Judge
+from spillable_stream.workers.letters import Origin, dead_letters
+from spillable_stream.workers.transfer import Transfer, transfer_name
+from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel

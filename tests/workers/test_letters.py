@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream.channel.event import Event, batch_from_events, events_from_batch
-from spillable_stream.channel.workers.letters import Origin, arrow_stream, dead_letters, event_of, table_of
 from spillable_stream.errors import SchemaError
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.workers.letters import Origin, arrow_stream, dead_letters, event_of, table_of
 
 ORIGIN = Origin("/data/orders", "uuid", "billing", 3, ValueError("no such customer"))
 

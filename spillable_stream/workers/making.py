@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.channel.workers.config import WorkerConfig
-from spillable_stream.channel.workers.worker import Worker
-from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.errors import OptionError
 from spillable_stream.names import check_group
+from spillable_stream.workers.config import WorkerConfig
+from spillable_stream.workers.letters import not_for_letters
+from spillable_stream.workers.worker import Worker
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -37,7 +38,7 @@ def make_worker(
         if letters.readonly:
             letters.engine().refuse_to_write("a dead letter")
         if letters.typed:
-            raise SchemaError(f"a dead-letter channel must be an event channel; {letters.path} is a typed one")
+            raise not_for_letters(letters.path)
         return Worker(channel, group, function, config, letters, owns_dead_letter=is_opened)
     except BaseException:
         if is_opened:

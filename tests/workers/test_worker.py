@@ -29,12 +29,12 @@ from spillable_stream import (
 )
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import batch_from_events
-from spillable_stream.channel.workers import worker as worker_module
-from spillable_stream.channel.workers.config import WorkerConfig
-from spillable_stream.channel.workers.transfer import Transfer, transfer_name
-from spillable_stream.channel.workers.worker import Worker
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.ranges import Range
+from spillable_stream.workers import worker as worker_module
+from spillable_stream.workers.config import WorkerConfig
+from spillable_stream.workers.transfer import Transfer, transfer_name
+from spillable_stream.workers.worker import Worker
 from tests.lab.children import wait_until
 from tests.support.events import peek, put, take
 from tests.support.object_channels import stores_in_memory

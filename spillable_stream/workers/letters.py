@@ -15,14 +15,24 @@ from spillable_stream.channel.event import Event, batch_from_columns, events_fro
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.workers.letter_headers import (
+    ATTEMPTS,
+    CHANNEL,
+    CHANNEL_UUID,
+    ERROR_CODE,
+    ERROR_MESSAGE,
+    GROUP,
+    PUT_TIME,
+    WRITE_ORDER_ID,
+    without_reason,
+)
 
-__all__ = ["ARROW_STREAM", "Origin", "arrow_stream", "dead_letters", "event_of", "table_of"]
+__all__ = ["ARROW_STREAM", "Origin", "arrow_stream", "dead_letters", "event_of", "not_for_letters", "table_of"]
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 """The `content_type` of a dead letter that holds rows of a typed channel."""
 
 _CONTENT_TYPE = "content_type"
-_PREFIX = "dead_letter_"
 _MESSAGE_LETTERS = 4000
 
 
@@ -47,14 +57,14 @@ class Origin(NamedTuple):
         """Return the headers of an event's dead letter."""
         message = str(self.error).encode(errors="backslashreplace").decode()
         return {
-            f"{_PREFIX}channel": self.channel.encode(errors="backslashreplace").decode(),
-            f"{_PREFIX}channel_uuid": self.uuid,
-            f"{_PREFIX}group": self.group,
-            f"{_PREFIX}write_order_id": str(write_order_id),
-            f"{_PREFIX}put_time": datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(),
-            f"{_PREFIX}attempts": str(self.attempts),
-            f"{_PREFIX}error_code": type(self.error).__name__,
-            f"{_PREFIX}error_message": message[:_MESSAGE_LETTERS],
+            CHANNEL: self.channel.encode(errors="backslashreplace").decode(),
+            CHANNEL_UUID: self.uuid,
+            GROUP: self.group,
+            WRITE_ORDER_ID: str(write_order_id),
+            PUT_TIME: datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(),
+            ATTEMPTS: str(self.attempts),
+            ERROR_CODE: type(self.error).__name__,
+            ERROR_MESSAGE: message[:_MESSAGE_LETTERS],
         }
 
 
@@ -102,7 +112,7 @@ def event_of(letter: Event) -> Event:
             f"the dead letter {letter.write_order_id:,} holds rows of a typed channel, and an event channel can't "
             "take them; replay it to a typed channel"
         )
-    return Event(letter.body, {k: v for k, v in letter.headers.items() if not k.startswith(_PREFIX)})
+    return Event(letter.body, without_reason(letter.headers))
 
 
 def table_of(letters: Sequence[Event]) -> pa.Table:
@@ -123,3 +133,12 @@ def table_of(letters: Sequence[Event]) -> pa.Table:
         except pa.ArrowInvalid as e:
             raise SchemaError(f"the rows of the dead letter {letter.write_order_id:,} can't be read: {e}") from e
     return pa.concat_tables(tables, promote_options="default")
+
+
+def not_for_letters(typed_channel: object) -> SchemaError:
+    """Return the error of a typed channel that was named as one of dead letters.
+
+    Args:
+        typed_channel: what users call it.
+    """
+    return SchemaError(f"a dead-letter channel must be an event channel; {typed_channel} is a typed one")

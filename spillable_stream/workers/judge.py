@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spillable_stream.channel.workers.config import WorkerConfig, function_name
-from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
-from spillable_stream.channel.workers.work import Fate, Waiting, Work, backoff_seconds, halves
 from spillable_stream.errors import WorkerFailedError, WorkerTimeoutError
+from spillable_stream.workers.config import WorkerConfig, function_name
+from spillable_stream.workers.verdicts import DeadLetter, Drop, Retry
+from spillable_stream.workers.work import Fate, Waiting, Work, backoff_seconds, halves
 
 __all__ = ["Judge"]
 

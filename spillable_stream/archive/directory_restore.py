@@ -1,0 +1,206 @@
+"""Makes a channel of a backup in a directory.
+
+The channel is built in a directory of its own beside its place, ``.NAME.restoring-TOKEN``, whose lock shows that its
+restore is alive, and renamed when it is whole. A restore that was killed leaves that directory, which the next one to
+the same place removes. The channel's log begins as that of a repaired one does: with a state that says where the events
+are, in data files before it that hold nothing but events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
+from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.format.expiry import Expiry
+from spillable_stream.format.file_names import log_name
+from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FileHeader
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log.claim import make_directories
+from spillable_stream.log.identity_file import planned_layout, write_identity
+from spillable_stream.log.layout import Layout
+from spillable_stream.option_types import CreationOptions
+from spillable_stream.progress import Meter, OnProgress
+from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.access import Access
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["restore_to_directory"]
+
+
+def restore_to_directory(
+    content: BackupContent, path: Path, new_identity: bool, progress: OnProgress | None
+) -> MadeChannel:
+    """Make a channel of a backup; the arguments and errors are those of `spillable_stream.archive.restore.restore`."""
+    fs = FileSystem()
+    _require_free(fs, path)
+    with _building_place(fs, path) as building:
+        layout, events = _Build(fs, content, building, new_identity, progress).run()
+        report = verify(building, progress=progress)
+        if not report.healthy:
+            raise CorruptionError(
+                f"the channel that was made of the backup is not healthy: {report.findings[0].text}; nothing was "
+                "restored",
+                content.where,
+            )
+        try:
+            fs.rename(building, path)
+        except StorageError:
+            _require_free(fs, path)  # another restore was faster
+            raise
+        fs.sync_directory(path.parent)
+    return MadeChannel(layout.channel, events)
+
+
+def _require_free(fs: FileSystem, path: Path) -> None:
+    if fs.exists(path) and (not path.is_dir() or fs.list(path)):
+        raise is_there_error(path)
+
+
+@contextlib.contextmanager
+def _building_place(fs: FileSystem, path: Path) -> Iterator[Path]:
+    """Yield where to build a channel, which no other restore touches; what is there afterwards is removed."""
+    prefix = f".{path.name}.restoring-"
+    fs.make_directory(path.parent)
+    for name in fs.list(path.parent):
+        if name.startswith(prefix):
+            _remove_left(fs, path.parent / name)
+    place = path.parent / (prefix + uuid.uuid4().hex)
+    lock = _locked(fs, place)
+    try:
+        yield place / "channel"
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        lock.close()
+
+
+def _locked(fs: FileSystem, place: Path) -> FileLock:
+    """Make a directory and lock it, again if another restore took it for one that was left."""
+    while True:
+        fs.make_directory(place)
+        with contextlib.suppress(FileNotFoundError):
+            lock = FileLock.open(fs, place / "lock")
+            if lock.try_acquire() and lock.is_in_place():
+                return lock
+            lock.close()
+
+
+def _remove_left(fs: FileSystem, place: Path) -> None:
+    """Remove what a restore left that was killed; one that is alive has its lock."""
+    with contextlib.suppress(FileNotFoundError, StorageError):
+        lock = FileLock.open(fs, place / "lock")
+        try:
+            if lock.try_acquire():
+                shutil.rmtree(place, ignore_errors=True)
+        finally:
+            lock.close()
+
+
+class _Build:
+    """Builds one channel.
+
+    Args:
+        fs: the file system.
+        content: the backup.
+        path: where the channel is built.
+        new_identity: whether it gets a UUID of its own.
+        progress: is told how far it is.
+    """
+
+    def __init__(
+        self, fs: FileSystem, content: BackupContent, path: Path, new_identity: bool, progress: OnProgress | None
+    ) -> None:
+        self._fs = fs
+        self._content = content
+        self._path = path
+        self._new = new_identity
+        self._meter = Meter("restore", "bytes", progress)
+
+    def run(self) -> tuple[Layout, int]:
+        """Write the channel's files, the identity last, and return how many events it has."""
+        manifest, path = self._content.manifest, self._path
+        layout = planned_layout(path, CreationOptions(mode=manifest.mode))
+        if not self._new:
+            layout = replace(layout, channel=manifest.channel)
+        self._fs.access = Access(layout.mode)
+        self._fs.make_directory(path)
+        layout.grant(self._fs)
+        make_directories(self._fs, layout)
+        state = self._content.state(in_store=False)
+        frames = self._content.frames(state, self._meter)
+        state.blocks, newest = _EventFiles(self._fs, layout, state).write(frames)
+        events = sum(block.count for block in state.blocks)
+        image = state.image()
+        file = _new_file(self._fs, layout, newest + 1)
+        with contextlib.closing(file):
+            header = FileHeader(layout.channel, newest + 1, None, dict(image)).frame()
+            file.write(0, encode(header, file_seed(layout.channel, log_name(newest + 1)), time_us=state.time_us))
+            file.sync()
+        self._fs.sync_directory(layout.log_file(newest + 1).parent)
+        version = EXTENDED_FORMAT_VERSION if state.blocks.has_expiry else layout.format
+        write_identity(self._fs, replace(layout, format=version))
+        return layout, events
+
+
+class _EventFiles:
+    """Writes data files that hold nothing but events.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        state: the channel's state, whose options say how large a file gets.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, state: ChannelState) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._state = state
+        self._file: File | None = None
+        self._file_id = 0
+        self._end = self._seed = 0
+
+    def write(self, frames: Iterator[tuple[FrameHeader, Payload]]) -> tuple[Blocks, int]:
+        """Write all frames, and return where they are, and the number of the last file; 0 if there is none."""
+        blocks = Blocks((), self._state.floor - 1)
+        is_dated = self._state.options.retention_ms > 0
+        try:
+            for header, payload in frames:
+                if self._file is None or self._end >= self._state.options.max_file_size:
+                    self._begin_file()
+                assert self._file is not None
+                where = header.write_order_id, header.count, self._file_id, self._end, header.length, header.time_us
+                self._end += self._file.write(self._end, encode_with(header, payload, self._seed))
+                until_us, expiry = header.time_us if is_dated else 0, Expiry.after(header.ttl_us, header.time_us)
+                blocks.add(Block(*where, 0, 0, 0, until_us, *expiry))
+        finally:
+            self._end_file()
+        blocks.keep_through(self._state.floor - 1)
+        return blocks, self._file_id
+
+    def _begin_file(self) -> None:
+        self._end_file()
+        self._file_id += 1
+        self._file = _new_file(self._fs, self._layout, self._file_id)
+        self._seed = file_seed(self._layout.channel, log_name(self._file_id))
+        header = FileHeader(self._layout.channel, self._file_id, None, dict(self._state.small())).frame()
+        self._end = self._file.write(0, encode(header, self._seed, time_us=time.time_ns() // 1000))
+
+    def _end_file(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+            self._file.close()
+            self._file = None
+
+
+def _new_file(fs: FileSystem, layout: Layout, file_id: int) -> File:
+    return fs.open(layout.log_file(file_id), create=True, exclusive=True)

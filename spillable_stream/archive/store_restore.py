@@ -1,0 +1,171 @@
+"""Makes a channel of a backup in a store.
+
+::
+
+    segments/0…0-merged.0.UUID      the events, in objects that nobody else writes; read again when all are there
+    log/0…0                         the state, which says where the events are: created only if it is absent
+    channel.json                    from here on it is a channel
+
+So of any number of restores, and of makers of new channels, whoever creates slot 0 decides, and the others remove what
+they wrote. What a restore leaves that was killed is removed by the collector of the channel that is made there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+
+from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
+from spillable_stream.errors import CorruptionError
+from spillable_stream.format.expiry import Expiry
+from spillable_stream.format.file_names import seed_name
+from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
+from spillable_stream.objects.identity import create_own_identity
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.object_reader import ObjectReader
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.self_test import require_sound
+from spillable_stream.objects.staged_object import MERGED_OWNER, SEGMENTS, segment_key
+from spillable_stream.objects.store import Store, StoreError, Upload
+from spillable_stream.progress import Meter, OnProgress
+from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["restore_to_store"]
+
+_OBJECT_BYTES = 64 << 20
+_WRITE_BYTES = 1 << 20
+_CREATION_SECONDS = 30.0
+
+
+def restore_to_store(
+    content: BackupContent, to: Location, new_identity: bool, progress: OnProgress | None
+) -> MadeChannel:
+    """Make a channel of a backup; the arguments and errors are those of `spillable_stream.archive.restore.restore`."""
+    store = open_store(to)
+    if any(not info.key.startswith(SEGMENTS) for info in store.list("")):
+        raise is_there_error(to)
+    require_sound(store)
+    channel = str(uuid.uuid4()) if new_identity else content.manifest.channel
+    state = content.state(in_store=True)
+    objects = _EventObjects(store, channel)
+    try:
+        state.blocks = objects.write(content.frames(state, Meter("restore", "bytes", progress)), state)
+        _check(store, channel, state, Meter("verify", "bytes", progress))
+    except BaseException:
+        objects.remove()
+        raise
+    # From here on slot 0 may be there and name the objects, whatever is raised.
+    writer = f"{os.uname().nodename} pid {os.getpid()}"
+    if not create_own_identity(store, channel, dict(state.image()), writer, Patience(_CREATION_SECONDS)):
+        objects.remove()
+        raise is_there_error(to)
+    return MadeChannel(channel, sum(block.count for block in state.blocks))
+
+
+def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> None:
+    """Read the events where the state says that they are.
+
+    Raises:
+        CorruptionError: they are not there.
+        StoreError: the store refused or failed.
+    """
+    extents = [block.extent() for block in state.blocks]
+    meter.begin(sum(block.payload_bytes for block in state.blocks))
+    reader = ObjectReader(store, channel, lambda _: None)
+    reader.expect(extents)
+    with contextlib.closing(reader):
+        for extent in extents:
+            expected = extent.first_id
+            for header, payload in reader.frames(extent):
+                if header.write_order_id != expected:
+                    break
+                expected += header.count
+                meter.add(len(payload))
+            if expected != extent.last_id + 1:
+                raise CorruptionError(
+                    f"event {expected} is not there after it was written; nothing was restored",
+                    f"{store.root}/{extent.file}",
+                    extent.offset,
+                )
+    meter.end()
+
+
+class _EventObjects:
+    """Writes objects that hold nothing but events.
+
+    Args:
+        store: where.
+        channel: the channel's UUID.
+    """
+
+    def __init__(self, store: Store, channel: str) -> None:
+        self._store = store
+        self._channel = channel
+        self._keys: list[str] = []
+        self._upload: Upload | None = None
+        self._parts: list[Payload] = []
+        self._parts_bytes = 0
+        self._end = self._seed = 0
+
+    def write(self, frames: Iterator[tuple[FrameHeader, Payload]], state: ChannelState) -> Blocks:
+        """Write all frames, and return where they are.
+
+        Args:
+            frames: the events, in order.
+            state: the channel's state.
+        """
+        found = Blocks()  # which merges neighbors in one numbered file: each object has a number at first
+        is_dated = state.options.retention_ms > 0
+        try:
+            for header, payload in frames:
+                if self._upload is None or self._end >= _OBJECT_BYTES:
+                    self._end_object()
+                    self._begin_object()
+                where = header.write_order_id, header.count, len(self._keys), self._end, header.length, header.time_us
+                until_us, expiry = header.time_us if is_dated else 0, Expiry.after(header.ttl_us, header.time_us)
+                found.add(Block(*where, 0, 0, 0, until_us, *expiry))
+                self._append(encode_with(header, payload, self._seed))
+            self._end_object()
+        except BaseException:
+            if self._upload is not None:
+                self._upload.discard()
+            raise
+        for block in found:
+            assert isinstance(block.file, int)
+            block.file = self._keys[block.file - 1]
+        return Blocks(found, state.floor - 1)
+
+    def _begin_object(self) -> None:
+        key = segment_key(0, MERGED_OWNER, 0)
+        self._upload = self._store.upload(key)
+        self._keys.append(key)
+        self._seed, self._end = file_seed(self._channel, seed_name(key)), 0
+
+    def _append(self, parts: list[Payload]) -> None:
+        self._parts += parts
+        size_bytes = sum(map(len, parts))
+        self._parts_bytes += size_bytes
+        self._end += size_bytes
+        if self._parts_bytes >= _WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._parts and self._upload is not None:
+            self._upload.write(b"".join(map(bytes, self._parts)))
+        self._parts, self._parts_bytes = [], 0
+
+    def _end_object(self) -> None:
+        if self._upload is not None:
+            self._flush()
+            self._upload.finish()
+            self._upload = None
+
+    def remove(self) -> None:
+        """Remove what was written, as far as the store does it now."""
+        with contextlib.suppress(StoreError):
+            for key in self._keys:
+                self._store.delete(key)

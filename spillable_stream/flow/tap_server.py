@@ -1,0 +1,269 @@
+"""Shows what passes the components of a running agent to other processes of its user, over a Unix socket.
+
+The client sends one line, JSON: the component, and which events it wants. The server answers with lines: first
+``{"tapped": …}`` or ``{"error": text}``, then ``{"row": …}`` for each event, or ``{"skipped": n}`` where more came than
+could be shown.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spillable_stream.errors import OptionError, SpillableError, StorageError
+from spillable_stream.flow.agent import Agent
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.tap import Chosen, shown_row, tap
+from spillable_stream.flow.tap_point import TapPoint
+
+__all__ = ["TapServer", "socket_directory", "tap_component"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_LOOK_SECONDS = 0.2
+_MOST_REQUEST_BYTES = 1 << 16
+
+
+class _Request(NamedTuple):
+    """What a client wants to see.
+
+    Args:
+        component: a source, an interceptor as ``r1.i1``, a channel or a sink.
+        every: 1 for all events, n for each n-th.
+        where: headers that an event must have, with their values.
+    """
+
+    component: str
+    every: int
+    where: dict[str, str]
+
+
+def socket_directory() -> Path:
+    """Return the directory of this user's sockets.
+
+    Raises:
+        StorageError: it belongs to another user, or others can write there.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    found = Path(runtime) / "spillable" if runtime else Path(tempfile.gettempdir()) / f"spillable-{os.getuid()}"
+    try:
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stat = found.lstat()
+    except OSError as e:
+        raise StorageError(
+            f"cannot make {found} ({e.strerror}); set XDG_RUNTIME_DIR to a directory of this user"
+        ) from e
+    if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
+        raise StorageError(f"others may use {found}; give it to this user alone, with mode 700")
+    return found
+
+
+class TapServer:
+    """Lets `tap_component` look at an agent.
+
+    Args:
+        agent: the agent.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._socket: socket.socket | None = None
+        self._path = Path()
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Listen, at a socket with the agent's name and this process's ID.
+
+        Raises:
+            StorageError: the socket can't be made.
+        """
+        self._path = socket_directory() / f"{self._agent.name}.{os.getpid()}"
+        self._path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX)
+        try:
+            listening.bind(str(self._path))
+            listening.listen()
+        except OSError as e:
+            listening.close()
+            raise StorageError(f"cannot listen on {self._path} ({e}); set XDG_RUNTIME_DIR to a shorter path") from e
+        self._socket = listening
+        self._begin(self._accept, listening)
+
+    def stop(self) -> None:
+        """Listen no more, and end what is being shown."""
+        if self._socket is None:
+            return
+        self._ended.set()
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._socket = None
+        self._path.unlink(missing_ok=True)
+        for thread in self._threads:
+            thread.join()
+
+    def _begin(self, run: Callable[[socket.socket], None], argument: socket.socket) -> None:
+        thread = threading.Thread(target=run, args=(argument,), name="flow-tap", daemon=True)
+        self._threads = [*(t for t in self._threads if t.is_alive()), thread]
+        thread.start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while not self._ended.is_set():
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return  # it was closed
+            self._begin(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError):  # the client has gone
+            client.settimeout(30)
+            try:
+                request = _read_request(client)
+                self._show(client, request)
+            except SpillableError as e:
+                client.sendall(_line({"error": str(e)}))
+
+    def _show(self, client: socket.socket, request: _Request) -> None:
+        chosen = Chosen(request.every, request.where)
+        place = self._agent.places.get(request.component)
+        if place is not None:
+            rows = tap(place.channel, every=request.every, where=request.where, sleep=lambda s: self._pause(client, s))
+            client.sendall(_line({"tapped": request.component}))
+            with suppress(_Ended):
+                for row in rows:
+                    client.sendall(_line({"row": row}))
+            return
+        point = self._point(request.component)
+        client.sendall(_line({"tapped": request.component}))
+        while not self._is_over(client):
+            with point.listening() as listener:
+                while not self._is_over(client):
+                    batch, skipped = listener.next(_LOOK_SECONDS)
+                    if skipped:
+                        client.sendall(_line({"skipped": skipped}))
+                    if batch is not None:
+                        for row in chosen.rows(batch):
+                            client.sendall(_line({"row": row}))
+                    elif (now := self._point(request.component)) is not point:
+                        point = now  # it was started again with a changed configuration
+                        break
+
+    def _point(self, component: str) -> TapPoint:
+        """Return where the events of a component can be seen.
+
+        Raises:
+            OptionError: there is no such component.
+        """
+        found = _points(self._agent)
+        if component not in found:
+            names = ", ".join([*found, *self._agent.places])
+            raise OptionError(f"the agent {self._agent.name} has no component {component!r}; it has {names}")
+        return found[component]
+
+    def _is_over(self, client: socket.socket) -> bool:
+        """Whether the client has gone, or the agent ends."""
+        return self._ended.is_set() or bool(select.select([client], [], [], 0)[0])
+
+    def _pause(self, client: socket.socket, seconds: float) -> None:
+        if self._ended.wait(0) or select.select([client], [], [], seconds)[0]:
+            raise _Ended
+
+
+class _Ended(Exception):
+    """Nobody looks any more."""
+
+
+def _points(agent: Agent) -> dict[str, TapPoint]:
+    """Return the places of an agent where events can be seen, by component."""
+    found: dict[str, TapPoint] = {}
+    for name, runner in agent.sources.items():
+        if isinstance(runner.processor, ChannelProcessor):
+            found[name] = runner.processor.entrance
+            found |= {f"{name}.{i}": point for i, point in runner.processor.chain.taps.items()}
+    for group in agent.sinks.values():
+        found |= {sink.name.rpartition(".")[2]: sink.exit for sink in group.sinks}
+    return found
+
+
+def _read_request(client: socket.socket) -> _Request:
+    """Read what a client wants.
+
+    Raises:
+        OptionError: it is not a request.
+    """
+    text = b""
+    while not text.endswith(b"\n") and len(text) < _MOST_REQUEST_BYTES:
+        more = client.recv(_MOST_REQUEST_BYTES)
+        if not more:
+            break
+        text += more
+    try:
+        found = json.loads(text)
+        return _Request(str(found["component"]), max(1, int(found["every"])), dict(found["where"]))
+    except (ValueError, KeyError, TypeError) as e:
+        raise OptionError(f"a tap's request can't be read ({e}); use the same version on both sides") from e
+
+
+def _line(values: Mapping[str, Any]) -> bytes:
+    return shown_row(values).encode() + b"\n"
+
+
+# ── the other side ──────────────────────────────────────────────────────────────────────────
+
+
+def tap_component(
+    agent: str, component: str, *, every: int = 1, where: Mapping[str, str] | None = None
+) -> Iterator[dict[str, object]]:
+    """Iterate over events as they pass a component of an agent that runs, as rows; until the agent ends.
+
+    Args:
+        agent: the agent's name; as ``NAME.PID`` where several of this name run.
+        component: a source, an interceptor of a source as ``r1.i1``, a channel or a sink.
+        every: 1 for all events, n for each n-th.
+        where: headers that an event must have, with their values.
+
+    Yields:
+        Rows, or ``{"skipped": n}`` where n events could not be shown in time.
+
+    Raises:
+        OptionError: no such agent runs, or several do; or it has no such component.
+    """
+    with _connected(agent) as server:
+        server.sendall(_line({"component": component, "every": every, "where": dict(where or {})}))
+        for line in server.makefile("rb"):
+            answer = json.loads(line)
+            if "error" in answer:
+                raise OptionError(answer["error"])
+            if "tapped" not in answer:
+                yield answer.get("row", answer)
+
+
+def _connected(agent: str) -> socket.socket:
+    """Return a connection to an agent."""
+    directory = socket_directory()
+    found: dict[str, socket.socket] = {}
+    for path in [p for p in directory.iterdir() if agent in (p.name, p.name.rpartition(".")[0])]:
+        client = socket.socket(socket.AF_UNIX)
+        try:
+            client.connect(str(path))
+            found[path.name] = client
+        except OSError:
+            client.close()
+            path.unlink(missing_ok=True)  # its agent was killed
+    if len(found) == 1:
+        return next(iter(found.values()))
+    for client in found.values():
+        client.close()
+    if found:
+        raise OptionError(f"several agents {agent} run: say one of {', '.join(f'{name}:…' for name in sorted(found))}")
+    raise OptionError(f"no agent {agent} of this user runs on this host; start it: spillable agent -n {agent} -f FILE")

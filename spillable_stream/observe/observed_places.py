@@ -1,0 +1,143 @@
+"""Which channels are looked at: those that were given, and those that fit a pattern by now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.channel_set import channels_matching, is_pattern, require_pattern
+from spillable_stream.engine.open_engine import channel_path, uuid_at
+from spillable_stream.errors import OptionError
+from spillable_stream.objects.location import is_location
+from spillable_stream.observe.observation import Observation
+from spillable_stream.observe.observed_channel import FAILURES, ObservedChannel
+
+__all__ = ["ObservedPlaces"]
+
+_SEARCH_SECONDS = 5.0  # between two searches for what fits a pattern
+
+
+@dataclass(slots=True)
+class _Pattern:
+    """A pattern, and what fitted it at the last search.
+
+    Args:
+        text: the pattern.
+        channels: the channels by their paths, in order.
+        problem: why there are none; "" if there are.
+        search: the search that is under way.
+    """
+
+    text: str
+    channels: dict[str, ObservedChannel] = field(default_factory=dict)
+    problem: str = "what fits it has not been found out yet"
+    search: Future[list[str]] | None = None
+
+
+class ObservedPlaces:
+    """The channels to look at. For one thread at a time.
+
+    Args:
+        channels: handles, paths, and patterns of paths, such as ``/data/orders-*``.
+        clock: returns the time in seconds since 1970.
+        threads: where patterns are searched for: a store may not answer.
+        monotonic: tells the time in seconds, for tests.
+
+    Raises:
+        OptionError: there are none, one is given twice, or a wildcard is where none can be.
+    """
+
+    def __init__(
+        self,
+        channels: Iterable[Channel | str | PathLike[str]],
+        clock: Callable[[], float],
+        threads: ThreadPoolExecutor,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._threads = threads
+        self._monotonic = monotonic
+        self._places: dict[str, ObservedChannel | _Pattern] = {}
+        self._due = float("-inf")
+        for channel in channels:
+            text = str(channel.path) if isinstance(channel, Channel) else fspath(channel)
+            is_search = not isinstance(channel, Channel) and _is_search(text)
+            place = text if is_search else _place(text)
+            if place in self._places:
+                raise OptionError(f"{text} is given twice; give each channel once")
+            self._places[place] = _Pattern(text) if is_search else ObservedChannel(channel, clock)
+        if not self._places:
+            raise OptionError("there is nothing to look at: give at least one channel")
+
+    def channels(self) -> list[ObservedChannel]:
+        """Return the channels, in the order in which they and their patterns were given; each once."""
+        found: dict[str, ObservedChannel] = {}
+        for place, given in self._places.items():
+            if isinstance(given, ObservedChannel):
+                found[place] = given
+            else:
+                found |= {path: channel for path, channel in given.channels.items() if path not in self._places}
+        return list(found.values())
+
+    def problems(self) -> list[Observation]:
+        """Return what is wrong with patterns that no channel fits, as a look at each."""
+        patterns = [given for given in self._places.values() if isinstance(given, _Pattern) and not given.channels]
+        return [Observation(pattern.text, self._clock(), problem=pattern.problem) for pattern in patterns]
+
+    def search(self, patience_seconds: float) -> list[ObservedChannel]:
+        """Find out what fits the patterns, unless that was done a moment ago, and return the channels that are gone.
+
+        Args:
+            patience_seconds: how long to wait; what takes longer counts when it is there.
+        """
+        patterns = [given for given in self._places.values() if isinstance(given, _Pattern)]
+        if patterns and self._monotonic() >= self._due:
+            self._due = self._monotonic() + _SEARCH_SECONDS
+            for pattern in patterns:
+                if pattern.search is None:
+                    pattern.search = self._threads.submit(channels_matching, pattern.text)
+        searches = [pattern.search for pattern in patterns if pattern.search is not None]
+        wait(searches, patience_seconds)
+        before = self.channels()
+        for pattern in patterns:
+            if pattern.search is not None and pattern.search.done():
+                self._take_over(pattern, pattern.search)
+                pattern.search = None
+        kept = self.channels()
+        return [channel for channel in before if channel not in kept]
+
+    def _take_over(self, pattern: _Pattern, search: Future[list[str]]) -> None:
+        try:
+            paths = search.result()
+        except FAILURES as e:
+            pattern.problem = f"{type(e).__name__}: {e}"  # what was found before is looked at as before
+            return
+        known = pattern.channels
+        pattern.channels = {path: known.get(path) or ObservedChannel(path, self._clock) for path in paths}
+        pattern.problem = "" if paths else "no channel fits it, so far"
+
+
+def _is_search(text: str) -> bool:
+    """Tell whether a path is a pattern: one that is a channel as it is written is that channel."""
+    if not is_pattern(text):
+        return False
+    require_pattern(text)
+    if is_location(text):
+        return True
+    try:
+        uuid_at(channel_path(text))
+    except FAILURES:
+        return True
+    return False
+
+
+def _place(text: str) -> str:
+    """Return what all ways to write a path have in common."""
+    try:
+        return str(channel_path(text))
+    except OptionError:  # no channel can be there, which the look will say
+        return text

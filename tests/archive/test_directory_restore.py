@@ -1,0 +1,120 @@
+"""Channels in directories that are made of backups."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream import Channel, ChannelError, CorruptionError, Progress
+from tests.support.command_line import start
+from tests.support.damage import flip
+from tests.support.events import numbered, peek, put, take
+
+
+@pytest.fixture
+def copy(path: Path, tmp_path: Path) -> Path:
+    """A backup of a channel with ten events, one of which was taken."""
+    with Channel(path, minimum_required_space=0, mode="0770", data_dirs=[str(tmp_path / "d")]) as channel:
+        put(channel, *numbered(1, 10))
+        take(channel, 1)
+        ss.backup(channel, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_a_second_channel_is_another_one_from_the_first_frame_on(copy: Path, path: Path, tmp_path: Path) -> None:
+    report = ss.restore(copy, tmp_path / "r", new_identity=True)
+    with Channel(path, create=False) as one, Channel(tmp_path / "r", create=False) as other:
+        assert other.uuid == report.channel != one.uuid
+        put(one, b"mine")
+        put(other, b"its own")
+        assert peek(one)[-1] == b"mine" and peek(other)[-1] == b"its own"
+    assert ss.verify(path).healthy and ss.verify(tmp_path / "r").healthy
+
+
+def test_a_restored_channel_gives_its_space_back_and_opens_again(copy: Path, tmp_path: Path) -> None:
+    ss.restore(copy, tmp_path / "r", new_identity=True)
+    for first in (2, 5):
+        with Channel(tmp_path / "r", create=False) as channel:
+            assert take(channel, 3) == numbered(first, 3)
+    with Channel(tmp_path / "r", create=False) as channel:
+        take(channel)
+        put(channel, b"x" * 300_000)
+        take(channel)
+        channel.checkpoint()
+        assert channel.stats().data_files <= 2
+    assert ss.verify(tmp_path / "r").healthy
+
+
+def test_many_events_are_in_files_of_the_channels_size(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0, max_file_size=20_000) as channel:
+        for i in range(100):
+            put(channel, b"%d" % i * 400)
+        ss.backup(channel, tmp_path / "copy")
+    ss.restore(tmp_path / "copy", tmp_path / "r", new_identity=True)
+    with Channel(tmp_path / "r", create=False) as channel:
+        assert channel.stats().data_files > 3
+        assert peek(channel) == [b"%d" % i * 400 for i in range(100)]
+        take(channel, 90)
+        channel.checkpoint()
+        assert channel.stats().data_files < 4, "files of events go as any others"
+
+
+def test_nothing_is_ever_overwritten(copy: Path, path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ChannelError, match="is there: move it away"):
+        ss.restore(copy, path, new_identity=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(ChannelError, match="is there"):
+        ss.restore(copy, tmp_path / "file", new_identity=True)
+    (tmp_path / "empty").mkdir()
+    assert ss.restore(copy, tmp_path / "empty", new_identity=True).events == 10
+
+
+@pytest.mark.parametrize("folder", ["events", "states"])
+def test_a_damaged_backup_makes_no_channel(copy: Path, tmp_path: Path, folder: str) -> None:
+    file = next((copy / folder).iterdir())
+    whole = file.read_bytes()
+    for damage in (lambda: flip(file, len(whole) // 2), lambda: file.write_bytes(whole[:-9]), file.unlink):
+        file.write_bytes(whole)
+        damage()
+        with pytest.raises(CorruptionError):
+            ss.restore(copy, tmp_path / "r", new_identity=True)
+        assert not (tmp_path / "r").exists() and not list(tmp_path.glob(".r.*"))
+
+
+def test_a_restore_that_is_killed_leaves_no_channel_and_is_done_again(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        for i in range(20):
+            put(channel, *[b"%d" % i * 2000] * 500)
+        ss.backup(channel, tmp_path / "copy")
+    process = start("restore", tmp_path / "copy", tmp_path / "r", "--new-identity", stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".r.restoring-*/channel")):
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "r").exists()
+    assert ss.restore(tmp_path / "copy", tmp_path / "r", new_identity=True).events == 10_000
+    assert not list(tmp_path.glob(".r.*"))
+
+
+@pytest.mark.parametrize("what", ["restore", "verify"])
+def test_of_two_restores_to_one_path_at_once_one_fails_and_leaves_the_other_alone(
+    copy: Path, tmp_path: Path, what: str
+) -> None:
+    other: list[str] = []
+
+    def let_another_overtake(progress: Progress) -> None:
+        if progress.what == what and not other:
+            other.append("")
+            other[0] = ss.restore(copy, tmp_path / "r", new_identity=True).channel
+
+    with pytest.raises(ChannelError, match=f"{tmp_path / 'r'} is there: move it away"):
+        ss.restore(copy, tmp_path / "r", new_identity=True, progress=let_another_overtake)
+    assert not list(tmp_path.glob(".r.*")) and ss.verify(tmp_path / "r").healthy
+    with Channel(tmp_path / "r", create=False) as channel:
+        assert channel.uuid == other[0] and peek(channel) == numbered(2, 9)

@@ -1,0 +1,214 @@
+"""Channels in a store that are made of backups."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import spillable_stream as ss
+from spillable_stream import Channel, ChannelError, CorruptionError, Event, ForeignDirectoryError, Progress
+from spillable_stream.archive import store_restore
+from tests.support.damage import flip
+from tests.support.events import numbered, put, take
+
+KINDS = ["a disk", "a disk and memory", "a store"]
+
+
+def original_of(kind: str, tmp_path: Path) -> Channel:
+    """Return a channel of one kind, with two groups, headers, and events that one group has taken."""
+    options = {
+        "a disk": {"minimum_required_space": 0, "mode": "0770"},
+        "a disk and memory": {"minimum_required_space": 0, "memory_capacity": 1000},
+        "a store": {"commit_interval": 0.0},
+    }[kind]
+    place = f"object+file://{tmp_path}/original" if kind == "a store" else str(tmp_path / "original")
+    channel = Channel(place, retention_bytes=10**9, **options)  # type: ignore[arg-type]
+    put(channel, *numbered(1, 10))
+    take(channel, 3)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"with headers", {"k": "v"}))
+    channel.port().create_group("late", "latest")
+    put(channel, b"last")
+    return channel
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Channel:
+    """A channel on a disk, with memory in front."""
+    return original_of("a disk and memory", tmp_path)
+
+
+def bodies(channel: Channel, group: str | None = None) -> list[bytes]:
+    return [body for batch in channel.read(group=group) for body in batch.column("body").to_pylist()]
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return f"object+file://{tmp_path}/restored"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_channel_in_a_store_has_what_the_original_had(kind: str, address: str, tmp_path: Path) -> None:
+    with original_of(kind, tmp_path) as original:
+        ss.backup(original, tmp_path / "copy")
+        report = ss.restore(tmp_path / "copy", address, new_identity=True)
+        assert (report.path, report.events, report.last_id, report.is_new) == (address, 12, 12, True)
+        assert ss.verify(address).healthy
+        with Channel(address, create=False) as channel:
+            assert channel.uuid == report.channel != original.uuid
+            assert bodies(channel) == bodies(original) and len(bodies(channel)) == 12
+            for group in ("default", "late"):
+                assert bodies(channel, group) == bodies(original, group)
+            assert channel.options["memory_capacity"] == 0 and channel.options["retention_bytes"] == 10**9
+            put(channel, b"more")
+            assert take(channel, 99) == [*numbered(4, 7), b"with headers", b"last", b"more"]
+            channel.checkpoint()
+    assert ss.verify(address).healthy
+    with Channel(address, create=False) as channel:
+        assert len(bodies(channel)) == 13
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_successor_keeps_the_identity_once_the_original_is_gone(kind: str, address: str, tmp_path: Path) -> None:
+    with original_of(kind, tmp_path) as original:
+        uuid = original.uuid
+        ss.backup(original, tmp_path / "copy")
+        with pytest.raises(ForeignDirectoryError, match="two channels of one identity"):
+            ss.restore(tmp_path / "copy", address)
+    (tmp_path / "original").rename(tmp_path / "gone")
+    assert ss.restore(tmp_path / "copy", address).channel == uuid
+    with Channel(address, create=False) as channel:
+        assert channel.uuid == uuid and len(bodies(channel)) == 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_channel_of_a_store_is_restored_to_a_disk_without_the_options_of_stores(kind: str, tmp_path: Path) -> None:
+    with original_of(kind, tmp_path) as original:
+        ss.backup(original, tmp_path / "copy")
+        ss.restore(tmp_path / "copy", tmp_path / "disk", new_identity=True)
+        with Channel(tmp_path / "disk", create=False) as channel:
+            assert bodies(channel) == bodies(original)
+    with Channel(tmp_path / "disk", create=False, retention_bytes=0) as channel:  # which all of its options must fit
+        assert ss.verify(channel.path).healthy
+
+
+def test_an_empty_and_a_typed_channel_are_restored(path: Path, tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    with Channel(path, schema=schema, minimum_required_space=0) as channel:
+        ss.backup(channel, tmp_path / "empty")
+        with channel.put_transaction() as tx:
+            tx.put_batch(pa.record_batch({"n": [1, 2]}, schema))
+        ss.backup(channel, tmp_path / "full")
+    for name, rows in (("empty", 0), ("full", 2)):
+        address = f"object+file://{tmp_path}/of-{name}"
+        assert ss.restore(tmp_path / name, address, new_identity=True).events == rows
+        with Channel(address, create=False) as channel:
+            assert channel.schema == schema and sum(batch.num_rows for batch in channel.read()) == rows
+        assert ss.verify(address).healthy
+
+
+def test_many_events_are_in_several_objects_and_few_blocks(
+    path: Path, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_restore, "_OBJECT_BYTES", 200_000)
+    with Channel(path, minimum_required_space=0) as channel:
+        for i in range(2000):
+            put(channel, b"%d" % i * 100)
+        ss.backup(channel, tmp_path / "copy")
+    ss.restore(tmp_path / "copy", address, new_identity=True)
+    objects = list((tmp_path / "restored" / "segments").iterdir())
+    assert len(objects) > 2
+    with Channel(address, create=False) as channel:
+        assert bodies(channel) == [b"%d" % i * 100 for i in range(2000)]
+        with channel.engine().snapshot() as state:
+            assert len(state.blocks) < 100
+        take(channel, 2000)
+    assert ss.verify(address).healthy
+
+
+def test_nothing_is_ever_overwritten(original: Channel, address: str, tmp_path: Path) -> None:
+    with original:
+        ss.backup(original, tmp_path / "copy")
+    Channel(address).close()
+    with pytest.raises(ChannelError, match=f"{re.escape(address)} is there: move it away, or restore to another path"):
+        ss.restore(tmp_path / "copy", address, new_identity=True)
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "notes.txt").write_text("mine")
+    with pytest.raises(ChannelError, match="is there"):
+        ss.restore(tmp_path / "copy", f"object+file://{tmp_path}/else", new_identity=True)
+    assert [p.name for p in (tmp_path / "else").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("what", ["restore", "verify"])
+def test_of_two_restores_to_one_address_at_once_one_fails_and_leaves_the_other_alone(
+    original: Channel, address: str, tmp_path: Path, what: str
+) -> None:
+    other: list[str] = []
+
+    def let_another_overtake(progress: Progress) -> None:
+        if progress.what == what and not other:
+            other.append("")
+            other[0] = ss.restore(tmp_path / "copy", address, new_identity=True).channel
+
+    with original:
+        ss.backup(original, tmp_path / "copy")
+        with pytest.raises(ChannelError, match="is there"):
+            ss.restore(tmp_path / "copy", address, new_identity=True, progress=let_another_overtake)
+        report = ss.verify(address)
+        assert report.healthy and not report.findings
+        with Channel(address, create=False) as channel:
+            assert channel.uuid == other[0] and bodies(channel) == bodies(original)
+
+
+def test_a_restore_that_is_interrupted_leaves_nothing(original: Channel, address: str, tmp_path: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.what == "verify":
+            raise KeyboardInterrupt
+
+    with original:
+        ss.backup(original, tmp_path / "copy")
+    with pytest.raises(KeyboardInterrupt):
+        ss.restore(tmp_path / "copy", address, new_identity=True, progress=interrupt)
+    assert not [p for p in (tmp_path / "restored").rglob("*") if p.is_file()]
+    assert ss.restore(tmp_path / "copy", address, new_identity=True).events == 12
+
+
+def test_what_a_killed_restore_left_is_in_nobodys_way(original: Channel, address: str, tmp_path: Path) -> None:
+    with original:
+        ss.backup(original, tmp_path / "copy")
+    left = tmp_path / "restored" / "segments" / f"{0:020}-merged.0.{0:032x}"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    assert ss.restore(tmp_path / "copy", address, new_identity=True).events == 12
+    with Channel(address, create=False) as channel:
+        assert len(bodies(channel)) == 12
+    assert ss.verify(address).healthy
+
+
+@pytest.mark.parametrize("folder", ["events", "states"])
+def test_a_damaged_backup_makes_no_channel(original: Channel, address: str, tmp_path: Path, folder: str) -> None:
+    with original:
+        ss.backup(original, tmp_path / "copy")
+    file = next((tmp_path / "copy" / folder).iterdir())
+    flip(file, file.stat().st_size // 2)
+    with pytest.raises(CorruptionError):
+        ss.restore(tmp_path / "copy", address, new_identity=True)
+    assert not [p for p in (tmp_path / "restored").rglob("*") if p.is_file()]
+
+
+def test_a_restored_channel_is_backed_up_and_restored_again(original: Channel, address: str, tmp_path: Path) -> None:
+    with original:
+        expected = bodies(original)
+        ss.backup(original, tmp_path / "copy")
+    ss.restore(tmp_path / "copy", address, new_identity=True)
+    with Channel(address, create=False) as channel:
+        put(channel, b"more")
+        assert ss.backup(channel, tmp_path / "second").last_id == 13
+    shutil.rmtree(tmp_path / "restored")
+    assert ss.restore(tmp_path / "second", address).events == 13
+    with Channel(address, create=False) as channel:
+        assert bodies(channel) == [*expected, b"more"]

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event, flow
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.base import PolledSource, Status
+from spillable_stream.flow.tap_server import TapServer, socket_directory, tap_component
+from tests.support.waiting import wait_until
+
+
+class Given(PolledSource):
+    """Puts the batches that a test gives it."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.batches: list[list[Event]] = []
+
+    def poll(self, processor: ChannelProcessor) -> Status:  # type: ignore[override]
+        if not self.batches:
+            return Status.BACKOFF
+        processor.process(self.batches[0])
+        del self.batches[0]
+        return Status.READY
+
+
+class OddOnly(flow.Interceptor):
+    def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.filter(pa.array([int(b) % 2 == 1 for b in batch.column(1).to_pylist()], pa.bool_()))
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Given]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", os.path.relpath(tmp_path))
+    source = Given()
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        interceptors = [flow.Static(key="a", value="1"), flow.Static(key="b", value="2"), OddOnly()]
+        processor = flow.ChannelProcessor({"c1": channel}, interceptors)
+        sink = flow.Null(channel="c1")
+        sink.name = "k1"
+        agent = flow.Agent(sources=[flow.Source(source, processor, "r1")], sinks=[sink], name="a1")
+        server = TapServer(agent)
+        with agent:
+            server.start()
+            yield source
+            server.stop()
+
+
+def rows(component: str, source: Given, count: int, **which: object) -> list[dict[str, object]]:
+    """Return the first rows that pass a component while a source puts the same batch again and again."""
+    found: list[dict[str, object]] = []
+
+    def look() -> None:
+        for row in tap_component("a1", component, **which):  # type: ignore[arg-type]
+            found.append(row)
+            if len(found) == count:
+                return
+
+    looking = threading.Thread(target=look)
+    looking.start()
+
+    def feed() -> bool:
+        if not source.batches:
+            source.batches.append([Event(str(n).encode()) for n in range(4)])
+        return not looking.is_alive()
+
+    wait_until(feed)
+    return found
+
+
+def test_what_comes_to_a_source_and_leaves_an_interceptor_is_shown(source: Given) -> None:
+    assert [(r["body"], r["headers"]) for r in rows("r1", source, 2)] == [("0", {}), ("1", {})]
+    assert rows("r1.i1", source, 1)[0]["headers"] == {"a": "1"}
+    assert rows("r1.i2", source, 1)[0]["headers"] == {"a": "1", "b": "2"}
+    assert [r["body"] for r in rows("r1.i3", source, 3)] == ["1", "3", "1"]
+
+
+def test_what_passes_a_channel_and_a_sink_is_shown_and_may_be_chosen(source: Given) -> None:
+    assert {r["body"] for r in rows("c1", source, 2)} == {"1", "3"}
+    assert {r["body"] for r in rows("k1", source, 4)} == {"1", "3"}
+    assert len({r["body"] for r in rows("k1", source, 3, every=2)}) == 1
+    assert rows("k1", source, 1, where={"a": "1"})[0]["headers"] == {"a": "1", "b": "2"}
+
+
+def test_an_agent_or_a_component_that_is_not_there_is_named(source: Given) -> None:
+    with pytest.raises(OptionError, match=r"no component 'r2'; it has r1, r1\.i1, r1\.i2, r1\.i3, k1, c1"):
+        next(tap_component("a1", "r2"))
+    with pytest.raises(OptionError, match="no agent a2 of this user runs"):
+        next(tap_component("a2", "r1"))
+
+
+def test_a_socket_of_an_agent_that_was_killed_is_passed_over(source: Given) -> None:
+    stale = socket_directory() / "a1.1"
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(stale))
+    assert rows("r1", source, 1)
+    assert not stale.exists()
+
+
+def test_of_several_agents_of_a_name_one_must_be_said(source: Given) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(socket_directory() / "a1.1"))
+        other.listen()
+        with pytest.raises(OptionError, match=f"say one of a1.1:…, a1.{os.getpid()}:…"):
+            next(tap_component("a1", "r1"))
+
+
+def test_a_directory_that_others_may_use_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "spillable").mkdir(mode=0o755)
+    with pytest.raises(StorageError, match="others may use"):
+        socket_directory()
