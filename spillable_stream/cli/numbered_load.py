@@ -122,6 +122,7 @@ class Load:
         source: the input.
         convert: makes events of a batch of the input.
         name: by which ID the channel remembers the load (`load_name`); "" for one that can't be run again.
+        ttl: the events' ttl, in seconds; None for none.
 
     Attributes:
         stored: how many events it has stored.
@@ -134,6 +135,7 @@ class Load:
         source: Input,
         convert: Callable[[pa.RecordBatch], pa.RecordBatch],
         name: str = "",
+        ttl: float | None = None,
     ) -> None:
         self.name: str = name
         self.stored: int = 0
@@ -141,6 +143,7 @@ class Load:
         self._channel = channel
         self._convert = convert
         self._source = source
+        self._ttl = ttl
         self._digest = RowDigest()
         self._meter = UNTOLD
         self._first_id = self._last_id = 0
@@ -243,7 +246,7 @@ class Load:
             tx.producer = NumberedBatch(self.name, Numbers(stored + 1, last, self._digest.value()))
             tx.follows = stored
         with tx:
-            tx.put_batch(self._convert(batch))
+            tx.put_batch(self._convert(batch), ttl=self._ttl)
         self.stored += batch.num_rows
         self._first_id = self._first_id or tx.committed.first_id
         self._last_id = tx.committed.last_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, say
 from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
@@ -28,6 +29,9 @@ _Format = Annotated[Format | None, typer.Option("--format", help="The format; by
 _Name = Annotated[
     str | None, typer.Option("--name", help="The load's name, so that standard input can be given again.")
 ]
+_Ttl = Annotated[
+    float | None, typer.Option("--ttl", metavar="SECONDS", help="For how long the events count; by default forever.")
+]
 
 
 @app.command()
@@ -37,6 +41,7 @@ def put(
     typed: _Typed = False,
     kind: _Format = None,
     name: _Name = None,
+    ttl: _Ttl = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a file, or standard input, into a channel, which is made if it is missing.
@@ -56,10 +61,11 @@ def put(
     loads: list[Load] = []
     with ending(path, as_json, lambda: _stands(loads)):
         kind = kind or format_of(file)
+        ttl_us(ttl)  # refused before anything is made
         channel, source = _opened(path, file, kind, typed)
         with channel:
             try:
-                load = _load(channel, source, file, name)
+                load = _load(channel, source, file, name, ttl)
                 loads.append(load)
                 with shown_progress("load") as progress:
                     report = load.run(progress)
@@ -120,11 +126,11 @@ def _columns(source: Input, kind: Format) -> pa.Schema:
     return pa.schema([field for field in source.schema if field.name != ID_COLUMN])
 
 
-def _load(channel: Channel, source: Input, file: str, name: str | None) -> Load:
+def _load(channel: Channel, source: Input, file: str, name: str | None, ttl: float | None) -> Load:
     from spillable_stream.cli.numbered_load import Load, load_name
 
     numbered = "" if file == STANDARD_INPUT and name is None else load_name(file, name)
-    return Load(channel, source, _as_events(channel, source), numbered)
+    return Load(channel, source, _as_events(channel, source), numbered, ttl)
 
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

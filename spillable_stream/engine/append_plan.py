@@ -46,6 +46,9 @@ class AppendPlan:
         memory_room: tells whether the memory tier's files have room for that many more bytes; None without a
             memory tier.
         start: the offset at which the append begins.
+
+    Attributes:
+        is_extended: whether it has records that earlier versions of this package can't read.
     """
 
     start: int
@@ -75,6 +78,7 @@ class AppendPlan:
         self.next_id: int = state.next_id
         self.next_transaction: int = state.next_transaction
         self.overflow: bool = state.overflow
+        self.is_extended: bool = False
         self._repeated = False
 
     def attempt(self, plan_request: Callable[[AppendPlan], CommitResult]) -> CommitResult:

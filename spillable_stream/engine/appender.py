@@ -77,6 +77,8 @@ class Appender:
         if not plan.entries:
             return True
         log, follower, tier = self._log, self._follower, plan.tier
+        if plan.is_extended:
+            log.extend_format()
         end = log.append(plan, start, follower)
         if end is None:
             follower.catch_up()

@@ -22,6 +22,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock, do_nothing
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
+from spillable_stream.log.identity_file import extend_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
 from spillable_stream.log.tier_logs import Positions, Tiers
@@ -85,6 +86,7 @@ class LocalLog:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
         self.is_far: bool = False
+        self._is_extended = False
         self.poll_seconds: tuple[float, float] = (0.001, 0.05)
         self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None  # what `obey` was told last
         self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
@@ -235,6 +237,16 @@ class LocalLog:
             tiers.disk.require_in_place()
             return tiers.memory.append(start, plan.entries, plan.next_id - 1, partial(self.memory_image, at))
         return tiers.disk.append(start, plan.entries, plan.next_id - 1, at.state.small)
+
+    def extend_format(self) -> None:
+        """Note durably that the log has records from now on that earlier versions of this package can't read.
+
+        Raises:
+            StorageError: the file system refused; nothing was changed.
+        """
+        if not self._is_extended:
+            extend_identity(self.fs, self.layout)
+            self._is_extended = True
 
     def leave_written(self, file_id: int) -> None:
         """Close the data file that was written if the log continued in another one."""

@@ -203,6 +203,15 @@ class Log(Protocol):
             CommitOutcomeUnknownError: it may be in the log or not.
         """
 
+    def extend_format(self) -> None:
+        """Note durably that the log has records from now on that earlier versions of this package can't read.
+
+        Inside of `hold`, and before the first such record. Cheap, once this handle has done it.
+
+        Raises:
+            StorageError: the storage refused; nothing was changed.
+        """
+
     def leave_written(self, file_id: int) -> None:
         """Close what was written before a file."""
 

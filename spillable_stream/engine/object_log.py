@@ -34,7 +34,7 @@ from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.identity import read_identity
+from spillable_stream.objects.identity import extend_identity, read_identity
 from spillable_stream.objects.loading import (
     BehindError,
     apply_frames,
@@ -136,6 +136,7 @@ class ObjectLog:
         self._news: dict[int, list[SlotFrame]] = {}  # what was found and not applied, without events
         self._appended: Attempt | None = None  # the last one; it may not be applied yet
         self._must_load = False
+        self._is_extended = False
         self._proven_at = float("-inf")  # when the newest slot that is known was there, at the latest
         self._fresh_seconds = _SHORTEST_FRESH_SECONDS
         self._tail: Tail | None = None
@@ -439,6 +440,16 @@ class ObjectLog:
         self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))
+
+    def extend_format(self) -> None:
+        """Note durably that the log has records from now on that earlier versions of this package can't read.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        if not self._is_extended:
+            extend_identity(self.store, self.channel)
+            self._is_extended = True
 
     def _learn(self, lost: Slot) -> None:
         """Take note of the slot that took an append's place, and of what follows it.

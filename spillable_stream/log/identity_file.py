@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -16,7 +17,7 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format import file_names
-from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FORMAT_VERSION, NONSENSE
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.log.layout import IDENTITY, Layout
 from spillable_stream.option_types import CreationOptions
@@ -25,6 +26,7 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
     "Identity",
+    "extend_identity",
     "has_identity",
     "identity_of",
     "layout_of",
@@ -88,10 +90,23 @@ def write_identity(fs: FileSystem, layout: Layout) -> None:
     fs.write_atomically(layout.path / IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
 
+def extend_identity(fs: FileSystem, layout: Layout) -> None:
+    """Note durably that the channel has records from now on that earlier versions of this package can't read.
+
+    They refuse to open it then. The caller holds the commit lock.
+
+    Raises:
+        StorageError: the file system refused; nothing was changed.
+    """
+    found = read_identity(fs, layout.path)
+    if found.format < EXTENDED_FORMAT_VERSION:
+        write_identity(fs, replace(found, format=EXTENDED_FORMAT_VERSION))
+
+
 def identity_of(layout: Layout) -> Identity:
     """Return what the identity file says."""
     value: Identity = {
-        "format": FORMAT_VERSION,
+        "format": layout.format,
         "channel": layout.channel,
         "dataDirs": [_relative(layout, d) for d in layout.data_dirs],
         "checkpointDir": _relative(layout, layout.checkpoint_dir),
@@ -119,6 +134,7 @@ def layout_of(path: Path, identity: Identity) -> Layout:
         path / identity["backupCheckpointDir"] if identity["backupCheckpointDir"] else None,
         bool(identity.get("owned", False)),
         int(identity.get("mode", f"{PRIVATE_MODE:o}"), 8),
+        identity.get("format", FORMAT_VERSION),
     )
 
 
@@ -142,7 +158,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         if value.get("checksum", checksum := _checksum(value)) != checksum:
             raise ValueError("its checksum does not match; if you changed it by hand, remove the checksum")
         version = int(value["format"])
-        if version <= FORMAT_VERSION:
+        if version <= FORMAT_VERSION or (version == EXTENDED_FORMAT_VERSION and "dataDirs" in value):
             return layout_of(path, value)
     except FileNotFoundError:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
@@ -151,10 +167,11 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         raise NotAChannelError(f"{path} is not a channel: it {what}") from None
     except NONSENSE as e:
         raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", str(file)) from e
-    if version == OBJECT_FORMAT_VERSION and "dataDirs" not in value:
+    if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION) and "dataDirs" not in value:
         raise NotAChannelError(f"{path} holds a channel of objects, not of files: open it as object+file://{path}")
     raise UnsupportedFormatError(
-        f"{path} has format version {version}; this package reads up to {FORMAT_VERSION}: upgrade spillable-stream"
+        f"{path} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: upgrade "
+        "spillable-stream"
     )
 
 

@@ -45,6 +45,7 @@ from spillable_stream.format.file_names import (
     memory_file_id,
     spare_segment_name,
 )
+from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.names import check_group, check_producer
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
@@ -68,6 +69,7 @@ class Layout:
         owned: whether its directories have owner files; a channel of an early release gets them when it is opened.
         mode: the mode of new directories and, without the execute bits, of new files. It decides whether the members
             of the Unix group of the channel's directory may open the channel.
+        format: the format version that its identity says.
     """
 
     path: Path
@@ -77,6 +79,7 @@ class Layout:
     backup_checkpoint_dir: Path | None
     owned: bool = True
     mode: int = PRIVATE_MODE
+    format: int = FORMAT_VERSION
 
     def grant(self, fs: FileSystem) -> None:
         """Make a file system create everything with the channel's mode and the group of its directory."""

@@ -16,14 +16,23 @@ from collections.abc import Mapping
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, NONSENSE
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
 from spillable_stream.objects.appending import new_token
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["IDENTITY", "QUERIES", "create_identity", "create_own_identity", "read_identity", "rewrite_identity"]
+__all__ = [
+    "IDENTITY",
+    "QUERIES",
+    "create_identity",
+    "create_own_identity",
+    "extend_identity",
+    "read_identity",
+    "rewrite_identity",
+]
 
 IDENTITY = "channel.json"
 
@@ -48,19 +57,19 @@ def read_identity(store: Store) -> str | None:
     try:
         value = json.loads(data)
         version = int(value["format"])
-        if version < OBJECT_FORMAT_VERSION:
+        if version < OBJECT_FORMAT_VERSION or "dataDirs" in value:
             raise NotAChannelError(
                 f"{store.root} holds a channel of a disk, not of a store: open it by its directory's path"
             )
-        if version == OBJECT_FORMAT_VERSION:
+        if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION):
             if value["checksum"] != _checksum(value):
                 raise ValueError("its checksum does not match")
             return str(uuid.UUID(value["channel"]))
     except NONSENSE as e:
         raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", where) from e
     raise UnsupportedFormatError(
-        f"{store.root} has format version {version}; this package reads up to {OBJECT_FORMAT_VERSION}: upgrade "
-        "spillable-stream"
+        f"{store.root} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: "
+        "upgrade spillable-stream"
     )
 
 
@@ -108,7 +117,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
             channel, is_mine = header.channel, header.token in tokens
-            if store.create(IDENTITY, _encoded(channel)):
+            if store.create(IDENTITY, _encoded(channel, _version_of(header))):
                 return channel, is_mine
             if (found := read_identity(store)) is not None:
                 return found, is_mine
@@ -121,19 +130,43 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
     raise StorageError(f"no channel could be made at {store.root}: {cause}") from cause
 
 
-def rewrite_identity(store: Store, channel: str) -> None:
+def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> None:
     """Write the identity anew; for a repair, which has found the UUID elsewhere.
+
+    Args:
+        store: where.
+        channel: the UUID.
+        extended: whether the channel has records that earlier versions of this package can't read.
 
     Raises:
         StoreError: the store refused or failed.
     """
-    store.replace(IDENTITY, _encoded(channel))
+    store.replace(IDENTITY, _encoded(channel, EXTENDED_FORMAT_VERSION if extended else OBJECT_FORMAT_VERSION))
 
 
-def _encoded(channel: str) -> bytes:
-    data = {"format": OBJECT_FORMAT_VERSION, "channel": channel}
+def extend_identity(store: Store, channel: str) -> None:
+    """Note that the channel has records from now on that earlier versions of this package can't read.
+
+    They refuse to open it then. Whoever does so writes the same bytes, so no two writers are in each other's way.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    extended = _encoded(channel, EXTENDED_FORMAT_VERSION)
+    if bytes(store.get(IDENTITY)) != extended:
+        store.replace(IDENTITY, extended)
+
+
+def _encoded(channel: str, version: int = OBJECT_FORMAT_VERSION) -> bytes:
+    data = {"format": version, "channel": channel}
     text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
     return text.encode()
+
+
+def _version_of(header: SlotHeader) -> int:
+    """Return the format version of a channel that begins with slot 0: a restored one may begin with events."""
+    has_expiry = ChannelState.from_image(header.state or {}).blocks.has_expiry
+    return EXTENDED_FORMAT_VERSION if has_expiry else OBJECT_FORMAT_VERSION
 
 
 def _first_slot(store: Store) -> SlotHeader:

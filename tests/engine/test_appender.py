@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,6 +70,26 @@ def test_syncs_and_bytes_of_the_disk_tier_are_counted(open_channel: Open) -> Non
         appender.append(planned(channel, start, b"a"), start)
     assert counters.disk_syncs == syncs + 1
     assert counters.disk_bytes - size_bytes == channel.engine().positions.disk.offset - start.offset > 0
+
+
+def test_a_record_that_earlier_versions_cannot_read_is_announced_in_the_identity_before_it(open_channel: Open) -> None:
+    channel = open_channel()
+    appender, log = channel.engine().appender, channel.engine().log
+    with appender.committing():
+        start = appender.reserve_room(Tier.DISK, 10_000)
+        plan = planned(channel, start, b"a")
+        plan.is_extended = True
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(log, "append", lambda *_: pytest.fail(read_format(channel)))
+            with pytest.raises(pytest.fail.Exception, match="3"):
+                appender.append(plan, start)
+        assert appender.append(plan, start)
+    assert peek(channel) == [b"a"]
+
+
+def read_format(channel: Channel) -> str:
+    assert isinstance(channel.path, Path)
+    return str(json.loads((channel.path / "channel.json").read_text())["format"])
 
 
 def test_a_plan_of_nothing_is_not_written(open_channel: Open) -> None:

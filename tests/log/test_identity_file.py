@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.log.claim import make_directories
-from spillable_stream.log.identity_file import planned_layout, read_identity, write_identity
+from spillable_stream.log.identity_file import extend_identity, planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
@@ -37,9 +38,26 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     identity = tmp_path / "channel.json"
     value = json.loads(identity.read_text())
     del value["checksum"]
-    identity.write_text(json.dumps({**value, "format": 2}))
-    with pytest.raises(UnsupportedFormatError, match=r"format version 2; this package reads up to 1: upgrade"):
+    identity.write_text(json.dumps({**value, "format": 4}))
+    with pytest.raises(UnsupportedFormatError, match=r"format version 4; this package reads up to 3: upgrade"):
         read_identity(FS, tmp_path)
+
+
+def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(tmp_path: Path) -> None:
+    layout = made(tmp_path)
+    extend_identity(FS, layout)
+    written = (tmp_path / "channel.json").read_bytes()
+    assert json.loads(written)["format"] == 3
+    assert read_identity(FS, tmp_path) == replace(layout, format=3)
+    extend_identity(FS, layout)
+    assert (tmp_path / "channel.json").read_bytes() == written
+
+
+def test_a_channel_of_objects_is_not_one_of_files_whatever_its_version(tmp_path: Path) -> None:
+    for version in (2, 3):
+        (tmp_path / "channel.json").write_text(json.dumps({"format": version, "channel": "x"}))
+        with pytest.raises(NotAChannelError, match=r"holds a channel of objects, not of files"):
+            read_identity(FS, tmp_path)
 
 
 def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) -> None:

@@ -12,7 +12,13 @@ from spillable_stream import Channel
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
 from spillable_stream.format.slot import Slot
 from spillable_stream.objects.directory_store import DirectoryStore
-from spillable_stream.objects.identity import IDENTITY, create_identity, create_own_identity, read_identity
+from spillable_stream.objects.identity import (
+    IDENTITY,
+    create_identity,
+    create_own_identity,
+    extend_identity,
+    read_identity,
+)
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
@@ -138,7 +144,24 @@ def test_an_identity_that_makes_no_sense_is_damage_and_not_a_missing_channel(mem
     assert caught.value.path == f"{memory.root}/{IDENTITY}"
 
 
+def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(memory: MemoryStore) -> None:
+    channel = make(memory)
+    extend_identity(memory, channel)
+    written = memory.objects[IDENTITY]
+    assert json.loads(written)["format"] == 3
+    assert read_identity(memory) == channel
+    store = FaultyStore(memory, lambda r: Fault.REFUSED if r.kind == "replace" else None)
+    extend_identity(store, channel)  # it is so already: nothing is written
+    assert memory.objects[IDENTITY] == written
+
+
+def test_an_extended_channel_of_a_disk_is_named_as_that(memory: MemoryStore) -> None:
+    memory.objects[IDENTITY] = b'{"format": 3, "dataDirs": []}'
+    with pytest.raises(NotAChannelError, match="holds a channel of a disk, not of a store"):
+        read_identity(memory)
+
+
 def test_a_channel_of_a_newer_version_is_refused_as_that_whatever_else_it_says(memory: MemoryStore) -> None:
-    memory.objects[IDENTITY] = b'{"format": 3, "identity": "in other words"}'
-    with pytest.raises(UnsupportedFormatError, match="format version 3; this package reads up to 2: upgrade"):
+    memory.objects[IDENTITY] = b'{"format": 4, "identity": "in other words"}'
+    with pytest.raises(UnsupportedFormatError, match="format version 4; this package reads up to 3: upgrade"):
         read_identity(memory)
