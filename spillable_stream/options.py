@@ -255,6 +255,14 @@ def _duration_of_a_second(value: float | str) -> float:
     return seconds
 
 
+def _duration_above_zero(value: float | str) -> float:
+    """Return a time span in seconds, of a microsecond at least."""
+    seconds = _duration(value)
+    if isinstance(value, bool) or seconds < 1e-6:
+        raise ValueError
+    return seconds
+
+
 def _power_of_two(low: int, high: int) -> Callable[[Any], int]:
     parse_integer = _integer(low, high)
 
@@ -285,7 +293,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("byteCapacity", (CHANNEL,), None, _integer(1 << 20), "a number of bytes, 2^20 or more",
            "The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."),
     Option("byteCapacityBufferPercentage", (CHANNEL,), 20, _integer(0, 99), "a percentage, 0 to 99",
-           "The part of `byteCapacity` that is kept for everything but the events' own bytes."),
+           "The part of `byteCapacity` that is kept foreverything but the events' own bytes."),
     Option("avgEventSize", (CHANNEL,), 500, _integer(1, 1 << 30), "a number of bytes, 1 to 2^30",
            "A guess that decides the size of the memory tier's files; the limits count real bytes."),
     Option("memoryDir", (CHANNEL,), None, _directory, _DIRECTORY,
@@ -356,7 +364,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("checkpointDir", (CREATION,), None, _text, _DIRECTORY,
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
-           "A second place for every checkpoint, such as another disk. Default: none."),
+           "A second place forevery checkpoint, such as another disk. Default: none."),
     Option("mode", (CREATION,), "0700", _mode, "0700, 0750 or 0770",
            "The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix "
            "group of its directory; 0750 lets them only read."),
@@ -420,6 +428,8 @@ OPTIONS: tuple[Option, ...] = (
            "With `txnVersion`: a batch write is skipped if its pair, or a later version, was stored already."),
     Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
+    Option("ttl", (SINK,), None, _duration_above_zero, "more than 0 seconds, or a number with ms, s, m, h or d",
+           "For how long the rows count after their commit: takes pass over them after that. Default: forever."),
     Option("shards", (SINK,), None, _integer(1, 256), "an integer, 1 to 256",
            "With `shardBy`: how many channels share the rows. They are at the path with `-0`, `-1` and so on behind."),
     Option("shardBy", (SINK,), None, _columns, "names of columns, separated by commas",

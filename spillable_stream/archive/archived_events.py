@@ -17,6 +17,7 @@ from spillable_stream.format.frame import (
     encode_with,
     file_seed,
     frame_size,
+    header_size,
     parse_header,
     payload_matches,
 )
@@ -133,7 +134,7 @@ def read_events(store: Store, channel: str, file: ArchivedFile) -> Iterator[tupl
     for data in _bytes_of(store, file):
         window = data if not len(rest) else pa.py_buffer(bytes(rest) + bytes(data))
         at = 0
-        while at + HEADER_SIZE_BYTES <= len(window):
+        while at + header_size(window, at) <= len(window):
             header = parse_header(window, at, seed)
             if header is None or header.type is not FrameType.PUT:
                 raise CorruptionError("a frame of the backup is damaged", f"{store.root}/{file.key}", offset + at)

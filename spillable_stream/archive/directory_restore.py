@@ -18,9 +18,10 @@ from pathlib import Path
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
 from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed
-from spillable_stream.format.record import FileHeader
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FileHeader
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.identity_file import planned_layout, write_identity
@@ -146,7 +147,8 @@ class _Build:
             file.write(0, encode(header, file_seed(layout.channel, log_name(newest + 1)), time_us=state.time_us))
             file.sync()
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
-        write_identity(self._fs, layout)
+        version = EXTENDED_FORMAT_VERSION if state.blocks.has_expiry else layout.format
+        write_identity(self._fs, replace(layout, format=version))
         return layout, events
 
 
@@ -178,7 +180,8 @@ class _EventFiles:
                 assert self._file is not None
                 where = header.write_order_id, header.count, self._file_id, self._end, header.length, header.time_us
                 self._end += self._file.write(self._end, encode_with(header, payload, self._seed))
-                blocks.add(Block(*where, until_us=header.time_us if is_dated else 0))
+                until_us, expiry = header.time_us if is_dated else 0, Expiry.after(header.ttl_us, header.time_us)
+                blocks.add(Block(*where, 0, 0, 0, until_us, *expiry))
         finally:
             self._end_file()
         blocks.keep_through(self._state.floor - 1)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
 from spillable_stream.objects.identity import create_own_identity
@@ -125,7 +126,8 @@ class _EventObjects:
                     self._end_object()
                     self._begin_object()
                 where = header.write_order_id, header.count, len(self._keys), self._end, header.length, header.time_us
-                found.add(Block(*where, until_us=header.time_us if is_dated else 0))
+                until_us, expiry = header.time_us if is_dated else 0, Expiry.after(header.ttl_us, header.time_us)
+                found.add(Block(*where, 0, 0, 0, until_us, *expiry))
                 self._append(encode_with(header, payload, self._seed))
             self._end_object()
         except BaseException:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN, id_column
 from spillable_stream.channel.seek_target import Moment, SeekTarget, chosen_position, event_id, time_of
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.groups import existing_group, have_left
 from spillable_stream.engine.log_port import Reader
 from spillable_stream.engine.timestamp_index import first_id_since
@@ -44,7 +45,7 @@ def read_batches(
     group: str | None = None,
     max_bytes: int = BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Return an iterator over the events that are in a channel now; `Channel.read` explains it.
+    """Return an iterator over the events that are in a channel now, but for expired ones; `Channel.read` explains it.
 
     Args:
         engine: the channel.
@@ -144,6 +145,7 @@ class _Reading:
         self._schema = schema
         self._max_bytes = max_bytes
         self._look_in: int | None = None  # so many extents; None before the first: the caller has just looked
+        self._by_us = now_us()
 
     def batches(self, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
         """Yield the events of some ranges, in order."""
@@ -172,7 +174,8 @@ class _Reading:
             first = extent.first_id
             try:
                 for read in reader.read(extent):
-                    yield read
+                    if not 0 < read.expires_us <= self._by_us:
+                        yield read
                     first = read.last_id + 1
             except CorruptionError:
                 if self._is_at(first, extent):

@@ -10,7 +10,9 @@ from threading import get_ident
 from typing import ParamSpec, TypeVar
 
 from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
@@ -28,7 +30,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["Consumer"]
 
@@ -78,6 +80,7 @@ class Consumer:
         self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.path}")
         self.moved_at: int = 0
         self._held = RangeSet()
+        self._passed: RangeSet | None = None  # of these the expired ones, which the next commit takes
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
         self._snapshot = engine.follower.snapshot
@@ -149,6 +152,9 @@ class Consumer:
     def claim(self, limit: int, moved_at: int | None = None) -> list[Range]:
         """Take up to ``limit`` events out of the queue's head and return their IDs.
 
+        Expired events are passed over: nobody is given them, and the next commit of this owner counts them as taken.
+        Where nothing else is there, that is now.
+
         Args:
             limit: how many at most.
             moved_at: `moved_at` at the first claim of the same transaction; None if this is the first.
@@ -156,7 +162,17 @@ class Consumer:
         Raises:
             TransactionStateError: the group was moved since.
         """
-        return self._call("a take", self._claim, limit, moved_at)
+        claimed, expired = self._call("a take", self._claim, limit, moved_at)
+        while expired and (left := limit - count_of(claimed)) > 0:
+            try:
+                more, expired = self._call("a take", self._claim, left, moved_at)
+            except BaseException:
+                self.release(claimed, moved_at=moved_at)
+                raise
+            claimed += more
+        if not claimed and self._passed is not None:
+            self._commit([])
+        return claimed
 
     def _call(self, call: str, section: Callable[_P, T], *arguments: _P.args, **keywords: _P.kwargs) -> T:
         """Call a section of code that `close` waits for.
@@ -181,20 +197,55 @@ class Consumer:
             "from it: nothing of it is committed. Roll it back, and begin another one"
         )
 
-    def _claim(self, limit: int, moved_at: int | None) -> list[Range]:
+    def _claim(self, limit: int, moved_at: int | None) -> tuple[list[Range], list[Range]]:
+        """Return events, and those before or among them that have expired and are passed over."""
         claimed: list[Range] = []
-        with self._mutex, self._snapshot as state:
-            if moved_at is not None and moved_at != self.moved_at:
-                raise self._moved()
-            for first, last in self._free(state):
-                last = min(last, first + limit - 1)
-                claimed.append((first, last))
-                limit -= last - first + 1
-                if limit <= 0:
-                    break
+        with self._mutex:
+            with self._snapshot as state:
+                if moved_at is not None and moved_at != self.moved_at:
+                    raise self._moved()
+                may_expire = state.blocks.disk.has_expiry or state.blocks.memory.has_expiry
+                by_us = now_us() if may_expire else 0
+                if by_us:
+                    claimed = self._first_free(state, limit, by_us)
+                else:
+                    for first, last in self._free(state):
+                        last = min(last, first + limit - 1)
+                        claimed.append((first, last))
+                        limit -= last - first + 1
+                        if limit <= 0:
+                            break
+                for first, last in claimed:
+                    self._held.add(first, last)
+            return self._pass_over(claimed, by_us) if by_us else (claimed, [])
+
+    def _first_free(self, state: ChannelState, limit: int, by_us: int) -> list[Range]:
+        """Return the first events that nobody has; whole blocks that have expired don't count against the limit."""
+        found = RangeSet()
+        for first, last in self._free(state):
+            while first <= last and limit > 0:
+                through = state.blocks.expired_through(first, last, by_us)
+                end = min(last, through + limit)
+                found.add(first, end)
+                limit -= end - through
+                first = end + 1
+        return list(found)
+
+    def _pass_over(self, claimed: list[Range], by_us: int) -> tuple[list[Range], list[Range]]:
+        """Divide events that were just claimed into those that are left to take, and those that have expired."""
+        try:
+            expired = RangeSet(self._expired(claimed, by_us))
+        except BaseException:
             for first, last in claimed:
-                self._held.add(first, last)
-        return claimed
+                self._held.remove(first, last)
+            raise
+        if expired:
+            self._passed = expired.union(self._passed or ())
+        return [r for each in claimed for r in expired.gaps(*each)], list(expired)
+
+    def _expired(self, ranges: Iterable[Range], by_us: int) -> list[Range]:
+        reader = self._engine.readers.get(self.group, self._engine.reader)
+        return expired_events(self._engine, reader, ranges, by_us)
 
     def read(self, ranges: Iterable[Range]) -> list[ReadBatch]:
         """Return the claimed events, in order.
@@ -256,6 +307,8 @@ class Consumer:
     def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:
         """Write that the ranges are being taken and return the transaction's ID.
 
+        Those that were not claimed are judged now: which of them have expired is written, too.
+
         Args:
             ranges: the events.
             commit: takes to commit in the same append, as `commit_all` takes them: all of it is durable, or nothing.
@@ -263,7 +316,9 @@ class Consumer:
 
         Raises what `commit` does.
         """
-        prepare = Prepare(self.group, ranges, self._ownership.require, after)
+        with self._mutex:
+            expired = self._expired([r for each in ranges for r in self._held.gaps(*each)], now_us())
+        prepare = Prepare(self.group, ranges, self._ownership.require, after, expired)
         takes = self._takes(commit)
         request = TakesAndPrepare(takes, prepare) if takes else prepare
         return self._call("a commit", self._engine.commit, request).transaction_id
@@ -282,11 +337,31 @@ class Consumer:
         """
         require = partial(self._require_unmoved, self.moved_at if moved_at is None else moved_at, prepared)
         take = Take(self.group, ranges, prepared, self._ownership.position, require)
-        done = self._call("a commit", self._engine.commit, take)
+        commit = self._engine.commit
+        done = self._call("a commit", commit, take) if self._passed is None else self._commit([take])
         with self._mutex:
             for first, last in ranges:
                 self._held.remove(first, last)
         return done.transaction_id
+
+    def _commit(self, takes: list[Take]) -> CommitResult:
+        """Commit takes, and with them that of the expired events that were passed over, in one append."""
+        with self._mutex:
+            passed, moved_at, self._passed = self._passed or RangeSet(), self.moved_at, None
+        require, ranges = partial(self._require_unmoved, moved_at, 0), list(passed)
+        over = Take(self.group, ranges, 0, self._ownership.position, require, ranges)
+        try:
+            done = self._call("a commit", self._engine.commit, Takes([over, *takes]))
+        except BaseException:
+            with self._mutex:
+                if moved_at == self.moved_at:
+                    self._passed = passed.union(self._passed or ())
+            raise
+        with self._mutex:
+            if moved_at == self.moved_at:
+                for first, last in passed:
+                    self._held.remove(first, last)
+        return done
 
     def commit_all(self, takes: Iterable[tuple[list[Range], int]]) -> None:
         """Commit several takes in one append: a crash leaves some of the first of them committed, and undoes none.
@@ -360,13 +435,13 @@ class Consumer:
             with self._mutex:  # nothing is claimed before the group is there
                 with self._engine.snapshot() as state:
                     self._state(state)
-                claimed = self.moved_at, self._held
+                claimed = self.moved_at, self._held, self._passed
                 try:
                     self._engine.commit(seek)
                 except CommitOutcomeUnknownError:
                     raise
                 except SpillableError:  # the group was not moved: what was claimed still is
-                    self.moved_at, self._held = claimed
+                    self.moved_at, self._held, self._passed = claimed
                     raise
             return seek.next_id
 
@@ -375,7 +450,7 @@ class Consumer:
     def _give_back(self, transaction: int) -> None:
         """Void what was claimed and prepared: the group is being moved, under the channel's lock."""
         self.moved_at = transaction
-        self._held = RangeSet()
+        self._held, self._passed = RangeSet(), None
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.

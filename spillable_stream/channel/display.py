@@ -197,8 +197,16 @@ def _run(run: int, total: int) -> str:
 def _groups(groups: Mapping[str, GroupStats]) -> str:
     if not groups:
         return _line("no groups")
-    rows = [_row("td", escape(name), f"{g.position:,}", f"{g.lag:,}", f"{g.in_flight:,}") for name, g in groups.items()]
-    head = _row("th", "group", "position", "lag", "in flight")
+    shows_expired = any(g.expired_events for g in groups.values())
+    rows = [
+        _row(
+            "td",
+            escape(name),
+            *(f"{n:,}" for n in (g.position, g.lag, g.in_flight, *([g.expired_events] if shows_expired else []))),
+        )
+        for name, g in groups.items()
+    ]
+    head = _row("th", "group", "position", "lag", "in flight", *(["expired"] if shows_expired else []))
     return f'<table style="margin:6px 0 0;border-collapse:collapse">{head}{"".join(rows)}</table>'
 
 

@@ -16,6 +16,7 @@ from spillable_stream.channel.event import (
     EventColumns,
 )
 from spillable_stream.channel.transaction import State, Transaction
+from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.engine import Engine
@@ -61,6 +62,7 @@ class PutTransaction(Transaction):
         self._typed = typed
         self._rows: list[dict[str, Any]] = []
         self._events = EventColumns()
+        self._ttl_us = 0  # of what is buffered as rows or events
         self._frames: list[Frame] = []
         self._frames_bytes = 0
         self._segment: StagedFile | None = None
@@ -78,6 +80,7 @@ class PutTransaction(Transaction):
         self,
         event: Event | Mapping[str, Any],
         *,
+        ttl: TimeToLive | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
@@ -88,30 +91,44 @@ class PutTransaction(Transaction):
 
         Args:
             event: the event.
+            ttl: for how long it counts after the commit, in seconds or as a timedelta, at most a century: takes pass
+                over it after that. None: forever. A delayed event has none.
             deliver_after: in how many seconds it is due, or in which time span.
             deliver_at: when it is due, with a time zone. A year from now at most.
 
         Raises:
-            OptionError: the delay is none that can be; nothing was put.
+            OptionError: ``ttl`` is no such time, or the delay is none that can be; nothing was put.
             TransactionStateError: the transaction is not open.
             TransactionCapacityError: it is full.
             SchemaError: the event does not fit the channel.
             DiskSpaceError: it would be staged on disk, and leave less than ``minimumRequiredSpace``.
         """
-        self.put_many((event,), deliver_after=deliver_after, deliver_at=deliver_at)
+        self.put_many((event,), ttl=ttl, deliver_after=deliver_after, deliver_at=deliver_at)
 
     def put_many(
         self,
         events: Iterable[Event | Mapping[str, Any]],
         *,
+        ttl: TimeToLive | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Put events in order; all of them or, when this raises, none. Delays, and raises, as `put` does."""
+        """Put events in order; all of them or, when this raises, none.
+
+        Args:
+            events: the events.
+            ttl: that of each of them, as in `put`.
+            deliver_after: that of each of them, likewise.
+            deliver_at: likewise.
+
+        Raises what `put` raises.
+        """
         self._require(State.OPEN, "put")
         self._require_sound("put")
-        wait_until_ms = 0 if deliver_after is None and deliver_at is None else self._due_ms(deliver_after, deliver_at)
-        added = list(events)
+        wait_until_ms = 0
+        if deliver_after is not None or deliver_at is not None:
+            wait_until_ms = self._due_ms(ttl, deliver_after, deliver_at)
+        each_us, added = ttl_us(ttl), list(events)
         self._admit(len(added))
         if wait_until_ms:
             self._delay().add(added, wait_until_ms)
@@ -120,19 +137,25 @@ class PutTransaction(Transaction):
         parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
         if self._typed:
             read = row_reader(self._schema).read
-            for rows in [list(map(read, part)) for part in parts]:
+            pieces = [list(map(read, part)) for part in parts]
+            self._begin_run(each_us)
+            for rows in pieces:
                 self._rows += rows
                 if len(self._rows) >= _BUFFERED_EVENTS:
                     self._flush_events()
         else:
-            for columns in [EventColumns.of(part) for part in parts]:
+            all_columns = [EventColumns.of(part) for part in parts]
+            self._begin_run(each_us)
+            for columns in all_columns:
                 for piece in columns.pieces(_BUFFERED_BYTES):
                     self._events.extend(piece)
                     if len(self._events) >= _BUFFERED_EVENTS or self._events.size_bytes >= _BUFFERED_BYTES:
                         self._flush_events()
         self.count += len(added)
 
-    def _due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+    def _due_ms(
+        self, ttl: TimeToLive | None, deliver_after: float | timedelta | None, deliver_at: datetime | None
+    ) -> int:
         """Return when events are due, in milliseconds since 1970; 0 for now. Raises `OptionError`."""
         deliveries, options = self._engine.deliveries, self._engine.follower.state.options
         if deliveries is None:
@@ -148,6 +171,8 @@ class PutTransaction(Transaction):
                 f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
                 "it. Nothing was put"
             )
+        if found_ms and ttl is not None:
+            raise OptionError("an event that waits until it is due has no ttl; give one of the two. Nothing was put")
         return found_ms
 
     def _delay(self) -> DelayedEvents:
@@ -159,20 +184,30 @@ class PutTransaction(Transaction):
         self,
         batch: pa.RecordBatch | pa.Table,
         *,
+        ttl: TimeToLive | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Put the rows of an Arrow batch or table, in order; delays as `put` does.
+        """Put the rows of an Arrow batch or table, in order; ttl and delays are as in `put`.
 
         Columns, and the fields of structs, may come in another order, nullable ones may be missing, and the rest may
         be of a type that fits (`spillable_stream.format.widening`). What `TakeTransaction.take_batch` returned can be
         put as it is: its column ``write_order_id`` is left out.
 
+        Args:
+            batch: the rows.
+            ttl: that of each of them, as in `put`.
+            deliver_after: that of each of them, likewise.
+            deliver_at: likewise.
+
         Raises what `put` raises.
         """
         self._require(State.OPEN, "put_batch")
         self._require_sound("put_batch")
-        wait_until_ms = 0 if deliver_after is None and deliver_at is None else self._due_ms(deliver_after, deliver_at)
+        wait_until_ms = 0
+        if deliver_after is not None or deliver_at is not None:
+            wait_until_ms = self._due_ms(ttl, deliver_after, deliver_at)
+        each_us = 0 if ttl is None else ttl_us(ttl)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
             fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]
@@ -187,7 +222,7 @@ class PutTransaction(Transaction):
         if self._rows or self._events.bodies:
             self._flush_events()
         for b in fitted:
-            self._undivided(self._add, b)
+            self._undivided(self._add, b, each_us)
         self.count += batch.num_rows
 
     def take(self, *_: object, **__: object) -> NoReturn:
@@ -228,17 +263,23 @@ class PutTransaction(Transaction):
             self._failure = e
             raise
 
+    def _begin_run(self, each_us: int) -> None:
+        """Begin to buffer events of a ttl, in microseconds: all events of a frame have the same."""
+        if each_us != self._ttl_us:
+            self._flush_events()
+            self._ttl_us = each_us
+
     def _flush_events(self) -> None:
         if self._rows:
             rows, self._rows = self._rows, []
-            self._undivided(lambda: self._add(row_reader(self._schema).batch(rows)))
+            self._undivided(lambda: self._add(row_reader(self._schema).batch(rows), self._ttl_us))
         elif self._events.bodies:
             events, self._events = self._events, EventColumns()
-            self._undivided(lambda: self._add(events.batch()))
+            self._undivided(lambda: self._add(events.batch(), self._ttl_us))
 
-    def _add(self, batch: pa.RecordBatch) -> None:
+    def _add(self, batch: pa.RecordBatch, each_us: int) -> None:
         options = self._engine.follower.state.options
-        frames = encode_batch(batch, self._schema_id, options.compression)
+        frames = encode_batch(batch, self._schema_id, options.compression, each_us)
         self._frames += frames
         self._frames_bytes += total_size(frames)
         if self._frames_bytes > options.max_inline_bytes and self._frames_bytes > self._inline_bytes():

@@ -14,13 +14,15 @@ its take was committed, nor a request of it that arrives late, stores an event t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import takewhile
+from datetime import timedelta
+from itertools import groupby, takewhile
 
 import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.open_engine import port_of
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
@@ -193,8 +195,9 @@ class SpoolMover:
         tx.is_bounded = False  # each of its transactions was, when it was put
         with tx:
             for piece in self._pieces(consumer, first, last):
-                fitted = [fit_batch(read.batch, schema) for read in piece]
-                tx.put_batch(pa.Table.from_batches(fitted, schema).combine_chunks())
+                for expires_us, reads in groupby(piece, lambda read: read.expires_us):
+                    fitted = [fit_batch(read.batch, schema) for read in reads]
+                    tx.put_batch(pa.Table.from_batches(fitted, schema).combine_chunks(), ttl=_ttl_left(expires_us))
                 through = piece[-1].last_id
             tx.follows = shipped
             tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER))
@@ -234,6 +237,11 @@ class SpoolMover:
         with self._spool.follower.as_known as state:
             through = _bounded(state, first, last)
         return consumer.read(consumer.untaken(first, through)), through
+
+
+def _ttl_left(expires_us: int) -> timedelta | None:
+    """Return what is left of the ttl of events that expire then: of an expired one a microsecond, so that it counts."""
+    return timedelta(microseconds=max(1, expires_us - now_us())) if expires_us else None
 
 
 def _bounded(state: ChannelState, first: int, last: int) -> int:

@@ -39,6 +39,7 @@ class GroupStats:
         in_flight: how many of them are in prepared take transactions.
         lost: the IDs of events that it had yet to take and that went with a memory tier, until it takes a later one.
         expired: the IDs of events that it had yet to take and that left by age or size, until it takes a later one.
+        expired_events: how many events its takes have passed over, ever, because their ttl had ended.
         is_automatic: whether a stream made the group for itself.
         oldest_age_seconds: the age of the oldest event that it has yet to take, or None.
     """
@@ -50,6 +51,7 @@ class GroupStats:
     expired: tuple[Range, ...] = ()
     is_automatic: bool = False
     oldest_age_seconds: float | None = field(default=None, compare=False)
+    expired_events: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +310,7 @@ def _group(state: ChannelState, name: str) -> GroupStats:
         lost=tuple(group.lost),
         expired=tuple(group.expired),
         is_automatic=group.is_automatic,
+        expired_events=group.passed,
         oldest_age_seconds=None if oldest is None else _age_seconds(state, oldest),
     )
 

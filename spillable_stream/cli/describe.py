@@ -159,7 +159,8 @@ def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
 def _print_groups(found: ChannelStats) -> None:
     for name, group in found.groups.items():
         flight = f", {group.in_flight:,} in flight" if group.in_flight else ""
-        typer.echo(f"{'group:':<14} {name} at {group.position:,}, {group.lag:,} behind{flight}")
+        expired = f", {group.expired_events:,} expired" if group.expired_events else ""
+        typer.echo(f"{'group:':<14} {name} at {group.position:,}, {group.lag:,} behind{flight}{expired}")
 
 
 def _describe_options(path: str, config: str | None, as_json: bool) -> None:

@@ -122,6 +122,7 @@ class Load:
         source: the input.
         convert: makes events of a batch of the input.
         name: by which ID the channel remembers the load (`load_name`); "" for one that can't be run again.
+        ttl: the events' ttl, in seconds; None for none.
         deliver_after: in how many seconds the events are due; None for now.
 
     Attributes:
@@ -135,6 +136,7 @@ class Load:
         source: Input,
         convert: Callable[[pa.RecordBatch], pa.RecordBatch],
         name: str = "",
+        ttl: float | None = None,
         deliver_after: float | None = None,
     ) -> None:
         self._deliver_after = deliver_after
@@ -144,6 +146,7 @@ class Load:
         self._channel = channel
         self._convert = convert
         self._source = source
+        self._ttl = ttl
         self._digest = RowDigest()
         self._meter = UNTOLD
         self._first_id = self._last_id = 0
@@ -246,7 +249,7 @@ class Load:
             tx.producer = NumberedBatch(self.name, Numbers(stored + 1, last, self._digest.value()))
             tx.follows = stored
         with tx:
-            tx.put_batch(self._convert(batch), deliver_after=self._deliver_after)
+            tx.put_batch(self._convert(batch), ttl=self._ttl, deliver_after=self._deliver_after)
         self.stored += batch.num_rows
         if tx.committed.last_id >= tx.committed.first_id:  # those that wait have no IDs yet
             self._first_id = self._first_id or tx.committed.first_id

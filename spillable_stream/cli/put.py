@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, say
 from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
@@ -28,6 +29,9 @@ _Format = Annotated[Format | None, typer.Option("--format", help="The format; by
 _Name = Annotated[
     str | None, typer.Option("--name", help="The load's name, so that standard input can be given again.")
 ]
+_Ttl = Annotated[
+    float | None, typer.Option("--ttl", metavar="SECONDS", help="For how long the events count; by default forever.")
+]
 
 _DeliverAfter = Annotated[
     float | None,
@@ -42,6 +46,7 @@ def put(
     typed: _Typed = False,
     kind: _Format = None,
     name: _Name = None,
+    ttl: _Ttl = None,
     deliver_after: _DeliverAfter = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,10 +67,11 @@ def put(
     loads: list[Load] = []
     with ending(path, as_json, lambda: _stands(loads)):
         kind = kind or format_of(file)
+        ttl_us(ttl)  # refused before anything is made
         channel, source = _opened(path, file, kind, typed)
         with channel:
             try:
-                load = _load(channel, source, file, name, deliver_after)
+                load = _load(channel, source, file, name, ttl, deliver_after)
                 loads.append(load)
                 with shown_progress("load") as progress:
                     report = load.run(progress)
@@ -126,11 +132,13 @@ def _columns(source: Input, kind: Format) -> pa.Schema:
     return pa.schema([field for field in source.schema if field.name != ID_COLUMN])
 
 
-def _load(channel: Channel, source: Input, file: str, name: str | None, deliver_after: float | None) -> Load:
+def _load(
+    channel: Channel, source: Input, file: str, name: str | None, ttl: float | None, deliver_after: float | None
+) -> Load:
     from spillable_stream.cli.numbered_load import Load, load_name
 
     numbered = "" if file == STANDARD_INPUT and name is None else load_name(file, name)
-    return Load(channel, source, _as_events(channel, source), numbered, deliver_after)
+    return Load(channel, source, _as_events(channel, source), numbered, ttl, deliver_after)
 
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

@@ -155,12 +155,15 @@ def _groups(stats: ChannelStats, rates: Rates | None, width: int) -> RenderableT
     table.add_column("  group", ratio=1, no_wrap=True, overflow="ellipsis")
     for name in ("lag", "age", "taken", "in flight"):
         table.add_column(name, justify="right", no_wrap=True)
+    if shows_expired := any(group.expired_events for group in stats.groups.values()):
+        table.add_column("expired", justify="right", no_wrap=True)
     by_lag = sorted(stats.groups.items(), key=lambda item: -item[1].lag)
     for name, group in by_lag[:_MOST_GROUPS]:
         age = _UNKNOWN if group.oldest_age_seconds is None else age_text(group.oldest_age_seconds)
         taken = _rate(None if rates is None else rates.group_takes.get(name, 0.0))
         in_flight = short_text(group.in_flight) if group.in_flight else _UNKNOWN
-        table.add_row(f"  {name}", short_text(group.lag), age, taken, in_flight)
+        expired = [short_text(group.expired_events)] if shows_expired else []
+        table.add_row(f"  {name}", short_text(group.lag), age, taken, in_flight, *expired)
     if (more := len(by_lag) - _MOST_GROUPS) > 0:
         table.add_row(Text(f"  and {count_text(more, 'more group')}", "dim"))
     return table

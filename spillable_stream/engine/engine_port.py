@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
 from spillable_stream.engine.port import GroupOwner, Put
 from spillable_stream.engine.requests import Control
@@ -16,6 +17,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import LostRecord
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
+from spillable_stream.state.ranges import Range
 
 __all__ = ["EnginePort"]
 
@@ -48,6 +50,13 @@ class EnginePort(Generic[EngineT]):
 
     def first_id_since(self, time_us: int) -> int:
         return first_id_since(self._engine, time_us)
+
+    def expired(self, ranges: Iterable[Range]) -> list[Range]:
+        reader = self._engine.reader()
+        try:
+            return expired_events(self._engine, reader, ranges, now_us())
+        finally:
+            reader.close()
 
     def report_lost(self, first_id: int, last_id: int) -> None:
         value: LostRecord = {

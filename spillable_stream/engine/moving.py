@@ -66,9 +66,8 @@ class Moving:
 
     def _copy_segment(self, block: Block, name: str) -> SegmentRef:
         target, end = copy_to_disk(self._log.fs, self._log.layout, name)
-        return SegmentRef(
-            target, end, block.count, block.payload_bytes, block.first_id, block.transaction_id, block.time_us
-        )
+        adopted = block.first_id, block.transaction_id, block.time_us
+        return SegmentRef(target, end, block.count, block.payload_bytes, *adopted, *block.expiry.since(-block.time_us))
 
     def first_of(self, blocks: Iterable[Block]) -> list[Block]:
         """Return as many of the first blocks as one append may have, at least one if there is one.

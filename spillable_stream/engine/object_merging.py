@@ -23,6 +23,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Request
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
 from spillable_stream.format.record import Merged, MergedRun
@@ -62,7 +63,7 @@ class Merge(Request):
 
     def size_bytes(self) -> int:
         """Return an upper bound of its size in the log, in bytes."""
-        return 512 + 64 * len(self.merged.runs)
+        return 512 + 80 * len(self.merged.runs)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Write it if all events are where they were, and a collector can't have removed the object."""
@@ -172,6 +173,7 @@ def _with(
 ) -> list[MergedRun]:
     """Return the runs with the events of one more frame, in the last run if that is not too large or too long."""
     first_id, until_us = header.write_order_id, header.time_us if is_dated else 0
+    expiry = Expiry.after(header.ttl_us, header.time_us)
     last = runs[-1] if runs else None
     if (
         last is not None
@@ -180,7 +182,14 @@ def _with(
         and header.time_us - last.time_us <= longest_us
     ):
         count, size_bytes = last.count + header.count, last.payload_bytes + header.length
-        runs[-1] = last._replace(count=count, payload_bytes=size_bytes, until_us=until_us)
+        first_us, last_us = last.expiry.joined(expiry)
+        runs[-1] = last._replace(
+            count=count,
+            payload_bytes=size_bytes,
+            until_us=until_us,
+            first_expiry_us=first_us,
+            last_expiry_us=last_us,
+        )
     else:
-        runs.append(MergedRun(first_id, header.count, offset, header.length, header.time_us, until_us))
+        runs.append(MergedRun(first_id, header.count, offset, header.length, header.time_us, until_us, *expiry))
     return runs

@@ -133,6 +133,16 @@ class ChannelPort(Protocol):
             cache: where each host keeps what it reads of a channel in a store; None: nowhere.
         """
 
+    def expired(self, ranges: Iterable[Range]) -> list[Range]:
+        """Return those of some events that have expired by now.
+
+        Args:
+            ranges: the events, in order.
+
+        Raises:
+            StorageError: the storage refused.
+        """
+
     def tasks_at_once(self) -> int:
         """Return how many tasks a read is split into, if it is large enough: about as many as can run at once."""
 
@@ -227,8 +237,12 @@ class ChannelPort(Protocol):
 
     # ── staging and publishing ──────────────────────────────────────────────────────────────
 
-    def plan_stage(self) -> StagePlan:
-        """Make room for staged files, and return what a task needs to stage rows of the newest schema."""
+    def plan_stage(self, ttl_us: int = 0) -> StagePlan:
+        """Make room for staged files, and return what a task needs to stage rows of the newest schema.
+
+        Args:
+            ttl_us: the rows' ttl, in microseconds; 0 for none.
+        """
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:
         """Commit a put transaction: frames, and staged files that it adopts. Tell whether there was anything to do.

@@ -115,6 +115,7 @@ class Put(Request):
     delayed: DelayedPuts | None = None
     _spilled: str = ""
     _use: TierUsage | None = None
+    _expires: bool = False
     _size_bytes: int = 0
 
     def may_repeat(self) -> bool:
@@ -137,9 +138,13 @@ class Put(Request):
             for frame in self.frames:
                 events += frame.count
                 size_bytes += len(frame.payload)
+                if frame.ttl_us:
+                    self._expires = True
             for segment in self.segments:
                 events += segment.count
                 size_bytes += segment.payload_bytes
+                if segment.least_ttl_us:
+                    self._expires = True
             self._use = TierUsage(events, size_bytes)
             if self.delayed:
                 self._use = self._use.plus(self.delayed.use())
@@ -217,6 +222,7 @@ class Put(Request):
         if (self.sink or self.producer) and (done := self.done(plan)):
             return done
         wanted = self.use()
+        plan.is_extended = plan.is_extended or self._expires
         tx = plan.new_transaction()
         first = plan.next_id
         for segment in self.segments:
@@ -255,12 +261,14 @@ class Prepare(Request):
         ranges: the events, as inclusive ranges of write-order IDs.
         require_owner: as in `Take`.
         after: the transaction's ID is greater than this one. Those that only a lost memory tier had are used again.
+        expired: those of the events that have expired.
     """
 
     group: str
     ranges: list[Range]
     require_owner: Callable[[], None] | None = None
     after: int = 0
+    expired: list[Range] = field(default_factory=list)
     _may_be_there: bool = False
 
     def may_repeat(self) -> bool:
@@ -268,7 +276,7 @@ class Prepare(Request):
         return True
 
     def size_bytes(self) -> int:
-        return _COMMIT_BYTES + 20 * len(self.ranges)
+        return _COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
 
     def tier(self, plan: AppendPlan) -> Tier:
         return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
@@ -282,7 +290,7 @@ class Prepare(Request):
                 return CommitResult(found[-1])
         plan.next_transaction = max(plan.next_transaction, self.after + 1)
         tx = plan.new_transaction()
-        record = TakeRecord(self.group, list(self.ranges))
+        record = TakeRecord(self.group, list(self.ranges), self.expired)
         plan.add(record.frame(count_of(self.ranges)), tx, record=record)
         return CommitResult(tx)
 
@@ -297,6 +305,7 @@ class Take(Request):
         prepared: the transaction's ID if `Prepare` wrote it; otherwise 0.
         position: where the group's position is kept beside the log; None if it is nowhere, or the caller updates it.
         require_owner: raises if the consumer no longer owns the group.
+        expired: those of the events that had expired when they were taken; of a prepared one, its TAKE says it.
     """
 
     group: str
@@ -304,9 +313,10 @@ class Take(Request):
     prepared: int = 0
     position: KeptPosition | None = None
     require_owner: Callable[[], None] | None = None
+    expired: list[Range] = field(default_factory=list)
 
     def size_bytes(self) -> int:
-        return 2 * _COMMIT_BYTES + 20 * len(self.ranges)
+        return 2 * _COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
 
     def tier(self, plan: AppendPlan) -> Tier:
         prepared = plan.state.pending.get(self.prepared)
@@ -323,7 +333,8 @@ class Take(Request):
         if prepared is None:
             tx = plan.new_transaction()
         if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # a log's COMMIT needs its own TAKE
-            record = TakeRecord(self.group, list(self.ranges))
+            expired = self.expired if prepared is None else [r for take in prepared.takes for r in take.expired]
+            record = TakeRecord(self.group, list(self.ranges), expired)
             plan.add(record.frame(count), tx, record=record)
         plan.commit("take", count, tx)
         plan.settled.add(tx)

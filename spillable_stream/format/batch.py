@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
 from spillable_stream.format.conversion import cast_column
-from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, Frame, FrameType
+from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, TTL_SIZE_BYTES, Frame, FrameType
 from spillable_stream.format.types import NOT_ARROW, check_field, has_dictionary, stored_schema
 from spillable_stream.format.widening import misfit
 
@@ -55,13 +55,14 @@ def decode_schema(message: bytes) -> pa.Schema:
         raise CorruptionError(f"a schema is not Arrow's: {e}") from e
 
 
-def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none") -> list[Frame]:
+def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none", ttl_us: int = 0) -> list[Frame]:
     """Return the PUT frames of a record batch, split into pieces of about 16 MiB.
 
     Args:
         batch: the events, in the channel's schema.
         schema_id: the schema's number in the channel.
         compression: "none", "lz4" or "zstd".
+        ttl_us: the ttl of all of them, in microseconds; 0 for none.
 
     Raises:
         EventTooLargeError: one event does not fit a frame (1 GiB), or has more than 2^31 - 1 values in one column.
@@ -73,27 +74,27 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
     if batch.get_total_buffer_size() > _TARGET_FRAME_BYTES < batch.nbytes and rows > 1:
         step = max(1, rows * _TARGET_FRAME_BYTES // batch.nbytes)
         if step < rows:
-            return _encode_pieces(batch, step, schema_id, compression)
+            return _encode_pieces(batch, step, schema_id, compression, ttl_us)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
     try:
         payload = batch.serialize() if options is None else _serialize(batch, options)
     except pa.ArrowCapacityError as e:
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us)
         raise EventTooLargeError(f"an event has too many values in one column ({e}); split it") from e
-    if payload.size > MAX_PAYLOAD_BYTES:
+    if payload.size > MAX_PAYLOAD_BYTES - (TTL_SIZE_BYTES if ttl_us else 0):
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us)
         raise EventTooLargeError(
             f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
         )
-    return [Frame.of(FrameType.PUT, payload, rows, schema_id)]
+    return [Frame.of(FrameType.PUT, payload, rows, schema_id, ttl_us)]
 
 
-def _encode_pieces(batch: pa.RecordBatch, step: int, schema_id: int, compression: str) -> list[Frame]:
+def _encode_pieces(batch: pa.RecordBatch, step: int, schema_id: int, compression: str, ttl_us: int) -> list[Frame]:
     """Return the frames of a batch, split every ``step`` rows."""
     pieces = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
-    return [frame for piece in pieces for frame in encode_batch(piece, schema_id, compression)]
+    return [frame for piece in pieces for frame in encode_batch(piece, schema_id, compression, ttl_us)]
 
 
 def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:

@@ -5,7 +5,7 @@ A frame is a header of 48 bytes and a payload, padded with zeros to a multiple o
      0      4        8    9    10     12      16            24            32     40       44      48
     ┌──────┬────────┬────┬────┬──────┬───────┬─────────────┬─────────────┬──────┬────────┬────────┐
     │magic │ length │type│flag│schema│ count │ transaction │ write-order │ time │ payload│ header │
-    │"SPL1"│        │    │ =0 │  ID  │       │     ID      │     ID      │  µs  │ CRC32C │ CRC32C │
+    │"SPL1"│        │    │    │  ID  │       │     ID      │     ID      │  µs  │ CRC32C │ CRC32C │
     └──────┴────────┴────┴────┴──────┴───────┴─────────────┴─────────────┴──────┴────────┴────────┘
     │ payload: `length` bytes …                                                       │ 0–7 zeros │
 
@@ -13,6 +13,9 @@ All integers are little-endian. The payload's checksum covers the payload. The h
 44 bytes, the payload's checksum included, and starts from a *seed* that belongs to the file, so that bytes of one
 file never pass as frames of another. The 8-byte alignment keeps a length from being torn, and gives Arrow aligned
 buffers.
+
+The only flag is 1, of a PUT whose events expire: its payload begins with their ttl, in microseconds, of 8 bytes. The
+header's checksum covers these, too, so that the ttl is known without the rest of the payload.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ __all__ = [
     "MAX_COUNT",
     "MAX_PAYLOAD_BYTES",
     "MAX_SCHEMAS",
+    "MOST_HEADER_BYTES",
+    "TTL_SIZE_BYTES",
     "Frame",
     "FrameHeader",
     "FrameType",
@@ -42,6 +47,8 @@ __all__ = [
     "encode",
     "file_seed",
     "frame_size",
+    "header_size",
+    "message_of",
     "parse_header",
     "payload_matches",
     "total_size",
@@ -54,6 +61,16 @@ _HEADER = struct.Struct("<4sIBBHIQQQI")
 _CRC = struct.Struct("<I")
 HEADER_SIZE_BYTES = 48
 assert _HEADER.size + _CRC.size == HEADER_SIZE_BYTES
+
+_TTL = struct.Struct("<Q")
+_EXPIRES = 1  # the flag
+_FLAGS_AT = 9
+
+TTL_SIZE_BYTES = 8
+"""How much of the payload a ttl is."""
+
+MOST_HEADER_BYTES = HEADER_SIZE_BYTES + TTL_SIZE_BYTES
+"""How much `parse_header` looks at, at most."""
 
 # Bounds how much memory a damaged length makes a reader allocate.
 MAX_PAYLOAD_BYTES = 1 << 30
@@ -113,6 +130,8 @@ class FrameHeader(NamedTuple):
         schema_id: the number of the payload's schema (PUT only).
         time_us: when it was committed (in a segment: staged), in microseconds since 1970.
         payload_crc: the payload's CRC32C.
+        ttl_us: for how long after their commit the events count, in microseconds; 0 forever (PUT only). The payload
+            begins with it then.
     """
 
     type: FrameType
@@ -123,6 +142,7 @@ class FrameHeader(NamedTuple):
     schema_id: int
     time_us: int
     payload_crc: int
+    ttl_us: int = 0
 
 
 class Frame(NamedTuple):
@@ -133,10 +153,11 @@ class Frame(NamedTuple):
     payload_crc: int
     count: int = 0  # type: ignore[assignment]
     schema_id: int = 0
+    ttl_us: int = 0
 
     @classmethod
-    def of(cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0) -> Frame:
-        """Return a frame, and compute its payload's checksum.
+    def of(cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0, ttl_us: int = 0) -> Frame:
+        """Return a frame, and compute its payload's checksum. With a ttl, the payload is copied once.
 
         Raises:
             StateTooLargeError: the payload is larger than `MAX_PAYLOAD_BYTES`.
@@ -146,7 +167,9 @@ class Frame(NamedTuple):
                 f"a {type.name} of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes: the "
                 "channel's state is too large; drop groups that nobody needs, and end transactions that are open"
             )
-        return cls(type, payload, google_crc32c.value(payload), count, schema_id)
+        if ttl_us:
+            payload = b"".join((_TTL.pack(ttl_us), payload))
+        return cls(type, payload, google_crc32c.value(payload), count, schema_id, ttl_us)
 
     def header(self, transaction_id: int = 0, write_order_id: int = 0, time_us: int = 0) -> FrameHeader:
         """Return the frame's header.
@@ -156,8 +179,9 @@ class Frame(NamedTuple):
             write_order_id: the ID of the frame's first event, or 0.
             time_us: the time of the commit, in microseconds since 1970.
         """
-        type_, payload, payload_crc, count, schema_id = self
-        return FrameHeader(type_, len(payload), transaction_id, write_order_id, count, schema_id, time_us, payload_crc)
+        type_, payload, payload_crc, count, schema_id, ttl_us = self
+        ids = transaction_id, write_order_id
+        return FrameHeader(type_, len(payload), *ids, count, schema_id, time_us, payload_crc, ttl_us)
 
 
 @functools.lru_cache(maxsize=256)
@@ -188,10 +212,10 @@ def encode(
 
 def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payload]:
     """Return the buffers of a frame that has its header already; see `encode`."""
-    type_, length, transaction_id, write_order_id, count, schema_id, time_us, payload_crc = header
+    type_, length, transaction_id, write_order_id, count, schema_id, time_us, payload_crc, ttl_us = header
     ids = (transaction_id, write_order_id, time_us)
-    head = _HEADER.pack(MAGIC, length, type_, 0, schema_id, count, *ids, payload_crc)
-    head += _CRC.pack(google_crc32c.extend(seed, head))
+    head = _HEADER.pack(MAGIC, length, type_, _EXPIRES if ttl_us else 0, schema_id, count, *ids, payload_crc)
+    head += _CRC.pack(google_crc32c.extend(seed, head + _TTL.pack(ttl_us) if ttl_us else head))
     padding = -length & 7
     if length <= 4096:  # to copy a small payload is cheaper than to write three buffers
         return [head + bytes(payload) + b"\0" * padding]
@@ -211,19 +235,48 @@ def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader 
     """
     if len(buffer) < offset + HEADER_SIZE_BYTES:
         return None
+    if buffer[offset + _FLAGS_AT]:
+        return _parse_expiring(buffer, offset, seed)
     if seed is not None:  # asked first: a file that was used again is full of headers of another seed
         crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
         if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
             return None
-    magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
-    if magic != MAGIC or flags or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
+    magic, length, type_, _, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
+    if magic != MAGIC or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
         return None
     return FrameHeader(_TYPES[type_], length, tx, order, count, schema_id, time_us, payload_crc)
+
+
+def header_size(buffer: Payload, offset: int) -> int:
+    """Return how many bytes `parse_header` needs from ``offset`` on, as far as the buffer has them."""
+    flags_at = offset + _FLAGS_AT
+    return MOST_HEADER_BYTES if flags_at < len(buffer) and buffer[flags_at] else HEADER_SIZE_BYTES
+
+
+def _parse_expiring(buffer: Payload, offset: int, seed: int | None) -> FrameHeader | None:
+    """Return the header of a PUT whose events expire, or None if it is not one; see `parse_header`."""
+    begin, end = offset + HEADER_SIZE_BYTES, offset + MOST_HEADER_BYTES
+    if len(buffer) < end:
+        return None
+    covered = bytes(buffer[offset : offset + _HEADER.size]) + bytes(buffer[begin:end])
+    if seed is not None and google_crc32c.extend(seed, covered) != _CRC.unpack_from(buffer, begin - _CRC.size)[0]:
+        return None
+    magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
+    (ttl_us,) = _TTL.unpack_from(buffer, begin)
+    is_put = magic == MAGIC and flags == _EXPIRES and type_ == FrameType.PUT
+    if not is_put or not ttl_us or not TTL_SIZE_BYTES <= length <= MAX_PAYLOAD_BYTES:
+        return None
+    return FrameHeader(FrameType.PUT, length, tx, order, count, schema_id, time_us, payload_crc, ttl_us)
 
 
 def payload_matches(header: FrameHeader, payload: Payload) -> bool:
     """Tell whether ``payload`` has the length and the checksum that its header says."""
     return len(payload) == header.length and int(google_crc32c.value(payload)) == header.payload_crc
+
+
+def message_of(header: FrameHeader, payload: pa.Buffer) -> pa.Buffer:
+    """Return the Arrow message in a PUT's payload: what is behind the ttl, if there is one."""
+    return payload.slice(TTL_SIZE_BYTES) if header.ttl_us else payload
 
 
 def total_size(frames: Iterable[Frame]) -> int:

@@ -4,10 +4,11 @@
 FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``; in a log of objects
                 ``{format, channel, file, previous, token, writer, state?}`` (`spillable_stream.format.slot`)
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
-TAKE            ``{group, ranges: [[first, last], …]}``
-COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sink?: [query, batch],
-                producer?: [producer, first, last, fingerprint?, note?], spilled?, seen?: {next, groups,
-                sinks?, producers?, notes?}, merged?: [name, [[first, count, offset, bytes, time, until], …]],
+TAKE            ``{group, ranges: [[first, last], …], expired?: [[first, last], …]}``
+COMMIT          ``{kind, start, segments?: [[name, end, count, bytes, …], …], sink?: [query, batch],
+                producer?: [producer, first, last, fingerprint?, note?], spilled?,
+                seen?: {next, groups, sinks?, producers?, notes?, passed?},
+                merged?: [name, [[first, count, offset, bytes, time, until, …], …]],
                 delayed?: [[file, begin, width, start, end, count, bytes, due], …],
                 delivered?: [[file, due, offset, row, count, next], …]}``
 ROLLBACK        empty
@@ -39,6 +40,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import msgpack
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.frame import CONTROL_TYPES, MAX_COUNT, Frame, FrameType
 
 __all__ = [
@@ -213,14 +215,23 @@ class FileHeader:
 
 @dataclass(slots=True)
 class TakeRecord:
-    """Events that a group takes, as inclusive ranges of write-order IDs."""
+    """Events that a group takes.
+
+    Args:
+        group: the group.
+        ranges: the events, as inclusive ranges of write-order IDs.
+        expired: those of them that had expired when that was judged: nobody is given them, now or later.
+    """
 
     group: str
     ranges: Ranges
+    expired: Ranges = field(default_factory=list)
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`: the ranges are exact."""
-        value = {"group": self.group, "ranges": self.ranges}
+        value: dict[str, object] = {"group": self.group, "ranges": self.ranges}
+        if self.expired:
+            value["expired"] = self.expired
         return Frame.of(FrameType.TAKE, pack(value), min(count, MAX_COUNT))
 
     @classmethod
@@ -232,7 +243,8 @@ class TakeRecord:
         """
         v = unpack(payload)
         try:
-            return cls(v["group"], [(a, b) for a, b in v["ranges"]])
+            expired = [(a, b) for a, b in v["expired"]] if "expired" in v else []
+            return cls(v["group"], [(a, b) for a, b in v["ranges"]], expired)
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
 
@@ -241,7 +253,7 @@ class TakeRecord:
 class SegmentRef:
     """A staged segment file that a COMMIT adopts.
 
-    The last three fields are set only in a move, and are 0 otherwise.
+    Where the event was, and when, is set only in a move, and 0 otherwise.
 
     Args:
         name: the file's name.
@@ -251,6 +263,8 @@ class SegmentRef:
         first_id: the ID of its first event; in a put, its COMMIT says it.
         transaction_id: the transaction that first adopted it.
         time_us: when that was, in microseconds since 1970.
+        least_ttl_us: the shortest ttl of its events, in microseconds; 0 if none has one.
+        most_ttl_us: the longest one; 0 if an event has none.
     """
 
     name: str
@@ -260,18 +274,29 @@ class SegmentRef:
     first_id: int = 0
     transaction_id: int = 0
     time_us: int = 0
+    least_ttl_us: int = 0
+    most_ttl_us: int = 0
+
+    @property
+    def expiry(self) -> Expiry:
+        """After how many microseconds its events expire."""
+        return Expiry(self.least_ttl_us, self.most_ttl_us)
 
     def fields(self) -> SegmentFields:
         """Return it as a COMMIT holds it."""
         plain = self.name, self.end, self.count, self.payload_bytes
-        return plain if self.first_id == 0 else (*plain, self.first_id, self.transaction_id, self.time_us)
+        moved = *plain, self.first_id, self.transaction_id, self.time_us
+        if self.least_ttl_us:
+            return *moved, self.least_ttl_us, self.most_ttl_us
+        return plain if self.first_id == 0 else moved
 
 
 class Seen(TypedDict):
     """A summary of the memory tier's log in the disk tier's log, so that losing memory never brings back taken events.
 
     It holds the next write-order ID; for each group, its position and ranges ahead; for each query, its batch ID; for
-    each producer, the image that `spillable_stream.state.producer_history` makes, and its note if it has one.
+    each producer, the image that `spillable_stream.state.producer_history` makes, and its note if it has one; for each
+    of the groups that passed over any, how many expired events that were.
     """
 
     next: int
@@ -279,6 +304,7 @@ class Seen(TypedDict):
     sinks: NotRequired[dict[str, int]]
     producers: NotRequired[dict[str, ProducerImage]]
     notes: NotRequired[dict[str, ProducerNote]]
+    passed: NotRequired[dict[str, int]]
 
 
 class LostRecord(Seen):
@@ -367,8 +393,12 @@ class ReserveRecord(TypedDict):
 ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord | RetentionRecord | TrimRecord
 """What a control transaction changes, as the type of its frame tells. One that was read is proven by its use."""
 
-SegmentFields = tuple[str, int, int, int] | tuple[str, int, int, int, int, int, int]
-"""A `SegmentRef` as a COMMIT holds it: the last three fields are of a segment that is moved."""
+SegmentFields = (
+    tuple[str, int, int, int]
+    | tuple[str, int, int, int, int, int, int]
+    | tuple[str, int, int, int, int, int, int, int, int]
+)
+"""A `SegmentRef` as a COMMIT holds it: three more fields for a segment that is moved, two more for one with ttls."""
 
 
 class MergedRun(NamedTuple):
@@ -381,6 +411,8 @@ class MergedRun(NamedTuple):
         payload_bytes: the size of their payloads.
         time_us: when the first was committed, in microseconds since 1970.
         until_us: when the last was committed; 0 where nothing is kept by age.
+        first_expiry_us: when the first of them expires (`Expiry`).
+        last_expiry_us: when all of them have.
     """
 
     first_id: int
@@ -389,6 +421,17 @@ class MergedRun(NamedTuple):
     payload_bytes: int
     time_us: int
     until_us: int
+    first_expiry_us: int = 0
+    last_expiry_us: int = 0
+
+    @property
+    def expiry(self) -> Expiry:
+        """When the events expire."""
+        return Expiry(self.first_expiry_us, self.last_expiry_us)
+
+    def fields(self) -> tuple[int, ...]:
+        """Return it as a COMMIT holds it: the last two only where there is a ttl."""
+        return tuple(self) if self.first_expiry_us else tuple(self[:6])
 
 
 class Merged(NamedTuple):
@@ -452,7 +495,7 @@ class CommitFields(TypedDict):
     producer: NotRequired[tuple[str, int, int] | tuple[str, int, int, int] | tuple[str, int, int, int, bytes]]
     spilled: NotRequired[str]
     seen: NotRequired[Seen]
-    merged: NotRequired[tuple[str, list[MergedRun]]]
+    merged: NotRequired[tuple[str, list[tuple[int, ...]]]]
     delayed: NotRequired[list[DelayedRun]]
     delivered: NotRequired[list[DeliveredRun]]
 
@@ -505,7 +548,7 @@ class CommitRecord:
         if self.seen:
             value["seen"] = self.seen
         if self.merged:
-            value["merged"] = (self.merged.name, self.merged.runs)
+            value["merged"] = (self.merged.name, [run.fields() for run in self.merged.runs])
         if self.delayed:
             value["delayed"] = self.delayed
         if self.delivered:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from spillable_stream.engine.loading import restored
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.file_names import in_memory
-from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size, message_of
 from spillable_stream.format.record import MALFORMED, TakeRecord, pack
 from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.findings import Findings
@@ -404,7 +404,7 @@ def fits(header: FrameHeader, payload: bytes, schemas: list[pa.Schema]) -> bool:
     if header.schema_id >= len(schemas):
         return False
     try:
-        batch = decode_batch(pa.py_buffer(payload), schemas[header.schema_id])
+        batch = decode_batch(message_of(header, pa.py_buffer(payload)), schemas[header.schema_id])
         batch.validate()
     except (pa.ArrowException, OSError, *MALFORMED):
         return False

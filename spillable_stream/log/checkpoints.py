@@ -205,7 +205,8 @@ class Checkpoints:
             header = parse_header(data, 0, None)
             if header is None or parse_header(data, 0, self._seed):
                 return False
-            if header != FrameHeader(FrameType.CHECKPOINT, header.length, 0, 0, 0, 0, *header[-2:]):
+            made = header.time_us, header.payload_crc
+            if header != FrameHeader(FrameType.CHECKPOINT, header.length, 0, 0, 0, 0, *made):
                 return False  # no version of this package wrote it
             return header.length <= file.size() and payload_matches(header, file.read(HEADER_SIZE_BYTES, header.length))
         except StorageError:

@@ -23,10 +23,13 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory, seed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
+    MOST_HEADER_BYTES,
     FrameHeader,
     FrameType,
     file_seed,
     frame_size,
+    header_size,
+    message_of,
     parse_header,
     payload_matches,
 )
@@ -52,6 +55,7 @@ class ReadBatch(NamedTuple):
         time_us: when it was committed, in microseconds since 1970.
         schema_id: the number of the schema of ``batch``.
         batch: the events.
+        expires_us: when they expire, in microseconds since 1970; 0 for never.
     """
 
     first_id: int
@@ -59,6 +63,7 @@ class ReadBatch(NamedTuple):
     time_us: int
     schema_id: int
     batch: pa.RecordBatch
+    expires_us: int = 0
 
     @property
     def last_id(self) -> int:
@@ -88,14 +93,17 @@ def events_of(
         CorruptionError: the payload does not match the header.
     """
     try:
-        batch = decode_batch(payload, schema_of(header.schema_id))
+        message = message_of(header, payload) if header.ttl_us else payload  # a call less for most
+        batch = decode_batch(message, schema_of(header.schema_id))
     except IndexError as e:
         raise CorruptionError(f"a frame has the unknown schema {header.schema_id}") from e
     if batch.num_rows != header.count:
         raise CorruptionError(f"a frame has {batch.num_rows} events, and its header says {header.count}")
     transaction_id = extent.transaction_id or header.transaction_id
     time_us = extent.time_us or header.time_us
-    return ReadBatch(header.write_order_id + extent.base_id, transaction_id, time_us, header.schema_id, batch)
+    expires_us = time_us + header.ttl_us if header.ttl_us else 0
+    first_id = header.write_order_id + extent.base_id
+    return ReadBatch(first_id, transaction_id, time_us, header.schema_id, batch, expires_us)
 
 
 class EventReader:
@@ -190,9 +198,9 @@ class EventReader:
         base, window, size = 0, _NOTHING, self._window_bytes
         while True:
             at = offset - base
-            if at < 0 or at + HEADER_SIZE_BYTES > len(window):
+            if at < 0 or (at + MOST_HEADER_BYTES > len(window) and at + header_size(window, at) > len(window)):
                 # Large frames tend to follow each other. Reading a part of one with its header would read it twice.
-                wanted = HEADER_SIZE_BYTES if self._large else size
+                wanted = MOST_HEADER_BYTES if self._large else size
                 window, base, at = _read(file, offset, wanted, file_end), offset, 0
                 size = min(size * 2, _LARGEST_WINDOW_BYTES)
             header = parse_header(window, at, seed)

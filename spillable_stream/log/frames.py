@@ -9,9 +9,11 @@ from typing import NamedTuple, Protocol
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     MAGIC,
+    MOST_HEADER_BYTES,
     FrameHeader,
     FrameType,
     frame_size,
+    header_size,
     parse_header,
     payload_matches,
 )
@@ -120,7 +122,7 @@ class FrameScanner:
         window, base = b"", 0
         while self.offset + HEADER_SIZE_BYTES <= self._end:
             at = self.offset - base
-            if at < 0 or at + HEADER_SIZE_BYTES > len(window):
+            if at < 0 or (at + MOST_HEADER_BYTES > len(window) and at + header_size(window, at) > len(window)):
                 # Never read past the end: in the preallocated space there, the kernel would read far ahead.
                 window = self._file.read(self.offset, min(self._window_bytes, self._end - self.offset))
                 base, at = self.offset, 0
@@ -146,7 +148,7 @@ class FrameScanner:
 
         The stretch ends at the next whole header, or at ``end``. The next iteration continues from there.
         """
-        header = parse_header(self._file.read(self.offset, HEADER_SIZE_BYTES), 0, self._seed)
+        header = parse_header(self._file.read(self.offset, MOST_HEADER_BYTES), 0, self._seed)
         if header is not None and self.offset + frame_size(header.length) <= self._end:
             damage = Damage(self.offset, self.offset + frame_size(header.length), header)
         else:
@@ -206,7 +208,7 @@ def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
     nearest, base, step = None, end, 1 << 12
     while base > 0:
         base, step = max(0, end - step) & ~7, step << 4
-        chunk = file.read(base, end - base + HEADER_SIZE_BYTES)
+        chunk = file.read(base, end - base + MOST_HEADER_BYTES)
         at = chunk.rfind(MAGIC, 0, end - base + len(MAGIC) - 1)
         while at >= 0:
             if at % 8 == 0 and (header := parse_header(chunk, at, seed)):
@@ -222,7 +224,7 @@ def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
 
 def _headers_in(file: File, seed: int, base: int, length: int) -> Iterator[LocatedFrame]:
     """Yield every whole header that begins within ``length`` bytes from ``base``."""
-    chunk = file.read(base, length + HEADER_SIZE_BYTES)
+    chunk = file.read(base, length + MOST_HEADER_BYTES)
     for match in _MAGIC.finditer(chunk, 0, length + len(MAGIC) - 1):
         at = match.start()
         if at % 8 == 0 and (header := parse_header(chunk, at, seed)):
@@ -235,7 +237,7 @@ _SEARCH_BYTES = 1 << 20
 def _next_header(file: Readable, seed: int, start: int, end: int) -> int | None:
     """Return the offset of the next valid header, or None."""
     for base in range(start, end, _SEARCH_BYTES):
-        chunk = file.read(base, min(_SEARCH_BYTES + HEADER_SIZE_BYTES, end - base))
+        chunk = file.read(base, min(_SEARCH_BYTES + MOST_HEADER_BYTES, end - base))
         at = chunk.find(MAGIC)
         while 0 <= at < _SEARCH_BYTES:
             if at % 8 == 0 and parse_header(chunk, at, seed) is not None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from spillable_stream.errors import StorageError
+from spillable_stream.format.expiry import NEVER, Expiry, joined
 from spillable_stream.format.file_names import disk_segment, in_memory, memory_segment, seed_name
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
 from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack
@@ -64,6 +65,7 @@ class StagedFileWriter:
     ) -> None:
         self.count: int = 0
         self.payload_bytes: int = 0
+        self._expiry: Expiry | None = None  # None before the first event
         self._begun = 0  # up to where the kernel was told to write to the medium
         self._failure: BaseException | None = None
         self._fs = fs
@@ -115,11 +117,13 @@ class StagedFileWriter:
         self._require_sound()
         buffers: list[Payload] = []
         count = payload_bytes = size_bytes = 0
+        expiry = self._expiry
         for frame in frames:
             order = self.count + count
             buffers += encode(frame, self._seed, write_order_id=order, time_us=time.time_ns() // 1000)
             count += frame.count
             payload_bytes += len(frame.payload)
+            expiry = joined(expiry, Expiry.after(frame.ttl_us))
             size_bytes += frame_size(len(frame.payload))
         if self._memory_bytes and self._end + size_bytes > self._memory_bytes:
             self._move_to_disk(size_bytes)
@@ -134,6 +138,7 @@ class StagedFileWriter:
             self._file.write(self._end, buffers)
         self.count += count
         self.payload_bytes += payload_bytes
+        self._expiry = expiry
         self._end += size_bytes
         if not self._memory_bytes and self._end - self._begun >= _SYNC_BYTES:  # while the next rows are made
             self._file.start_sync(self._begun, self._end - self._begun)
@@ -171,7 +176,8 @@ class StagedFileWriter:
                     self._file.truncate(self._end)
                 self._file.sync()
                 self._fs.sync_directory(self.path.parent)
-        return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
+        expiry = self._expiry or NEVER
+        return SegmentRef(self.name, self._end, self.count, self.payload_bytes, 0, 0, 0, *expiry)
 
     @contextlib.contextmanager
     def _last_chance(self) -> Iterator[None]:

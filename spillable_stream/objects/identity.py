@@ -22,6 +22,7 @@ from spillable_stream.objects.appending import new_token
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.state.channel_state import ChannelState
 
 __all__ = [
     "IDENTITY",
@@ -116,7 +117,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
             channel, is_mine = header.channel, header.token in tokens
-            if store.create(IDENTITY, _encoded(channel)):
+            if store.create(IDENTITY, _encoded(channel, _version_of(header))):
                 return channel, is_mine
             if (found := read_identity(store)) is not None:
                 return found, is_mine
@@ -129,13 +130,18 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
     raise StorageError(f"no channel could be made at {store.root}: {cause}") from cause
 
 
-def rewrite_identity(store: Store, channel: str) -> None:
+def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> None:
     """Write the identity anew; for a repair, which has found the UUID elsewhere.
+
+    Args:
+        store: where.
+        channel: the UUID.
+        extended: whether the channel has records that earlier versions of this package can't read.
 
     Raises:
         StoreError: the store refused or failed.
     """
-    store.replace(IDENTITY, _encoded(channel))
+    store.replace(IDENTITY, _encoded(channel, EXTENDED_FORMAT_VERSION if extended else OBJECT_FORMAT_VERSION))
 
 
 def extend_identity(store: Store, channel: str) -> None:
@@ -155,6 +161,12 @@ def _encoded(channel: str, version: int = OBJECT_FORMAT_VERSION) -> bytes:
     data = {"format": version, "channel": channel}
     text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
     return text.encode()
+
+
+def _version_of(header: SlotHeader) -> int:
+    """Return the format version of a channel that begins with slot 0: a restored one may begin with events."""
+    has_expiry = ChannelState.from_image(header.state or {}).blocks.has_expiry
+    return EXTENDED_FORMAT_VERSION if has_expiry else OBJECT_FORMAT_VERSION
 
 
 def _first_slot(store: Store) -> SlotHeader:

@@ -23,6 +23,7 @@ from spillable_stream.format.frame import (
     FrameType,
     file_seed,
     frame_size,
+    header_size,
     parse_header,
     payload_matches,
 )
@@ -209,7 +210,7 @@ class ObjectReader:
         seed, base, at = file_seed(self._channel, seed_name(extent.file)), extent.offset, 0
         window = self._window(key, base)
         while True:
-            needed = HEADER_SIZE_BYTES
+            needed = header_size(window, at)
             if at + needed <= len(window):
                 header = parse_header(window, at, seed)
                 if header is None:

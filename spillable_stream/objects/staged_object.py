@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterable
 
 from spillable_stream.errors import StorageError
+from spillable_stream.format.expiry import NEVER, Expiry, joined
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed
 from spillable_stream.format.record import SegmentRef, pack
@@ -79,6 +80,7 @@ class StagedObjectWriter:
         self.name: str = segment_key(birth, owner, batch)
         self.count: int = 0
         self.payload_bytes: int = 0
+        self._expiry: Expiry | None = None  # None before the first event
         self._end = 0
         self._failure: BaseException | None = None
         self._where = f"{store.root}/{self.name}"
@@ -99,6 +101,7 @@ class StagedObjectWriter:
             self._send(encode(frame, self._seed, write_order_id=self.count, time_us=time_us))
             self.count += frame.count
             self.payload_bytes += len(frame.payload)
+            self._expiry = joined(self._expiry, Expiry.after(frame.ttl_us))
 
     def _send(self, buffers: list[Payload]) -> None:
         self._require_sound()
@@ -126,7 +129,8 @@ class StagedObjectWriter:
         except BaseException as e:
             self._failure = e
             raise
-        return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
+        expiry = self._expiry or NEVER
+        return SegmentRef(self.name, self._end, self.count, self.payload_bytes, 0, 0, 0, *expiry)
 
     def close(self) -> None:
         """Keep what was staged; nothing is open."""

@@ -24,7 +24,7 @@ from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.spark.schema import check_read_schema
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range
+from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["SpillableBatchReader"]
 
@@ -75,7 +75,9 @@ class SpillableBatchReader(DataSourceReader):
                 first = 1 if starting == "earliest" else port.starting_position(starting) + 1
                 ranges, missed, expired = self._wanted(port, state, first, last)
                 check_loss(channel, state, missed, self._options, expired)
-                return list(plan_partitions(port, state, ranges, self._options))
+                expired_here = RangeSet(port.expired(ranges))
+                left = [r for each in ranges for r in expired_here.gaps(*each)]
+                return list(plan_partitions(port, state, left, self._options))
 
     def _span(self, channel: Channel) -> tuple[str, int]:
         """Return where the options let the read start (`starting_id`), and the last ID that they leave."""

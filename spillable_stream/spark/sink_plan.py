@@ -10,6 +10,7 @@ from typing import Any, Self
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.engine.port import SinkBatch, StagePlan, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
@@ -40,6 +41,7 @@ class SinkOptions:
         shards: how many channels share the rows; None if a single one has them.
         shard_by: the columns whose values choose a row's channel.
         flow: the configuration file, the agent and the source through which a stream goes; None for none.
+        ttl_us: the rows' ttl, in microseconds; 0 for none.
     """
 
     keep_alive_seconds: float
@@ -49,6 +51,7 @@ class SinkOptions:
     shards: int | None = None
     shard_by: tuple[str, ...] = ()
     flow: tuple[str, str, str] | None = None
+    ttl_us: int = 0
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> Self:
@@ -89,6 +92,7 @@ class SinkOptions:
             shards=sink["shards"],
             shard_by=tuple(sink["shard_by"] or ()),
             flow=flow,
+            ttl_us=ttl_us(sink["ttl"]),
         )
 
 
@@ -165,7 +169,7 @@ def plan_for(channel: Channel, path: str, options: SinkOptions, schema: StructTy
     most_bytes = options.max_inline_bytes
     return SinkPlan(
         path=path,
-        stage=channel.port().plan_stage(),
+        stage=channel.port().plan_stage(options.ttl_us),
         schema=schema,
         keep_alive_seconds=options.keep_alive_seconds,
         max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,

@@ -235,7 +235,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._late.cancel()
         with port.snapshot() as state:  # events may have left before the take was in the log, which holds them back
             missed = self._tell_missed(state, begin, told)  # a take that was written before may have them
-            ranges = [r for each in taken for r in missed.gaps(*each)]
+            absent = missed.union(state.passing(group))
+            ranges = [r for each in taken for r in absent.gaps(*each)]
             return list(plan_partitions(port, state, ranges, self._options, group))
 
     @_held

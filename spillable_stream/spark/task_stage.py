@@ -151,7 +151,8 @@ class _Output:
 
     def encode(self, batch: pa.RecordBatch) -> int:
         """Encode rows and return the size of their frames, in bytes."""
-        added = encode_batch(accept_batch(batch, self._schema), self.stage.schema_id, self.stage.compression)
+        stage = self.stage
+        added = encode_batch(accept_batch(batch, self._schema), stage.schema_id, stage.compression, stage.ttl_us)
         size_bytes = total_size(added)
         self._frames += added
         self.held_bytes += size_bytes

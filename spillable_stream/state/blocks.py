@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.state.image import BlockImage
@@ -46,6 +47,8 @@ class Block:
         transaction_id: for a segment, the transaction that adopted it.
         commit_file: for a segment, the data file that holds its COMMIT. That file is kept as long as the segment.
         until_us: when its last event was committed, in microseconds since 1970; 0 where nothing is kept by age.
+        first_expiry_us: when the first of its events that expire does; 0 if none ever does.
+        last_expiry_us: when all of its events have expired; 0 if one of them never does.
     """
 
     first_id: int
@@ -58,6 +61,13 @@ class Block:
     transaction_id: int = 0
     commit_file: int = 0
     until_us: int = 0
+    first_expiry_us: int = 0
+    last_expiry_us: int = 0
+
+    @property
+    def expiry(self) -> Expiry:
+        """When its events expire."""
+        return Expiry(self.first_expiry_us, self.last_expiry_us)
 
     @property
     def last_id(self) -> int:
@@ -68,7 +78,13 @@ class Block:
         """Return it as plain values."""
         where = self.first_id, self.count, self.file, self.offset, self.payload_bytes, self.time_us
         image = *where, self.base_id, self.transaction_id, self.commit_file
+        if self.first_expiry_us:
+            return (*image, self.until_us, *self.expiry)
         return (*image, self.until_us) if self.until_us else image
+
+    def expire(self, expiry: Expiry) -> None:
+        """Note when its events expire."""
+        self.first_expiry_us, self.last_expiry_us = expiry
 
     def extent(self, first_id: int = 0, last_id: int = _NO_END) -> Extent:
         """Return the extent of its events from ``first_id`` to ``last_id``; by default, of all."""
@@ -96,6 +112,7 @@ class BlockIndex:
         files: the number of blocks in each file.
         emptied: files whose last block was dropped. Whoever removes these files clears the set.
         emptied_count: how many files have ever been added to `emptied`.
+        has_expiry: whether an event of a block had a ttl, ever since the index was made.
     """
 
     def __init__(self, blocks: Iterable[Block] = (), kept_through: int = 0) -> None:
@@ -110,6 +127,7 @@ class BlockIndex:
         self.files: Counter[int | str] = Counter(b.file for b in self._blocks)
         self.emptied: set[int | str] = set()
         self.emptied_count: int = 0
+        self.has_expiry: bool = any(b.first_expiry_us for b in self._blocks)
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -134,6 +152,9 @@ class BlockIndex:
             last.count += block.count
             last.payload_bytes += block.payload_bytes
             last.until_us = block.until_us
+            if block.first_expiry_us or last.first_expiry_us:
+                last.expire(last.expiry.joined(block.expiry))
+                self.has_expiry = True
             self.events += block.count
             self.payload_bytes += block.payload_bytes
         else:
@@ -166,6 +187,8 @@ class BlockIndex:
         if at and self._blocks[-1].first_id > block.first_id:
             at = bisect_right(self._blocks, block.first_id, key=lambda b: b.first_id)
         self._blocks.insert(at, block)
+        if block.first_expiry_us:
+            self.has_expiry = True
         self.files[block.file] += 1
         if block.first_id + block.count <= self._kept_through + 1:
             self._kept += 1
@@ -365,6 +388,40 @@ class Blocks:
         for b in self.between(event_id, _NO_END):
             return b.time_us
         return None
+
+    @property
+    def has_expiry(self) -> bool:
+        """Whether an event may have a ttl."""
+        return self.disk.has_expiry or self.memory.has_expiry
+
+    def expired_through(self, first_id: int, last_id: int, now_us: int) -> int:
+        """Return up to which event whole blocks have expired, from ``first_id`` on; the one before it if none has."""
+        through = first_id - 1
+        for b in self.between(first_id, last_id):
+            if b.first_id > through + 1 or not 0 < b.last_expiry_us <= now_us:
+                break
+            through = min(b.last_id, last_id)
+        return through
+
+    def expired(self, first_id: int, last_id: int, now_us: int) -> tuple[list[Range], list[Extent]]:
+        """Return what of a range of events has expired, as far as that is known here.
+
+        Args:
+            first_id: the first event.
+            last_id: the last event.
+            now_us: when that is judged, in microseconds since 1970.
+
+        Returns:
+            Events that have expired, and extents that may have others: only their frames tell.
+        """
+        expired: list[Range] = []
+        unclear: list[Extent] = []
+        for b in self.between(first_id, last_id):
+            if 0 < b.last_expiry_us <= now_us:
+                expired.append((max(first_id, b.first_id), min(last_id, b.last_id)))
+            elif 0 < b.first_expiry_us <= now_us:
+                unclear.append(b.extent(first_id, last_id))
+        return expired, unclear
 
     def gaps(self, first_id: int, last_id: int) -> Iterator[Range]:
         """Yield the ranges within ``first_id`` to ``last_id`` that no block covers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, GroupTaken, Merged, Record, Seen, TakeRecord, parse_record
@@ -57,7 +58,7 @@ class ChannelState(Contents):
             "groups": {name: g.image() for name, g in self.groups.items()},
             "sinks": dict(self.sinks),
             "taking": {
-                tx: [(t.group, t.ranges) for t in pending.takes]
+                tx: [(t.group, t.ranges, t.expired) if t.expired else (t.group, t.ranges) for t in pending.takes]
                 for tx, pending in self.pending.items()
                 if pending.takes
             },
@@ -126,7 +127,7 @@ class ChannelState(Contents):
         state.owners = {group: Owner(*owner) for group, owner in image.get("owners", {}).items()}
         state.delays = Delays(*image.get("delays", ()))
         for tx, takes in image["taking"].items():
-            records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
+            records = [TakeRecord(take[0], *([(a, b) for a, b in ranges] for ranges in take[1:])) for take in takes]
             state.pending[tx] = Pending(takes=records)
         if "memory" in image:
             state.memory = MemoryTierInfo(*image["memory"][:-4])
@@ -203,6 +204,8 @@ class ChannelState(Contents):
         for take in pending.takes:
             group = self.groups.get(take.group)
             if group is not None:
+                for first, last in take.expired:
+                    group.pass_over(first, last)
                 for first, last in take.ranges:
                     group.took(first, last)
                 if is_in_memory:
@@ -251,7 +254,8 @@ class ChannelState(Contents):
         time_us, is_dated = header.time_us, self.options.retention_ms > 0
         for s in record.segments:
             where = first, s.count, s.name, 0, s.payload_bytes, time_us
-            self.blocks.add(Block(*where, first, tx, commit_file, time_us if is_dated else 0))
+            until_us = time_us if is_dated else 0
+            self.blocks.add(Block(*where, first, tx, commit_file, until_us, *s.expiry.since(time_us)))
             first += s.count
         for file_id, offset, put in pending.frames:
             self.blocks.add(_block(file_id, offset, put, is_dated))
@@ -263,7 +267,8 @@ class ChannelState(Contents):
         is_dated = self.options.retention_ms > 0
         for s in record.segments:
             where = s.first_id, s.count, s.name, 0, s.payload_bytes, s.time_us
-            moved.append(Block(*where, s.first_id, s.transaction_id, commit_file, s.time_us if is_dated else 0))
+            until_us, expiry = s.time_us if is_dated else 0, s.expiry.since(s.time_us)
+            moved.append(Block(*where, s.first_id, s.transaction_id, commit_file, until_us, *expiry))
         for tx, pending in list(self.pending.items()):
             moved += [_block(*frame, is_dated) for frame in pending.frames]
             pending.frames = []
@@ -286,7 +291,7 @@ class ChannelState(Contents):
             for block in list(disk.between(run.first_id, run.first_id + run.count - 1)):
                 disk.remove(block.first_id)
             where = run.first_id, run.count, merged.name, run.offset, run.payload_bytes, run.time_us
-            disk.insert(Block(*where, until_us=run.until_us))
+            disk.insert(Block(*where, 0, 0, 0, run.until_us, *run.expiry))
 
     def needs_upkeep(self) -> bool:
         """Tell whether something has to be done in time: taken events are kept, or a group is automatic."""
@@ -296,6 +301,8 @@ class ChannelState(Contents):
         """Return what only the memory tier's log has recorded. The next COMMIT in the disk tier's log repeats it."""
         groups = {name: self.groups[name].taken() for name in self.memory_only_groups if name in self.groups}
         found: Seen = {"next": self.next_id, "groups": groups}
+        if passed := {name: self.groups[name].passed for name in groups if self.groups[name].passed}:
+            found["passed"] = passed
         if self.memory_only_sinks:
             found["sinks"] = dict(self.memory_only_sinks)
         if self.producers.memory_only:
@@ -326,4 +333,7 @@ class ChannelState(Contents):
 
 def _block(file_id: int, offset: int, put: FrameHeader, is_dated: bool) -> Block:
     where = put.write_order_id, put.count, file_id, offset, put.length, put.time_us
-    return Block(*where, 0, 0, 0, put.time_us if is_dated else 0)
+    until_us = put.time_us if is_dated else 0
+    if put.ttl_us:
+        return Block(*where, 0, 0, 0, until_us, *Expiry.after(put.ttl_us, put.time_us))
+    return Block(*where, 0, 0, 0, until_us)

@@ -238,6 +238,10 @@ class Contents:
         """Return the ranges of a group's `open_takes`, by transaction ID, oldest first."""
         return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
 
+    def passing(self, group: str) -> RangeSet:
+        """Return the expired events of a group's `open_takes`: the takes pass over them."""
+        return RangeSet(r for tx in self.open_takes(group) for t in self.pending[tx].takes for r in t.expired)
+
     def left_after(self, position: int) -> list[Range]:
         """Return the events after a position that no file holds, and that were not lost: they were taken ahead.
 
@@ -261,6 +265,9 @@ class Contents:
         for name, (position, ahead) in other["groups"].items():
             if name in self.groups:
                 self.groups[name].merge(position, ahead)
+        for name, passed in other.get("passed", {}).items():
+            if name in self.groups:
+                self.groups[name].passed = max(passed, self.groups[name].passed)
 
     # ── the floor ───────────────────────────────────────────────────────────────────────────────
 

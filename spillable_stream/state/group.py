@@ -8,7 +8,7 @@ from typing import cast
 
 from spillable_stream.format.record import GroupTaken, Ranges
 from spillable_stream.state.image import GroupDetails, GroupImage
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["GroupState"]
 
@@ -27,6 +27,7 @@ class GroupState:
         idle_ms: how long an automatic group has had no owner while the channel was open, in milliseconds.
         is_sought: whether it was moved by a seek and has taken nothing since.
         reset: the name of the last seek that must not be done twice.
+        passed: how many expired events its takes have passed over.
     """
 
     position: int
@@ -38,6 +39,7 @@ class GroupState:
     idle_ms: int = 0
     is_sought: bool = False
     reset: str = ""
+    passed: int = 0
 
     def take(self, first: int, last: int) -> None:
         """Note that the events of a range were taken."""
@@ -76,6 +78,10 @@ class GroupState:
         self.lost.remove(0, first - 1)
         self.expired.remove(0, last)
         self.is_sought = False
+
+    def pass_over(self, first: int, last: int) -> None:
+        """Count the expired events of a range that the group is about to take, as far as it has not."""
+        self.passed += count_of(self.ahead.gaps(max(first, self.position + 1), last))
 
     def seek(self, position: int, reset: str) -> None:
         """Move the group: it takes every event after ``position``, whatever it has taken."""
@@ -122,6 +128,8 @@ class GroupState:
             details["sought"] = True
         if self.reset:
             details["reset"] = self.reset
+        if self.passed:
+            details["passed"] = self.passed
         return details
 
     @classmethod
@@ -138,4 +146,5 @@ class GroupState:
             group.idle_ms = int(details.get("idle", 0))
             group.is_sought = bool(details.get("sought"))
             group.reset = str(details.get("reset", ""))
+            group.passed = int(details.get("passed", 0))
         return group

@@ -32,8 +32,9 @@ __all__ = [
 BlockImage = (
     tuple[int, int, int | str, int, int, int, int, int, int]
     | tuple[int, int, int | str, int, int, int, int, int, int, int]
+    | tuple[int, int, int | str, int, int, int, int, int, int, int, int, int]
 )
-"""The fields of a `Block`, in order; the last one only where it is not 0."""
+"""The fields of a `Block`, in order; the last one, or three, only where they are not 0."""
 
 
 class GroupDetails(TypedDict, total=False):
@@ -45,6 +46,7 @@ class GroupDetails(TypedDict, total=False):
     idle: int
     sought: bool
     reset: str
+    passed: int
 
 
 GroupImage = GroupTaken | tuple[int, Ranges, Ranges] | tuple[int, Ranges, Ranges, GroupDetails]
@@ -127,7 +129,7 @@ class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage, Delays
     time: int
     groups: dict[str, GroupImage]
     sinks: dict[str, int]
-    taking: dict[int, list[tuple[str, Ranges]]]
+    taking: dict[int, list[tuple[str, Ranges] | tuple[str, Ranges, Ranges]]]
 
 
 class StateImage(SmallImage):

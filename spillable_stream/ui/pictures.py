@@ -112,14 +112,17 @@ def groups(seen: Observation) -> str:
     if seen.stats is None or not seen.stats.groups:
         return '<p class="s-soft">No groups: nobody has taken from this channel.</p>'
     rows = []
+    shows_expired = any(group.expired_events for group in seen.stats.groups.values())
     for name, group in sorted(seen.stats.groups.items(), key=lambda item: -item[1].lag):
         rate = _UNKNOWN if seen.rates is None else rate_text(seen.rates.group_takes.get(name, 0.0))
         age = _UNKNOWN if group.oldest_age_seconds is None else age_text(group.oldest_age_seconds)
         cells = [f"{group.lag:,}", age, rate, f"{group.position:,}", f"{group.in_flight:,}"]
+        cells += [f"{group.expired_events:,}"] if shows_expired else []
         mark = ' <span class="s-badge">a stream\'s own</span>' if group.is_automatic else ""
         mark += ' <span class="s-badge warn">without an owner</span>' if name in seen.stats.without_owner else ""
         rows.append([f"{escape(name)}{mark}", *cells])
-    return _table("Lag and age of each group", ["group", "lag", "age", "taken", "position", "in flight"], rows)
+    columns = ["group", "lag", "age", "taken", "position", "in flight", *(["expired"] if shows_expired else [])]
+    return _table("Lag and age of each group", columns, rows)
 
 
 def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

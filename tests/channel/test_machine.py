@@ -10,27 +10,36 @@ import warnings
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning, TakeTransaction
+from spillable_stream.channel import consumer
+from spillable_stream.engine.expiry import now_us
 from spillable_stream.log import head as head_module
 from tests.support.damage import kill, lose_memory
 from tests.support.examples import examples
 
 GROUPS = ["a", "b", "c"]
 CAPACITY = 25
+TTLS = st.sampled_from([None, None, 1500, 2500])  # in seconds; the clock goes in steps of 1,000
 MOSTLY = st.sampled_from([True, True, True, False])
 
 
 @dataclass
 class Group:
-    """What a group has yet to take and what its open transaction holds, as write-order IDs."""
+    """What a group has yet to take, what its open transaction holds, and what expired before that, as write-order IDs.
+
+    The next commit counts what expired.
+    """
 
     queue: list[int]
     held: list[int] = field(default_factory=list)
+    passed: list[int] = field(default_factory=list)
+    expired_events: int = 0
     transaction: TakeTransaction | None = None
 
 
@@ -52,6 +61,10 @@ class ChannelMachine(RuleBasedStateMachine):
         self.real_boot, self.boots = head_module.boot_id, 0
         self.now_ms = time.time_ns() // 1_000_000
         self.waiting: dict[int, bytes] = {}  # delayed events, by when they are due: no two at once
+        self.ttls: dict[int, int] = {}
+        self.passed_seconds = 0
+        self.clock = mock.patch.object(consumer, "now_us", lambda: now_us() + self.passed_seconds * 1_000_000)
+        self.clock.start()
 
     # ── handles ─────────────────────────────────────────────────────────────────────────────────
 
@@ -95,9 +108,9 @@ class ChannelMachine(RuleBasedStateMachine):
     def give_back(self, channel: Channel) -> None:
         """Return to the queues what transactions of a handle hold that comes to its end."""
         for name, group in self.groups.items():
-            if group.transaction and name in channel._consumers:
-                group.queue = group.held + group.queue
-                group.transaction, group.held = None, []
+            if name in channel._consumers:
+                group.queue = sorted(group.held + group.passed + group.queue)
+                group.transaction, group.held, group.passed = None, [], []
 
     @precondition(lambda self: self.handles)
     @rule(number=st.integers(0, 2), checkpoint=st.booleans())
@@ -135,7 +148,7 @@ class ChannelMachine(RuleBasedStateMachine):
         """Return the IDs that some group has yet to take: what counts against the capacity."""
         if not self.groups:
             return set(self.stored)
-        return {i for g in self.groups.values() for i in g.queue + g.held}
+        return {i for g in self.groups.values() for i in g.queue + g.held + g.passed}
 
     def settle(self) -> None:
         """End the overflow if enough of the memory is free: after any commit but a put."""
@@ -157,13 +170,28 @@ class ChannelMachine(RuleBasedStateMachine):
             return "memory"
         return "disk" if self.disk_use() + count <= CAPACITY else ""
 
-    @rule(number=st.integers(0, 2), sizes=st.lists(st.integers(0, 300), max_size=9), commit=MOSTLY)
-    def put(self, number: int, sizes: list[int], commit: bool) -> None:
+    @rule()
+    def pass_time(self) -> None:
+        """Let the clock by which takes judge go on; puts are stamped by the real one."""
+        self.passed_seconds += 1_000
+
+    def is_expired(self, event: int) -> bool:
+        return event in self.ttls and self.ttls[event] <= self.passed_seconds
+
+    @rule(
+        number=st.integers(0, 2),
+        sizes=st.lists(st.integers(0, 300), max_size=9),
+        ttls=st.tuples(TTLS, TTLS),
+        commit=MOSTLY,
+    )
+    def put(self, number: int, sizes: list[int], ttls: tuple[int | None, int | None], commit: bool) -> None:
         channel = self.handle(number)
         bodies = [b"%d:" % i + bytes(size) for i, size in enumerate(sizes)]
         tx = channel.put_transaction()
         tx.begin()
-        tx.put_many(Event(b) for b in bodies)
+        half = len(bodies) // 2
+        tx.put_many([Event(b) for b in bodies[:half]], ttl=ttls[0])
+        tx.put_many([Event(b) for b in bodies[half:]], ttl=ttls[1])
         if not commit:
             tx.rollback()
             return
@@ -181,6 +209,7 @@ class ChannelMachine(RuleBasedStateMachine):
         new = range(self.last_id + 1, self.last_id + 1 + len(bodies))
         self.last_id += len(bodies)
         self.stored.update(zip(new, bodies, strict=True))
+        self.ttls.update({i: ttl for n, i in enumerate(new) if (ttl := ttls[n >= half]) is not None})
         if tier == "memory":
             self.memory.update(new)
         elif 0 < len(bodies) <= self.memory_capacity:
@@ -258,9 +287,20 @@ class ChannelMachine(RuleBasedStateMachine):
             group.transaction = channel.take_transaction(name)
             group.transaction.begin()
         found = group.transaction.take_many(limit)
-        expected, group.queue = group.queue[:limit], group.queue[limit:]
+        expected = [i for i in group.queue if not self.is_expired(i)][:limit]
+        through = expected[-1] if len(expected) == limit else self.last_id
+        group.passed += [i for i in group.queue if i <= through and self.is_expired(i)]
+        group.queue = [i for i in group.queue if i > through]
         assert [(e.write_order_id, e.body) for e in found] == [(i, self.stored[i]) for i in expected]
         group.held += expected
+        if not expected and group.passed:
+            self.count_expired(group)
+            self.settle()
+
+    def count_expired(self, group: Group) -> None:
+        """Note that what had expired is committed."""
+        group.expired_events += len(group.passed)
+        group.passed = []
 
     @precondition(lambda self: any(g.transaction for g in self.groups.values()))
     @rule(data=st.data(), commit=MOSTLY)
@@ -275,6 +315,7 @@ class ChannelMachine(RuleBasedStateMachine):
             group.queue = group.held + group.queue
         took, group.transaction, group.held = commit and bool(group.held), None, []
         if took:
+            self.count_expired(group)
             self.settle()
 
     @precondition(lambda self: any(not g.transaction for g in self.groups.values()))
@@ -318,14 +359,17 @@ class ChannelMachine(RuleBasedStateMachine):
             assert stats.overflow_active == self.overflow
             assert (stats.memory.payload_bytes == 0) == (self.memory_use() == 0)
             for name, group in self.groups.items():
-                assert stats.groups[name].lag == len(group.queue) + len(group.held)
+                assert stats.groups[name].lag == len(group.queue) + len(group.held) + len(group.passed)
+                assert stats.groups[name].expired_events == group.expired_events
 
     def teardown(self) -> None:
         self.end_handles(clean=True)
         with self.open() as channel:
             for name, group in self.groups.items():
                 with channel.take_transaction(name) as tx:
-                    assert [e.write_order_id for e in tx.take_many(10_000)] == group.queue
+                    left = [i for i in group.queue if not self.is_expired(i)]
+                    assert [e.write_order_id for e in tx.take_many(10_000)] == left
+        self.clock.stop()
         head_module.boot_id = self.real_boot
         shutil.rmtree(self.directory)
 
@@ -380,6 +424,9 @@ class SpillMachine(ChannelMachine):
             self.stored.pop(i, None)
         for group in self.groups.values():
             group.queue = [i for i in group.queue if i not in self.memory]
+        for name, found_group in self.handles[0].stats().groups.items():  # what only memory knew of it is lost, too
+            assert found_group.expired_events <= self.groups[name].expired_events
+            self.groups[name].expired_events = found_group.expired_events
         self.memory.clear()
         self.overflow = False
         last_id = self.handles[0].stats().last_id

@@ -363,6 +363,15 @@ def test_a_channel_without_a_disk_tier_refuses_a_delay(open_channel: Open) -> No
         put_late(channel, 1, b"a")
 
 
+def test_an_event_that_waits_has_no_ttl(open_channel: Open) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        with pytest.raises(OptionError, match="has no ttl"):
+            tx.put(Event(b"a"), ttl=10, deliver_after=10)
+        tx.put(Event(b"b"), ttl=10, deliver_after=0)
+    assert (channel.stats().last_id, channel.stats().delayed.events) == (1, 0)
+
+
 @pytest.mark.slow
 def test_a_million_events_that_wait_cost_a_few_kilobytes_of_state(open_channel: Open, path: Path) -> None:
     """Each is due at a time of its own, within a day; what is due is read from few files."""

@@ -43,6 +43,7 @@ def _contents(channel: Channel) -> dict[str, Any]:
         "sinks": dict(stats.sinks),
         "groups": groups,
         **_kept(stats),
+        **_expired(stats),
     }
 
 
@@ -53,6 +54,12 @@ def _kept(stats: ChannelStats) -> dict[str, Any]:
     expired = {name: [list(r) for r in group.expired] for name, group in stats.groups.items()}
     automatic = [name for name, group in stats.groups.items() if group.is_automatic]
     return {"kept": [stats.kept.first_id, stats.kept.events], "expired": expired, "automatic": automatic}
+
+
+def _expired(stats: ChannelStats) -> dict[str, Any]:
+    """Return how many expired events groups have passed over; {} for a channel where none has."""
+    expired = {name: group.expired_events for name, group in stats.groups.items() if group.expired_events}
+    return {"expired_events": expired} if expired else {}
 
 
 def _plain(value: Any) -> Any:

@@ -137,6 +137,24 @@ def kept_channel(path: Path) -> None:
         kill(channel)
 
 
+def expiring_channel(path: Path) -> None:
+    """An event channel in which some events have expired: taken, prepared, yet to be judged, inline and staged."""
+    with Channel(path, **BASE, max_file_size=3000, max_inline_bytes=3000) as channel:
+        for round_ in range(3):
+            with channel.put_transaction() as tx:
+                tx.put_many([Event(b"short %d" % round_)] * 2, ttl=1e-6)
+                tx.put(Event(b"long %d" % round_), ttl=_CENTURY_MS // 1000)
+                tx.put(Event(b"plain %d" % round_))
+        take(channel, "taker", 3)
+        prepared = channel.consumer("preparer")
+        prepared.prepare([(1, 6)])
+        channel.checkpoint()
+        with channel.put_transaction() as tx:
+            tx.put_many([Event(b"staged" * 500)] * 2, ttl=1e-6)
+            tx.put(Event(b"staged" * 500), ttl=_CENTURY_MS // 1000)
+        kill(channel)
+
+
 def noted_channel(path: Path) -> None:
     """An event channel with the notes of a flow's sources: one in a checkpoint and the log, one in the log alone."""
     with Channel(path, **BASE) as channel, ChannelProcessor({"c1": channel}, producer="a1.r1") as processor:
@@ -170,6 +188,7 @@ CHANNELS = {
     "typed": typed_channel,
     "spilled": spilled_channel,
     "kept": kept_channel,
+    "expiring": expiring_channel,
     "noted": noted_channel,
 }
 

@@ -16,7 +16,8 @@ from tests.golden.dump import dump
 from tests.golden.shape import SHAPES, shapes
 
 HERE = Path(__file__).parent
-CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "kept", "noted", "spilled", "typed")]
+KINDS = {"v1": ("events", "kept", "noted", "spilled", "typed"), "v3": ("expiring",)}
+CHANNELS = [f"{version}/{kind}" for version, kinds in KINDS.items() for kind in kinds]
 
 
 def test_every_golden_channel_is_tested() -> None:

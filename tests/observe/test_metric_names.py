@@ -43,7 +43,7 @@ NAMES = {
     "spillable_channel_delayed_next_timestamp_seconds",
     "spillable_worker_healthy", "spillable_worker_done_events_total", "spillable_worker_dropped_events_total",
     "spillable_worker_dead_letter_events_total", "spillable_worker_failed_calls_total",
-    "spillable_worker_waiting_events",
+    "spillable_worker_waiting_events", "spillable_group_expired_events_total",
     "spillable_group_missed_events", "spillable_handle_put_events_total", "spillable_handle_put_errors_total",
     "spillable_handle_taken_events_total", "spillable_handle_take_errors_total",
     "spillable_handle_checkpoint_errors_total", "spillable_handle_syncs_total", "spillable_handle_written_bytes_total",

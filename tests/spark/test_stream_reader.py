@@ -23,6 +23,7 @@ from spillable_stream.spark.read_limits import ReadAllAvailable
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
+from tests.support.expiry import WallClock
 from tests.support.spark.sources import batches, batches_of, named_source, put, source
 
 # ── limits ──────────────────────────────────────────────────────────────────────────────────
@@ -60,6 +61,55 @@ def test_max_events_per_partition_splits_a_batch(channel: ss.Channel) -> None:
     parts = reader.partitions(start, reader.latestOffset(start))
     sizes = [sum(b.num_rows for b in reader.read(part)) for part in parts]
     assert sum(sizes) == 10 and max(sizes) <= 3
+
+
+# ── events that expire ──────────────────────────────────────────────────────────────────────
+
+
+def bodies(reader: SpillableStreamReader, start: Any, end: Any) -> list[bytes]:
+    """Return the bodies of a batch that is planned now."""
+    parts = reader.partitions(start, end)
+    return [body for part in parts for batch in reader.read(part) for body in batch.column("body").to_pylist()]
+
+
+def test_a_batch_leaves_out_what_has_expired_when_it_is_planned_and_has_the_same_rows_when_it_is_again(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = WallClock(monkeypatch)
+    with channel.put_transaction() as tx:
+        for i, ttl in enumerate([10, None, 30]):
+            tx.put(ss.Event(b"%d" % i), ttl=ttl)
+    clock.pass_by(11)
+    reader = source(channel, group="g")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    assert bodies(reader, start, end) == [b"1", b"2"]
+    clock.pass_by(20)  # the third expires, which is judged already
+    assert bodies(reader, start, end) == [b"1", b"2"]
+    reader.stop()
+    clock.pass_by(-40)  # and the first one counts again by the clock
+    again = source(channel, group="g")
+    again.initialOffset()
+    assert bodies(again, start, end) == [b"1", b"2"]
+    again.commit(end)
+    assert channel.stats().groups["g"].expired_events == 1
+    assert channel.stats().groups["g"].lag == 0
+
+
+def test_a_batch_of_expired_events_has_no_rows_and_is_done(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = WallClock(monkeypatch)
+    with channel.put_transaction() as tx:
+        tx.put(ss.Event(b"a"), ttl=10)
+    clock.pass_by(11)
+    reader = source(channel, group="g")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    assert reader.partitions(start, end) == []
+    reader.commit(end)
+    group = channel.stats().groups["g"]
+    assert (group.expired_events, group.lag) == (1, 0)
 
 
 # ── where a new group starts ────────────────────────────────────────────────────────────────

@@ -51,6 +51,24 @@ def test_write_of_a_version_that_was_written_is_skipped(spark: SparkSession, tmp
     assert sorted(values(spark, path)) == [0, 1, 2, 9, 10, 11]
 
 
+@pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "staged"])
+def test_rows_with_a_ttl_expire(spark: SparkSession, tmp_path: Path, inline: int) -> None:
+    path = tmp_path / "c"
+    append(spark.range(0, 3), path, ttl="0.001ms", maxInlineBytes=inline)
+    append(spark.range(3, 6), path, ttl="1d", maxInlineBytes=inline)
+    assert sorted(values(spark, path)) == [3, 4, 5]
+    with ss.Channel(path, create=False) as channel, channel.take_transaction("g") as tx:
+        assert sorted(row["id"] for row in tx.take_many(9)) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("ttl", ["0", "-1s", "soon", "nan", "true"])
+def test_a_ttl_that_can_not_be_is_refused_and_makes_no_channel(tmp_path: Path, ttl: str) -> None:
+    source = SpillableDataSource({"path": str(tmp_path / "c"), "ttl": ttl})
+    with pytest.raises(ss.OptionError, match="ttl must be more than 0 seconds"):
+        source.writer(StructType([StructField("id", LongType())]), overwrite=False)
+    assert not (tmp_path / "c").exists()
+
+
 @pytest.mark.parametrize("batch", [4, 5])
 def test_skipped_write_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, batch: int) -> None:
     for version in (5, batch):
