@@ -74,6 +74,22 @@ def test_a_repair_goes_on_without_a_side_file_that_is_missing(side_file: Path, p
     assert delivered(path) == []
 
 
+def test_a_repaired_identity_tells_earlier_versions_of_what_waits(side_file: Path, path: Path) -> None:
+    (path / "channel.json").write_text("{")
+    repair(path)
+    assert '"format": 3' in (path / "channel.json").read_text()
+    assert len(delivered(path)) == 6
+
+
+def test_a_repair_keeps_a_copy_of_a_damaged_side_file(side_file: Path, path: Path) -> None:
+    data = bytearray(side_file.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    side_file.write_bytes(data)
+    quarantine = repair(path).quarantine
+    assert quarantine is not None
+    assert (quarantine / "files" / "data" / side_file.name).read_bytes() == data
+
+
 def test_what_was_delivered_is_not_lost_with_its_bytes(open_channel: Open, path: Path) -> None:
     channel = open_channel()
     clock = clock_of(channel)
