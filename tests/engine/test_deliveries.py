@@ -139,7 +139,7 @@ def test_what_waits_counts_against_the_capacity_from_its_put(open_channel: Open)
     channel = open_channel(overflow_capacity=3, keep_alive=0)
     clock = clock_of(channel)
     put_late(channel, 10, b"a", b"b")
-    with pytest.raises(ChannelFullError, match="2 of overflowCapacity 3 events, 2 of which wait until they are due"):
+    with pytest.raises(ChannelFullError, match="2 of overflowCapacity 3 events, and 2 of these wait until they are due"):
         put(channel, b"c", b"d")
     with pytest.raises(ChannelFullError):
         put_late(channel, 10, b"c", b"d")
