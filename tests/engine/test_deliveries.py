@@ -240,6 +240,19 @@ def test_a_file_that_can_t_be_read_holds_nobody_back(
     assert channel.stats().delayed.events == 1
 
 
+def test_a_file_that_contradicts_the_log_is_left_alone(open_channel: Open, caplog: pytest.LogCaptureFixture) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 10, b"a")
+    delays = channel.engine().state.delays
+    delays.files[1] = delays.files[1]._replace(next_ms=clock.now_ms)
+    delays.apply([], [])
+    with caplog.at_level(logging.ERROR):
+        assert not deliveries_of(channel).deliver()
+    assert "has no event that is due" in caplog.text
+    assert not deliveries_of(channel).wait_for(lambda state: state.last_id > 0, 0.05)
+
+
 def test_what_fails_is_tried_again_later(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel()
     clock, deliveries = clock_of(channel), deliveries_of(channel)
