@@ -136,7 +136,7 @@ def test_what_waits_counts_against_the_capacity_from_its_put(open_channel: Open)
     channel = open_channel(overflow_capacity=3, keep_alive=0)
     clock = clock_of(channel)
     put_late(channel, 10, b"a", b"b")
-    with pytest.raises(ChannelFullError):
+    with pytest.raises(ChannelFullError, match=r"disk holds 2 of .* \(2 of them wait until they are due\)"):
         put(channel, b"c", b"d")
     with pytest.raises(ChannelFullError):
         put_late(channel, 10, b"c", b"d")
