@@ -105,7 +105,9 @@ def test_none_is_made_where_slots_of_another_one_are_left(stores: dict[str, Memo
         for key in [IDENTITY, slot_key(0)]:
             del objects[key]
         before = dict(objects)
-        with pytest.raises(NotAChannelError, match=r"has no channel\.json, but slots of a channel that was removed") as e:
+        with pytest.raises(
+            NotAChannelError, match=r"has no channel\.json, but slots of a channel that was removed"
+        ) as e:
             Channel(URL)
     assert slot_key(1) in str(e.value)
     assert objects == before
