@@ -27,6 +27,9 @@ _FLOW, _PLAIN = "flow", "plain puts"
 _STORED, _BY_CPU = "stored", "by CPU second"
 _COUNTRIES = ("NL", "BE", "DE", "FR")
 
+_LINE = b"x" * 99 + b"\n"
+_LINES_A_SECOND = 1_000_000  # of a plan's time, at least
+
 _EXTRACT = r'"id":(\d+),"at":(\d+),"user":"([^"]*)"'
 
 CASES: dict[str, tuple[Callable[[], list[AnyInterceptor]], Callable[[], Selector], int]] = {
@@ -61,6 +64,9 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
         "null sink": _takes(plan.seconds, into_sink=True),
     }
     yield Group("flow: null sink", f"A channel into the null sink: {_SHAPE}", "events/s", "plain takes", contestants)
+    batches = {f"batches of {size:,}": _tailed(plan.seconds, size) for size in (1_000, 10_000)}
+    title = f"taildir, a channel on disk, file_roll: lines of {len(_LINE)} B"
+    yield Group("flow: from file to file", title, "lines/s", "", batches)
 
 
 def _timed(step: Callable[[], int], seconds: float) -> Figures:
@@ -146,5 +152,29 @@ def _takes(seconds: float, *, into_sink: bool) -> Contestant:
             if into_sink:
                 sink.close()
             return {_STORED: done / spent, _BY_CPU: done / cpu}
+
+    return run
+
+
+def _tailed(seconds: float, batch_size: int) -> Contestant:
+    """Return who moves the lines of a file through a channel into another file."""
+
+    def run(directory: Path) -> Figures:
+        lines = int(seconds * _LINES_A_SECOND)
+        (directory / "in").mkdir()
+        (directory / "in" / "app.log").write_bytes(_LINE * lines)
+        with new_channel(directory / "channel", memory_capacity=0, overflow_capacity=1 << 40) as channel:
+            tail = flow.TailDir(
+                {"app": f"{directory}/in/.*"}, position_file=directory / "positions.json", batch_size=batch_size
+            )
+            (directory / "out").mkdir()
+            agent = flow.Agent(
+                sources=[flow.Source(tail, flow.ChannelProcessor({"c1": channel}, producer="a1.r1"), "r1")],
+                sinks=[flow.FileRoll(directory / "out", batch_size=batch_size, roll_interval=0, channel="c1")],
+                name="a1",
+            )
+            began, cpu = time.perf_counter(), time.process_time()
+            agent.run(once=True)
+            return {_STORED: lines / (time.perf_counter() - began), _BY_CPU: lines / (time.process_time() - cpu)}
 
     return run

@@ -37,7 +37,18 @@ from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.set_reader import SpillableSetReader
 from tests.support.memory_store import MemoryStore
 
-__all__ = ["CHANNELS", "FLOOR", "FOLLOW", "OPEN", "WRITERS", "groups", "loopback_name", "region_name"]
+__all__ = [
+    "CHANNELS",
+    "FLOOR",
+    "FOLLOW",
+    "OPEN",
+    "WRITERS",
+    "groups",
+    "loopback_name",
+    "new_place",
+    "region_name",
+    "s3_place",
+]
 
 FLOOR = "conditional PUT of the same bytes"
 WRITERS = "writers"
@@ -86,12 +97,12 @@ def region_name(shape: Shape) -> str:
 def groups(plan: Plan, directory: Path) -> Iterator[Group]:
     """Yield the groups of every shape, then those of several writers."""
     seconds = max(plan.seconds, _LEAST_SECONDS)
-    with _s3(directory) as location:
+    with s3_place(directory) as location:
         for shape in SHAPES:
             title = f"An S3 over the loopback interface: transactions of {shape}"
             contestants: dict[str, Contestant] = {
-                FLOOR: lambda _, shape=shape: _plain(open_store(_new(location)), shape, seconds),
-                BATCHES: lambda _, shape=shape: _channel(open_store(_new(location)), shape, seconds),
+                FLOOR: lambda _, shape=shape: _plain(open_store(new_place(location)), shape, seconds),
+                BATCHES: lambda _, shape=shape: _channel(open_store(new_place(location)), shape, seconds),
             }
             yield Group(loopback_name(shape), title, "events/s", FLOOR, contestants, 3)
     for shape in SHAPES:
@@ -118,7 +129,7 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
 
 
 @contextmanager
-def _s3(directory: Path) -> Iterator[Location]:
+def s3_place(directory: Path) -> Iterator[Location]:
     """Run an S3, and yield a place in a bucket of it."""
     with ExitStack() as stack:
         url = stack.enter_context(moto_server(directory))
@@ -128,7 +139,7 @@ def _s3(directory: Path) -> Iterator[Location]:
         yield Location("s3", "bucket", "orders")
 
 
-def _new(location: Location) -> Location:
+def new_place(location: Location) -> Location:
     return Location(location.scheme, location.bucket, f"{location.prefix}/{next(_numbers)}")
 
 

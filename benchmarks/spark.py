@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import spark_latency, spark_sink, spark_source, spark_start
+from benchmarks import spark_latency, spark_objects, spark_sink, spark_source, spark_start
 from benchmarks.parts import Part
 
 __all__ = ["SPARK_PARTS"]
@@ -37,9 +37,16 @@ The first batch is measured from the call of `start` until Spark reports it; the
 `triggerExecution`. The sink makes its channel, as Parquet's makes its directory. A source, or a sink, in Python that
 does nothing shows what Spark takes to start Python for a query."""
 
+_OBJECTS = """\
+Two tasks write, or read, a batch in an S3 that moto plays over the loopback interface. In the plain contestant, the
+same tasks serialise the same rows as Arrow and upload them with the same client, or read them in ranges, and the driver
+writes one object that names theirs. The channel checks that its commit is the first, and every byte's checksum. It is
+made before the clock starts."""
+
 SPARK_PARTS = {
     "spark-source": Part("Spark's source", _SOURCE, spark_source.groups),
     "spark-sink": Part("Spark's sink", _SINK, spark_sink.groups),
+    "spark-objects": Part("Spark in an object store", _OBJECTS, spark_objects.groups),
     "spark-latency": Part("Spark: latency", _LATENCY, spark_latency.groups),
     "spark-start": Part("Spark: the start of a query", _START, spark_start.groups),
 }

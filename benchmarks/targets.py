@@ -13,6 +13,7 @@ from benchmarks import (
     producer,
     puts,
     spark_latency,
+    spark_objects,
     spark_rows,
     spark_session,
     spark_sink,
@@ -117,6 +118,7 @@ _OPEN_MS = 50.0
 _RESIDENT_MB = 150.0
 _GROWTH_MB = 5.0
 _REPLAY_MS = {4_000_000: 1_000.0, 20_000_000: 4_000.0}
+_OF_PLAIN_OBJECTS = 0.8
 _OF_PYTHON = 0.97  # of the fastest source in Python that there can be
 _LATENCY_MS = 50.0
 _FIRST_BATCH_MS = 500.0
@@ -199,6 +201,11 @@ def _spark() -> Iterator[Target]:
         )
         peer, bound = (spark_sink.PEER,), spark_sink.LIMIT
         yield Target(what, group, spark_session.ROWS, ours, _AT_ONE, against=peer, bound=bound)
+    for kind in spark_rows.KINDS:
+        ours, plain = (spark_objects.OURS,), (spark_objects.PLAIN,)
+        for group, what in ((spark_objects.sink_name(kind), "sink"), (spark_objects.source_name(kind), "source")):
+            of_plain = f"Spark's {what} in a store, {kind.name}, of plain objects"
+            yield Target(of_plain, group, spark_session.ROWS, ours, _OF_PLAIN_OBJECTS, against=plain)
     what, floor = "Spark's latency above a micro-batch", (spark_latency.NOOP,)
     yield Target(what, spark_latency.GROUP, "p50", (spark_latency.OURS,), against=floor, most_above=_LATENCY_MS)
     for group, what in ((spark_start.SOURCE, "source"), (spark_start.SINK, "sink")):

@@ -69,6 +69,7 @@ def test_verify_and_repair_are_kept_from_every_handle_however_they_would_get_one
         "engine.engine",
         "engine.local_log",
         "engine.object_log",
+        "workers",
     }
     assert not allows_indirect_imports("integrity")
 

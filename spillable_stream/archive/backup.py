@@ -118,7 +118,7 @@ def backup(
         ForeignDirectoryError: ``to`` has a backup of another channel, or of another continuation of this one.
         ChannelBusyError: events leave faster than they can be copied, or another backup was made here meanwhile.
         CorruptionError: an event can't be read, or ``to`` does not return what was written.
-        OptionError: nothing can be at ``to``.
+        OptionError: nothing can be at ``to``; or events wait until they are due.
         StorageError: the file system or the store refused.
     """
     if not isinstance(channel, Channel):
@@ -264,7 +264,12 @@ class _Backup:
         failed: tuple[int, int | str] | None = None
         for _ in range(_ROUNDS):
             with self._engine.snapshot() as state:
-                image = state.image()
+                image, waiting = state.image(), state.delays.events
+            if waiting:
+                raise OptionError(
+                    f"{waiting:,} events of {self._engine.path} wait until they are due, and a backup has no place for "
+                    "them; make it when none waits"
+                )
             extents = [Block(*row).extent(self._copied_through + 1) for row in image["blocks"]]
             try:
                 self._copy_extents([e for e in extents if e.last_id > self._copied_through])

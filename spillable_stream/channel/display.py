@@ -46,6 +46,7 @@ def stats_html(path: ChannelPath, typed: bool, stats: ChannelStats) -> str:
         _tier("memory", _MEMORY, stats.memory),
         _tier("disk", _DISK, stats.disk),
         _kept(stats),
+        _delayed(stats),
         _spool(stats),
         _facts(stats),
         _losses(stats),
@@ -94,6 +95,16 @@ def _kept(stats: ChannelStats) -> str:
         return ""
     text = f"{count_text(kept.events, 'event')} ({size_text(kept.payload_bytes)}) since ID {kept.first_id:,}"
     return _bar("kept", _KEPT, kept.events, kept.events + stats.channel_size, text)
+
+
+def _delayed(stats: ChannelStats) -> str:
+    """Return a line for what waits until it is due."""
+    delayed = stats.delayed
+    if delayed.next_due is None:
+        return ""
+    left = max(0.0, delayed.next_due - time.time())
+    size = f"{count_text(delayed.events, 'event')} ({size_text(delayed.payload_bytes)})"
+    return _line(f"delayed: {size}, the next due in {age_text(left)}")
 
 
 def _spool(stats: ChannelStats) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, NoReturn, ParamSpec
 
 import pyarrow as pa
 
+from spillable_stream.channel.delayed_events import DelayedEvents
+from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.event import (
     ID_COLUMN,
     Event,
@@ -15,6 +18,7 @@ from spillable_stream.channel.event import (
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
@@ -48,6 +52,7 @@ class PutTransaction(Transaction):
         is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
         waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
+        no_delay: why no event of it can be delayed, if none can be; "" where the channel decides.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -68,37 +73,67 @@ class PutTransaction(Transaction):
         self.follows: int | None = None
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
+        self.no_delay: str = ""
+        self._delayed: DelayedEvents | None = None
 
-    def put(self, event: Event | Mapping[str, Any], *, ttl: TimeToLive | None = None) -> None:
+    def put(
+        self,
+        event: Event | Mapping[str, Any],
+        *,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
         """Put one event: an `Event`, or in a typed channel a mapping of column to value. It is copied at every depth.
+
+        A delayed event is stored with the transaction, and enters the order when it is due: it gets its ID then. No
+        take sees it before. One that is due already is put like others.
 
         Args:
             event: the event.
             ttl: for how long it counts after the commit, in seconds or as a timedelta, at most a century: takes pass
-                over it after that. None: forever.
+                over it after that. None: forever. A delayed event has none.
+            deliver_after: in how many seconds it is due, or in which time span.
+            deliver_at: when it is due, with a time zone. A year from now at most.
 
         Raises:
-            OptionError: ``ttl`` is no such time.
+            OptionError: ``ttl`` is no such time, or the delay is none that can be; nothing was put.
             TransactionStateError: the transaction is not open.
             TransactionCapacityError: it is full.
             SchemaError: the event does not fit the channel.
             DiskSpaceError: it would be staged on disk, and leave less than ``minimumRequiredSpace``.
         """
-        self.put_many((event,), ttl=ttl)
+        self.put_many((event,), ttl=ttl, deliver_after=deliver_after, deliver_at=deliver_at)
 
-    def put_many(self, events: Iterable[Event | Mapping[str, Any]], *, ttl: TimeToLive | None = None) -> None:
+    def put_many(
+        self,
+        events: Iterable[Event | Mapping[str, Any]],
+        *,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
         """Put events in order; all of them or, when this raises, none.
 
         Args:
             events: the events.
             ttl: that of each of them, as in `put`.
+            deliver_after: that of each of them, likewise.
+            deliver_at: likewise.
 
         Raises what `put` raises.
         """
         self._require(State.OPEN, "put")
         self._require_sound("put")
+        wait_until_ms = 0
+        if deliver_after is not None or deliver_at is not None:
+            wait_until_ms = self._due_ms(ttl, deliver_after, deliver_at)
         each_us, added = ttl_us(ttl), list(events)
         self._admit(len(added))
+        if wait_until_ms:
+            self._delay().add(added, wait_until_ms)
+            self.count += len(added)
+            return
         parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
         if self._typed:
             read = row_reader(self._schema).read
@@ -118,8 +153,42 @@ class PutTransaction(Transaction):
                         self._flush_events()
         self.count += len(added)
 
-    def put_batch(self, batch: pa.RecordBatch | pa.Table, *, ttl: TimeToLive | None = None) -> None:
-        """Put the rows of an Arrow batch or table, in order.
+    def _due_ms(
+        self, ttl: TimeToLive | None, deliver_after: float | timedelta | None, deliver_at: datetime | None
+    ) -> int:
+        """Return when events are due, in milliseconds since 1970; 0 for now. Raises `OptionError`."""
+        deliveries, options = self._engine.deliveries, self._engine.follower.state.options
+        if deliveries is None:
+            raise OptionError(
+                f"{self._engine.path} is in an object store, where events can't be delayed; put them to a channel on a "
+                "disk. Nothing was put"
+            )
+        found_ms = due_ms(deliver_after, deliver_at, deliveries.clock_ms())
+        if found_ms and self.no_delay:
+            raise OptionError(f"{self.no_delay}. Nothing was put")
+        if found_ms and not options.overflow_capacity:
+            raise OptionError(
+                f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
+                "it. Nothing was put"
+            )
+        if found_ms and ttl is not None:
+            raise OptionError("an event that waits until it is due has no ttl; give one of the two. Nothing was put")
+        return found_ms
+
+    def _delay(self) -> DelayedEvents:
+        if self._delayed is None:
+            self._delayed = DelayedEvents(self._schema, self._schema_id, typed=self._typed)
+        return self._delayed
+
+    def put_batch(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> None:
+        """Put the rows of an Arrow batch or table, in order; ttl and delays are as in `put`.
 
         Columns, and the fields of structs, may come in another order, nullable ones may be missing, and the rest may
         be of a type that fits (`spillable_stream.format.widening`). What `TakeTransaction.take_batch` returned can be
@@ -128,11 +197,16 @@ class PutTransaction(Transaction):
         Args:
             batch: the rows.
             ttl: that of each of them, as in `put`.
+            deliver_after: that of each of them, likewise.
+            deliver_at: likewise.
 
         Raises what `put` raises.
         """
         self._require(State.OPEN, "put_batch")
         self._require_sound("put_batch")
+        wait_until_ms = 0
+        if deliver_after is not None or deliver_at is not None:
+            wait_until_ms = self._due_ms(ttl, deliver_after, deliver_at)
         each_us = 0 if ttl is None else ttl_us(ttl)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
@@ -140,6 +214,11 @@ class PutTransaction(Transaction):
         else:
             fitted = [accept_batch(batch, self._schema, ID_COLUMN)]
         self._admit(batch.num_rows)
+        if wait_until_ms:
+            for b in fitted:
+                self._undivided(self._delay().add_batch, b, wait_until_ms)
+            self.count += batch.num_rows
+            return
         if self._rows or self._events.bodies:
             self._flush_events()
         for b in fitted:
@@ -254,7 +333,7 @@ class PutTransaction(Transaction):
                 self._undivided(self._stage)
             self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
             self._attempted = True
-        request = Put(self._frames, segments, producer=self.producer, follows=self.follows)
+        request = Put(self._frames, segments, producer=self.producer, follows=self.follows, delayed=self._waiting())
         try:
             self.committed: CommitResult = self._engine.commit(
                 request, self._engine.follower.state.options.keep_alive, self.waited_seconds
@@ -267,8 +346,16 @@ class PutTransaction(Transaction):
         if self._segment is not None:
             self._segment.close()
 
+    def _waiting(self) -> DelayedPuts | None:
+        """Return the delayed events, encoded; None without any."""
+        deliveries = self._engine.deliveries
+        if self._delayed is None or deliveries is None:
+            return None
+        chunks = self._delayed.chunks(deliveries.clock_ms(), self._engine.follower.state.options.compression)
+        return DelayedPuts(deliveries.files, chunks) if chunks else None
+
     def _rollback(self) -> None:
-        self._rows, self._events, self._frames = [], EventColumns(), []
+        self._rows, self._events, self._frames, self._delayed = [], EventColumns(), [], None
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

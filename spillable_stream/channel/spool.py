@@ -157,7 +157,9 @@ class Spool:
                 f"the spool {self._local.path} has a memory tier by now, since another process opened it with "
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
             )
-        return self._local.put_transaction()
+        transaction = self._local.put_transaction()
+        transaction.no_delay = f"{self._store_path} is in an object store, where events can't be delayed"
+        return transaction
 
     def _refusal(self, trouble: Exception) -> SpillableError:
         said = (

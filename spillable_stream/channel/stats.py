@@ -17,7 +17,16 @@ from spillable_stream.state.spill_rules import TierUsage
 if TYPE_CHECKING:
     from spillable_stream.objects.metered_store import StoreUsage
 
-__all__ = ["ChannelStats", "GroupStats", "KeptStats", "SpoolStats", "TierStats", "WorkerStats", "channel_stats"]
+__all__ = [
+    "ChannelStats",
+    "DelayedStats",
+    "GroupStats",
+    "KeptStats",
+    "SpoolStats",
+    "TierStats",
+    "WorkerStats",
+    "channel_stats",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,8 @@ class TierStats:
     """One tier.
 
     Args:
-        events: how many events it holds that some group has yet to take.
+        events: how many events it holds that some group has yet to take; on disk also those that wait until they are
+            due.
         payload_bytes: the size of their payloads.
         event_capacity: the most events that it holds: ``memoryCapacity`` or ``overflowCapacity``.
         byte_capacity: the most bytes of payloads that it holds; None on disk, where free space decides. For
@@ -78,6 +88,21 @@ class KeptStats:
     payload_bytes: int
     first_id: int
     oldest_age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedStats:
+    """Events that wait until they are due; no take sees them, and they have no IDs yet.
+
+    Args:
+        events: how many events; they count against the capacity of the disk tier, which holds them.
+        payload_bytes: the size of their payloads; estimated where some of a side file were delivered.
+        next_due: when the next one is due, in seconds since 1970; None if none waits.
+    """
+
+    events: int = 0
+    payload_bytes: int = 0
+    next_due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +161,10 @@ class ChannelStats:
         channel: its UUID.
         channel_size: events that some group has yet to take.
         channel_capacity: the most events that both tiers hold.
-        channel_fill_percentage: the size in percent of the capacity.
+        channel_fill_percentage: the size, and what waits until it is due, in percent of the capacity.
         memory: the memory tier.
         disk: the disk tier.
+        delayed: what waits until it is due; `channel_size` does not count it.
         kept: what is kept though every group has taken it; no other number counts it.
         drain_order: in which tiers the events are, in the order of takes: runs of events, those on disk negative.
         overflow_active: whether puts for which memory has no room go to disk without waiting.
@@ -201,6 +227,7 @@ class ChannelStats:
     transactions: int = 0
     disk_appends: int = 0
     workers: tuple[WorkerStats, ...] = ()
+    delayed: DelayedStats = DelayedStats()
 
     def flume_counters(self) -> dict[str, float]:
         """Return the numbers under the names of Flume's counters, such as ``ChannelFillPercentage``."""
@@ -215,6 +242,8 @@ class ChannelStats:
             "disk_payload_bytes": self.disk.payload_bytes,
             "kept_events": self.kept.events,
             "kept_payload_bytes": self.kept.payload_bytes,
+            "delayed_events": self.delayed.events,
+            "delayed_payload_bytes": self.delayed.payload_bytes,
             "overflow_active": int(self.overflow_active),
             "spilled_transactions": self.spilled_transactions,
             "oldest_age_seconds": self.oldest_age_seconds or 0.0,
@@ -239,7 +268,7 @@ def channel_stats(engine: Engine, *, as_known: bool = False) -> ChannelStats:
             channel=engine.channel,
             channel_size=size,
             channel_capacity=capacity,
-            channel_fill_percentage=100.0 * size / capacity,
+            channel_fill_percentage=100.0 * (size + state.delays.events) / capacity,
             memory=TierStats(*state.use(in_memory=True), options.memory_capacity, files.memory_payload_bytes),
             disk=TierStats(*state.use(in_memory=False), options.overflow_capacity, None),
             kept=_kept(state),
@@ -266,6 +295,7 @@ def channel_stats(engine: Engine, *, as_known: bool = False) -> ChannelStats:
             store=engine.store_usage(),
             transactions=state.next_transaction - 1,
             disk_appends=engine.follower.disk_appends,
+            delayed=_delayed(state),
         )
 
 
@@ -283,6 +313,11 @@ def _group(state: ChannelState, name: str) -> GroupStats:
         expired_events=group.passed,
         oldest_age_seconds=None if oldest is None else _age_seconds(state, oldest),
     )
+
+
+def _delayed(state: ChannelState) -> DelayedStats:
+    delays = state.delays
+    return DelayedStats(delays.events, delays.payload_bytes, None if delays.next_ms is None else delays.next_ms / 1000)
 
 
 def _kept(state: ChannelState) -> KeptStats:

@@ -6,13 +6,11 @@ from typing import Any
 
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import CommitOutcomeUnknownError, OptionError
+from spillable_stream.errors import OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.option_types import ChannelOptions
 
 __all__ = ["check_capacities", "store_options"]
-
-_TRIES = 3
 
 
 def check_capacities(options: ChannelOptions) -> None:
@@ -36,19 +34,7 @@ def store_options(engine: Engine, given: dict[str, Any]) -> None:
         OptionError: one that is fixed differs, or the channel could hold nothing.
         ReadonlyChannelError: one differs, and the handle only looks.
         StorageError: the disk refused.
-        CommitOutcomeUnknownError: nobody answers, still.
     """
-    for tries_left in reversed(range(_TRIES)):
-        try:
-            _store_differing(engine, given)
-            return
-        except CommitOutcomeUnknownError:  # nothing is at stake: to store a value twice does no harm
-            if not tries_left:
-                raise
-            engine.follow()  # which says if nobody answers
-
-
-def _store_differing(engine: Engine, given: dict[str, Any]) -> None:
     stored = engine.state.options
     changed = {name: value for name, value in engine.without_fixed(given).items() if getattr(stored, name) != value}
     if not changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,6 +117,9 @@ def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:
     ]
     if found.kept.events:
         facts.append(("kept", f"{found.kept.events:,} events that every group has taken"))
+    if (delayed := found.delayed).next_due is not None:
+        due = datetime.fromtimestamp(delayed.next_due, UTC).isoformat(" ", "milliseconds")
+        facts.append(("delayed", f"{delayed.events:,} events, the next due at {due}"))
     if found.oldest_age_seconds is not None:
         facts.append(("oldest", f"{found.oldest_age_seconds:,.0f} s"))
     if len(found.drain_order) > 1:

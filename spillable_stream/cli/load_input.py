@@ -18,7 +18,7 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import batch_from_columns
+from spillable_stream.channel.event import ID_COLUMN, ID_FIELD, batch_from_columns
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.types import NOT_ARROW
 
@@ -285,11 +285,14 @@ class _JsonInput(_SourceInput):
         if not lines:
             return (schema or pa.schema([])).empty_table()
         data = b"\n".join(lines)
+        known = (
+            schema if schema is None or ID_COLUMN in schema.names else schema.append(ID_FIELD)
+        )  # as an export has it
         try:
             table = json.read_json(
                 pa.BufferReader(data),
                 json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-                json.ParseOptions(schema, unexpected_field_behavior="infer" if schema is None else "error"),
+                json.ParseOptions(known, unexpected_field_behavior="infer" if schema is None else "error"),
             )
         except NOT_ARROW as e:
             where = f"lines {rows.first:,} to {rows.first + len(rows.lines) - 1:,}"
@@ -317,7 +320,11 @@ class _CsvInput(_SourceInput):
         while len(self._beginning) < _CHUNK_BYTES and (data := self._source.read(_CHUNK_BYTES)):
             self._beginning += data
         complete = self._beginning[: self._beginning.rfind(b"\n") + 1] or self._beginning
-        return _without_nulls(_csv_reader(io.BytesIO(complete), None).schema)
+        schema = _csv_reader(io.BytesIO(complete), None).schema
+        try:
+            return _without_nulls(pa.schema([(f.name, f.type) for f in schema]))
+        except UnicodeDecodeError as e:
+            raise SchemaError(f"{self._source.name} can't be read as csv: its columns' names are not UTF-8") from e
 
     def fit(self, schema: pa.Schema) -> None:
         self.schema = schema

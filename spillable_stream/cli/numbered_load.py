@@ -102,8 +102,8 @@ class LoadReport:
     Args:
         stored: how many events it stored.
         skipped: how many rows of the input an earlier run had stored.
-        first_id: the write-order ID of the first event that it stored; 0 if it stored none.
-        last_id: that of the last one; 0 if it stored none.
+        first_id: the write-order ID of the first event that it stored; 0 if it stored none, or all of them wait.
+        last_id: that of the last one; 0 if there is none.
         name: by which ID the channel remembers the load; "" for one that can't be run again.
     """
 
@@ -123,6 +123,7 @@ class Load:
         convert: makes events of a batch of the input.
         name: by which ID the channel remembers the load (`load_name`); "" for one that can't be run again.
         ttl: the events' ttl, in seconds; None for none.
+        deliver_after: in how many seconds the events are due; None for now.
 
     Attributes:
         stored: how many events it has stored.
@@ -136,7 +137,9 @@ class Load:
         convert: Callable[[pa.RecordBatch], pa.RecordBatch],
         name: str = "",
         ttl: float | None = None,
+        deliver_after: float | None = None,
     ) -> None:
+        self._deliver_after = deliver_after
         self.name: str = name
         self.stored: int = 0
         self.skipped: int = 0
@@ -246,7 +249,8 @@ class Load:
             tx.producer = NumberedBatch(self.name, Numbers(stored + 1, last, self._digest.value()))
             tx.follows = stored
         with tx:
-            tx.put_batch(self._convert(batch), ttl=self._ttl)
+            tx.put_batch(self._convert(batch), ttl=self._ttl, deliver_after=self._deliver_after)
         self.stored += batch.num_rows
-        self._first_id = self._first_id or tx.committed.first_id
-        self._last_id = tx.committed.last_id
+        if tx.committed.last_id >= tx.committed.first_id:  # those that wait have no IDs yet
+            self._first_id = self._first_id or tx.committed.first_id
+            self._last_id = tx.committed.last_id

@@ -33,6 +33,11 @@ _Ttl = Annotated[
     float | None, typer.Option("--ttl", metavar="SECONDS", help="For how long the events count; by default forever.")
 ]
 
+_DeliverAfter = Annotated[
+    float | None,
+    typer.Option("--deliver-after", metavar="SECONDS", help="No take sees the events before so many seconds."),
+]
+
 
 @app.command()
 def put(
@@ -42,6 +47,7 @@ def put(
     kind: _Format = None,
     name: _Name = None,
     ttl: _Ttl = None,
+    deliver_after: _DeliverAfter = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a file, or standard input, into a channel, which is made if it is missing.
@@ -65,7 +71,7 @@ def put(
         channel, source = _opened(path, file, kind, typed)
         with channel:
             try:
-                load = _load(channel, source, file, name, ttl)
+                load = _load(channel, source, file, name, ttl, deliver_after)
                 loads.append(load)
                 with shown_progress("load") as progress:
                     report = load.run(progress)
@@ -79,7 +85,7 @@ def put(
             typer.echo(json.dumps({"path": path, **asdict(report)}))
         else:
             before = f"; {report.skipped:,} were stored before" if report.skipped else ""
-            ids = f", {report.first_id} to {report.last_id}" if report.stored else ""
+            ids = f", {report.first_id} to {report.last_id}" if report.last_id else ""
             typer.echo(f"{path}: stored {report.stored:,} events{ids}{before}")
 
 
@@ -126,11 +132,13 @@ def _columns(source: Input, kind: Format) -> pa.Schema:
     return pa.schema([field for field in source.schema if field.name != ID_COLUMN])
 
 
-def _load(channel: Channel, source: Input, file: str, name: str | None, ttl: float | None) -> Load:
+def _load(
+    channel: Channel, source: Input, file: str, name: str | None, ttl: float | None, deliver_after: float | None
+) -> Load:
     from spillable_stream.cli.numbered_load import Load, load_name
 
     numbered = "" if file == STANDARD_INPUT and name is None else load_name(file, name)
-    return Load(channel, source, _as_events(channel, source), numbered, ttl)
+    return Load(channel, source, _as_events(channel, source), numbered, ttl, deliver_after)
 
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:

@@ -143,6 +143,8 @@ def _pace(stats: ChannelStats, rates: Rates | None) -> Text:
         f"spills {short_text(stats.spilled_transactions)} ({_rate(rates.spills if rates else None)})",
         f"syncs {_rate(rates.syncs if rates else None)}",
     ]
+    if stats.delayed.events:
+        parts.append(f"delayed {short_text(stats.delayed.events)}")
     if stats.kept.events:
         parts.append(f"kept {short_text(stats.kept.events)}")
     return Text("  " + " · ".join(parts), no_wrap=True, overflow="ellipsis")

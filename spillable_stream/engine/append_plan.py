@@ -6,9 +6,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from spillable_stream.engine.delayed_puts import DelayPlan
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import CommitRecord, Merged, NumberedBatch, Record, Seen, SegmentRef
+from spillable_stream.format.record import (
+    CommitRecord,
+    DelayedRun,
+    DeliveredRun,
+    Merged,
+    NumberedBatch,
+    Record,
+    Seen,
+    SegmentRef,
+)
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState, Pending
 from spillable_stream.state.producer_history import Answer
@@ -80,6 +91,18 @@ class AppendPlan:
         self.overflow: bool = state.overflow
         self.is_extended: bool = False
         self._repeated = False
+        self.delays: DelayPlan | None = None
+
+    def delay(self, files: DelayedFiles) -> DelayPlan:
+        """Return what the append puts into side files so far, to be added to.
+
+        Args:
+            files: the side files.
+        """
+        if self.delays is None:
+            self.delays = DelayPlan(files, self.state.delays)
+            self.is_extended = True
+        return self.delays
 
     def attempt(self, plan_request: Callable[[AppendPlan], CommitResult]) -> CommitResult:
         """Plan one more request, or nothing of it: raises what ``plan_request`` raises."""
@@ -120,6 +143,8 @@ class AppendPlan:
         producer: NumberedBatch | None = None,
         spilled: str = "",
         merged: Merged | None = None,
+        delayed: list[DelayedRun] | None = None,
+        delivered: list[DeliveredRun] | None = None,
     ) -> None:
         """Append the COMMIT of a transaction; `CommitRecord` explains the arguments."""
         memory_only: Seen | None = None
@@ -128,6 +153,10 @@ class AppendPlan:
             memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
             self._repeated = True
         record = CommitRecord(kind, self.start, segments or [], sink, spilled, memory_only, producer, merged)
+        if delayed:
+            record.delayed = delayed
+        if delivered:
+            record.delivered = delivered
         self.add(record.frame(count), transaction_id, write_order_id, record)
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
@@ -138,6 +167,9 @@ class AppendPlan:
             index = blocks.memory if tier is Tier.MEMORY else blocks.disk
             events += index.events
             payload_bytes += index.payload_bytes
+            if tier is Tier.DISK:
+                events += self.state.delays.events
+                payload_bytes += self.state.delays.payload_bytes
         # An upper bound: it counts blocks whole, even where a part was taken.
         if events <= limits.events and payload_bytes <= limits.payload_bytes:
             return True

@@ -79,6 +79,8 @@ class Appender:
         log, follower, tier = self._log, self._follower, plan.tier
         if plan.is_extended:
             log.extend_format()
+        if plan.delays is not None:
+            plan.delays.write()
         end = log.append(plan, start, follower)
         if end is None:
             follower.catch_up()

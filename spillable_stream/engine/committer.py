@@ -58,6 +58,7 @@ class Committer:
 
     Attributes:
         group_commit: the requests that wait.
+        deliver: called after a commit while delayed events wait; the engine sets it.
         when_full: called when a put finds no room, before it waits; the engine sets it.
         poll_seconds: how often a put that waits for room checks whether anybody has committed anything.
     """
@@ -86,6 +87,7 @@ class Committer:
         self._active_calls = active_calls
         self._counters = counters
         self.group_commit: GroupCommit = GroupCommit(self.commit_group)
+        self.deliver: Callable[[], bool] = lambda: False
         self.when_full: Callable[[], None] = lambda: None
         self.poll_seconds: float = _FULL_POLL_SECONDS
 
@@ -153,6 +155,8 @@ class Committer:
                 deadline = full_at
             else:
                 self._room.after_a_commit()
+                if self._follower.state.delays.files:
+                    self.deliver()
                 return done
             if waited_seconds is not None and time.monotonic() < deadline:
                 raise self._no_room_yet(before, deadline)

@@ -16,6 +16,7 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.format.file_names import disk_segment
 from spillable_stream.log.abandoned_segments import remove_abandoned_segments
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.disk_space import lacking_bytes
 from spillable_stream.log.spares import Spares
 from spillable_stream.state.channel_state import ChannelState
@@ -92,9 +93,12 @@ class DrainedFiles:
             first_needed = self._first_needed(state)
             live, sinks = state.blocks.segments(), dict(state.sinks)
             ttl_seconds = state.options.staging_ttl
+            waiting, next_number = dict(state.delays.files), state.delays.next_number
             state.blocks.disk.emptied.clear()
         most_spare_bytes = self._most_spare_bytes() if spares else 0
         remove_abandoned_segments(self._fs, log.layout, live, sinks, ttl_seconds, most_spare_bytes=most_spare_bytes)
+        if next_number > 1:
+            DelayedFiles(self._fs, log.layout).remove_unneeded(waiting, next_number)
         unneeded = [i for i in log.layout.log_files(self._fs) if i < first_needed]
         if unneeded and log.tiers.disk.read_file_header(first_needed) is not None:
             log.checkpoints.remove_before(first_needed)

@@ -98,6 +98,11 @@ class EnginePort(Generic[EngineT]):
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
+    def deliver(self) -> None:
+        deliveries = self._engine.deliveries
+        while deliveries is not None and deliveries.deliver():
+            pass
+
     def checkpoint_if_due(self) -> None:
         self._engine.checkpointing.make_if_due()
 

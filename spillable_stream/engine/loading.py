@@ -168,6 +168,9 @@ class StateLoader:
                     f"{self._layout.file(block.file).name} was removed",
                     str(self._layout.file(block.file)),
                 )
+        if state.delays.files and (gone := state.delays.files.keys() - set(self._layout.delayed_files(self._fs))):
+            path = self._layout.delayed_file(min(gone))
+            raise DataLossError(f"delayed events are missing: the file {path.name} was removed", str(path))
 
 
 def bytes_between(start: Position, end: Position, state: ChannelState) -> int:

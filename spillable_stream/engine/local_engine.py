@@ -10,6 +10,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
+from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.drained_files import DrainedFiles
 from spillable_stream.engine.engine import OPEN_OF_GROUPS, Engine
@@ -62,6 +63,7 @@ class LocalEngine(Engine):
     appender: Appender
     become_last: Callable[[], bool]
     checkpointing: Checkpointing
+    deliveries: Deliveries | None
     follower: Follower
     log: LocalLog
     make_room: Callable[[], None]
@@ -70,6 +72,7 @@ class LocalEngine(Engine):
     prepare_put: Callable[[], None]
     put_bytes: Callable[[], int]
     upkeep: Upkeep
+    wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 
     def __init__(
         self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
@@ -96,6 +99,8 @@ class LocalEngine(Engine):
             raise
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         self._wire(owners, self._committer(owners))
+        self.deliveries = deliveries = Deliveries(log, follower, appender)
+        self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)
         self.upkeep = Upkeep(
             log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls

@@ -21,7 +21,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import restore_home
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
-from spillable_stream.log.identity_file import read_identity
+from spillable_stream.log.identity_file import read_identity, remove_unfinished_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.tier_logs import Tiers
@@ -71,6 +71,7 @@ class Held:
                 self.lock, self.tiers, self.checkpoints, self.memory_directory, self.loader, self.memory_recovery
             )
             write_anchors(*self._anchors())
+            remove_unfinished_identity(self.lock.fs, self.lock.layout)
         self.recovered = True
 
     def load(self) -> LoadedState:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import cast
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.errors import ChannelFullError, ProducerSequenceError, StorageError, TransactionCapacityError
 from spillable_stream.format.file_names import Tier, in_memory
@@ -44,6 +45,7 @@ __all__ = [
 # An upper bound of a COMMIT frame's size, without and per segment.
 _COMMIT_BYTES = 512
 _SEGMENT_BYTES = 256
+_DELAYED_RUN_BYTES = 80
 
 _UNBOUNDED = 1 << 63
 
@@ -100,6 +102,7 @@ class Put(Request):
         may_spill: whether it has waited long enough for room in memory.
         not_staged: why a staged file could not be copied from memory to disk, if that failed.
         follows: the producer's last number in the channel, on which the batch was cut; None for any.
+        delayed: events that wait until they are due; all of the put goes to disk with them.
     """
 
     frames: list[Frame]
@@ -109,6 +112,7 @@ class Put(Request):
     may_spill: bool = False
     not_staged: StorageError | None = None
     follows: int | None = None
+    delayed: DelayedPuts | None = None
     _spilled: str = ""
     _use: TierUsage | None = None
     _expires: bool = False
@@ -123,6 +127,8 @@ class Put(Request):
             self._size_bytes = (
                 total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments) + note_bytes
             )
+            if self.delayed:
+                self._size_bytes += _DELAYED_RUN_BYTES * len(self.delayed.chunks)
         return self._size_bytes
 
     def use(self) -> TierUsage:
@@ -140,6 +146,8 @@ class Put(Request):
                 if segment.least_ttl_us:
                     self._expires = True
             self._use = TierUsage(events, size_bytes)
+            if self.delayed:
+                self._use = self._use.plus(self.delayed.use())
         return self._use
 
     def fits_empty(self, state: ChannelState) -> bool:
@@ -186,7 +194,11 @@ class Put(Request):
                 f"a transaction puts at most {MAX_COUNT:,} events, not {wanted.events:,}; put them in several"
             )
         options = plan.state.options
-        if plan.memory_room and (not self.segments or all([in_memory(s.name) for s in self.segments])):
+        if (
+            plan.memory_room
+            and not self.delayed
+            and (not self.segments or all([in_memory(s.name) for s in self.segments]))
+        ):
             limits = plan.state.memory_limits()
             waits = options.overflow_capacity > 0 and not (plan.overflow or self.may_spill)
             tier, self._spilled = choose_tier(wanted, limits, waits, partial(self._fits_memory, plan, wanted, limits))
@@ -218,17 +230,19 @@ class Put(Request):
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
+        delayed = plan.delay(self.delayed.files).place(self.delayed.chunks) if self.delayed else None
         plan.put = wanted.plus(plan.put)
         plan.overflow = plan.overflow or self._spilled == "full"
         plan.commit(
             "put",
-            wanted.events,
+            plan.next_id - first,
             tx,
             first,
             segments=self.segments,
             sink=self.sink,
             producer=self.producer,
             spilled=self._spilled,
+            delayed=delayed,
         )
         if self.sink:
             plan.sinks[self.sink[0]] = self.sink[1]

@@ -42,6 +42,8 @@ class StagedPuts:
         if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is Tier.DISK:
+            if request.delayed:
+                end += request.delayed.size_bytes()
             if request.segments:
                 self._require_space(request, plan, file_id, end)
                 self._move_to_disk(request)

@@ -27,7 +27,7 @@ class Pauses:
         self._seconds = 0.0
 
     def begin(self, batch: object) -> None:
-        """Note that a batch was refused; again and again, for all I care."""
+        """Note that a batch was refused, once or again."""
         with self._mutex:
             self._since.setdefault(batch, self._now())
 

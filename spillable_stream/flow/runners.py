@@ -158,6 +158,7 @@ class PolledRunner:
                     self._thread.stopping.wait(self._thread.wait_seconds)
                 elif self._thread.wait_seconds:
                     self.source.rest(self._thread.wait_seconds, self._thread.stopping)
+                self._thread.wait_seconds = 0.0
         finally:
             self._thread.wait_seconds = 0.0
             self.source.counters.pauses.end(self)
@@ -336,6 +337,7 @@ class SinkRunner:
             while not self._thread.stopping.is_set():
                 self._thread.wait_seconds = self.round()
                 self._wait(self._thread.wait_seconds)
+                self._thread.wait_seconds = 0.0
         finally:
             self._thread.wait_seconds = 0.0
             self._opened = False

@@ -18,6 +18,7 @@ __all__ = [
     "Tier",
     "checkpoint_name",
     "data_file_name",
+    "delayed_name",
     "disk_segment",
     "generation_of",
     "group_of",
@@ -29,6 +30,7 @@ __all__ = [
     "memory_segment",
     "parse_checkpoint",
     "parse_data_file",
+    "parse_delayed",
     "parse_memory_file",
     "parse_spare",
     "seed_name",
@@ -48,6 +50,7 @@ MOST_SPARE_SEGMENTS = 16
 
 _NUMBER = "([0-9]{6,10})"
 _DATA_FILE = re.compile(rf"log-{_NUMBER}\Z")
+_DELAYED_FILE = re.compile(rf"delayed-{_NUMBER}\Z")
 _MEMORY_FILE = re.compile(rf"memory-{_NUMBER}-{_NUMBER}\Z")
 _CHECKPOINT = re.compile(rf"checkpoint-{_NUMBER}-([0-9]{{12,19}})\Z")
 _SEGMENT = re.compile(r"(memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[0-9a-f]{32}\Z")
@@ -73,6 +76,18 @@ def parse_data_file(name: str) -> int | None:
     found = _DATA_FILE.match(name)
     number = int(found[1]) if found else 0
     return number if _is_number(number) and name == data_file_name(number) else None
+
+
+def delayed_name(number: int) -> str:
+    """Return the name of a side file, in which delayed events wait."""
+    return f"delayed-{number:06d}"
+
+
+def parse_delayed(name: str) -> int | None:
+    """Return the number of a side file, or None if the name is not one's."""
+    found = _DELAYED_FILE.match(name)
+    number = int(found[1]) if found else 0
+    return number if _is_number(number) and name == delayed_name(number) else None
 
 
 def _is_number(number: int) -> bool:

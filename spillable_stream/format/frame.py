@@ -99,6 +99,7 @@ class FrameType(IntEnum):
     LOST = 12
     RETENTION = 13
     TRIM = 14
+    DUES = 15
 
 
 CONTROL_TYPES = frozenset(

@@ -8,7 +8,9 @@ TAKE            ``{group, ranges: [[first, last], …], expired?: [[first, last]
 COMMIT          ``{kind, start, segments?: [[name, end, count, bytes, …], …], sink?: [query, batch],
                 producer?: [producer, first, last, fingerprint?, note?], spilled?,
                 seen?: {next, groups, sinks?, producers?, notes?, passed?},
-                merged?: [name, [[first, count, offset, bytes, time, until, …], …]]}``
+                merged?: [name, [[first, count, offset, bytes, time, until, …], …]],
+                delayed?: [[file, begin, width, start, end, count, bytes, due], …],
+                delivered?: [[file, due, offset, row, count, next], …]}``
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
@@ -21,6 +23,7 @@ SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
 LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
 RETENTION       ``{through?, clock?, jump?}``: what leaves by age or size, and by which clock that is told
+DUES            no map: when each event of the PUT after it is due (`spillable_stream.format.dues`)
 TRIM            ``{through, births, deleted}``: slots of a log of objects that nobody needs, which segments are too
                 old, and which slots are gone
 ==============  =========================================================================
@@ -50,6 +53,8 @@ __all__ = [
     "CommitFields",
     "CommitRecord",
     "ControlRecord",
+    "DelayedRun",
+    "DeliveredRun",
     "FileHeader",
     "GroupRecord",
     "GroupTaken",
@@ -436,6 +441,50 @@ class Merged(NamedTuple):
     runs: list[MergedRun]
 
 
+class DelayedRun(NamedTuple):
+    """Delayed events that a transaction put into a side file.
+
+    Args:
+        file: the file's number.
+        begin_ms: from when on the events of the file are due, in milliseconds since 1970.
+        width_ms: for how long after that.
+        start: where the bytes of these events begin in the file; 0 with the file's header.
+        end: where they end.
+        count: how many events.
+        payload_bytes: the size of their payloads.
+        first_ms: when the first of them is due.
+    """
+
+    file: int
+    begin_ms: int
+    width_ms: int
+    start: int
+    end: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    payload_bytes: int
+    first_ms: int
+
+
+class DeliveredRun(NamedTuple):
+    """Events of a side file that have entered the order: all up to a place, in the order of their due times.
+
+    Args:
+        file: the file's number.
+        due_ms: when the last of them was due.
+        offset: where the frame that has it starts in the file.
+        row: which event of the frame it is, from 0.
+        count: how many were delivered now.
+        next_ms: when the next one is due; 0 if there is none.
+    """
+
+    file: int
+    due_ms: int
+    offset: int
+    row: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    next_ms: int
+
+
 class CommitFields(TypedDict):
     """A COMMIT's map; `CommitRecord` explains it."""
 
@@ -447,6 +496,8 @@ class CommitFields(TypedDict):
     spilled: NotRequired[str]
     seen: NotRequired[Seen]
     merged: NotRequired[tuple[str, list[tuple[int, ...]]]]
+    delayed: NotRequired[list[DelayedRun]]
+    delivered: NotRequired[list[DeliveredRun]]
 
 
 @dataclass(slots=True)
@@ -464,6 +515,8 @@ class CommitRecord:
         spilled: why a put went to disk despite a memory tier: "full", "large" or "".
         seen: on disk, while a memory tier is open: its IDs and groups as far as earlier COMMITs do not say
             them, so that losing it never brings back taken events.
+        delayed: events that wait in side files until they are due.
+        delivered: events of side files that enter the order: the PUT frames of the transaction.
     """
 
     kind: str
@@ -474,6 +527,8 @@ class CommitRecord:
     seen: Seen | None = None
     producer: NumberedBatch | None = None
     merged: Merged | None = None
+    delayed: list[DelayedRun] = field(default_factory=list)
+    delivered: list[DeliveredRun] = field(default_factory=list)
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`; no put has more (`Put.tier`)."""
@@ -494,6 +549,10 @@ class CommitRecord:
             value["seen"] = self.seen
         if self.merged:
             value["merged"] = (self.merged.name, [run.fields() for run in self.merged.runs])
+        if self.delayed:
+            value["delayed"] = self.delayed
+        if self.delivered:
+            value["delivered"] = self.delivered
         return Frame.of(FrameType.COMMIT, pack(value), min(count, MAX_COUNT))
 
     @classmethod
@@ -512,7 +571,12 @@ class CommitRecord:
             merged = v.get("merged")
             found = Merged(merged[0], [MergedRun(*run) for run in merged[1]]) if merged else None
             seen, spilled = v.get("seen"), v.get("spilled", "")
-            return cls(v["kind"], int(v["start"]), segments, ids, spilled, seen, producer, found)
+            record = cls(v["kind"], int(v["start"]), segments, ids, spilled, seen, producer, found)
+            if "delayed" in v:
+                record.delayed = [DelayedRun(*run) for run in v["delayed"]]
+            if "delivered" in v:
+                record.delivered = [DeliveredRun(*run) for run in v["delivered"]]
+            return record
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
 

@@ -32,6 +32,7 @@ __all__ = [
     "layout_of",
     "planned_layout",
     "read_identity",
+    "remove_unfinished_identity",
     "require_directory",
     "write_identity",
 ]
@@ -101,6 +102,11 @@ def extend_identity(fs: FileSystem, layout: Layout) -> None:
     found = read_identity(fs, layout.path)
     if found.format < EXTENDED_FORMAT_VERSION:
         write_identity(fs, replace(found, format=EXTENDED_FORMAT_VERSION))
+
+
+def remove_unfinished_identity(fs: FileSystem, layout: Layout) -> None:
+    """Remove what a crash in the middle of `extend_identity` left; the caller recovers the channel."""
+    fs.remove(layout.path / f"{IDENTITY}.tmp")
 
 
 def identity_of(layout: Layout) -> Identity:

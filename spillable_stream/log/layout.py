@@ -19,6 +19,7 @@
     DIR/data/spare-log-N                        files whose events were taken, to be used again
     DIR/data/segment.OWNER.BATCH.UUID           staged segments: big transactions, outputs of Spark tasks
     DIR/data/spare-segment-K                    segments whose events were taken, to be staged in again
+    DIR/data/delayed-N                          side files: delayed events, until they are due
     DIR/checkpoint/checkpoint-F-O               checkpoints, named by file number and offset of the log
     DIR/memory                                  a link to the memory tier's directory, while there is one
     DIR/memory.json                             where that was made
@@ -193,6 +194,19 @@ class Layout:
         number = file_names.parse_data_file(name)
         return number if number and self.log_file(number).parent == directory else None
 
+    def delayed_file(self, number: int) -> Path:
+        """The path of a side file."""
+        return self.data_dirs[number % len(self.data_dirs)] / file_names.delayed_name(number)
+
+    def delayed_files(self, fs: FileSystem) -> list[int]:
+        """Return the numbers of all side files, ascending, whether they count or not."""
+        return sorted([n for d in set(self.data_dirs) for name in fs.list_files(d) if (n := self._delayed(d, name))])
+
+    def _delayed(self, directory: Path, name: str) -> int | None:
+        """Return the number of a side file, or None if no side file of this directory has the name."""
+        number = file_names.parse_delayed(name)
+        return number if number and self.delayed_file(number).parent == directory else None
+
     def segment_file(self, name: str) -> Path:
         """The path of a segment; its directory follows from its name.
 
@@ -225,6 +239,7 @@ class Layout:
                 or file_names.parse_spare(name, Tier.DISK) is not None
                 or is_spare_segment(name)
                 or self._data_file(directory, name.removesuffix(".tmp")) is not None
+                or self._delayed(directory, name) is not None
             )
         if directory == self.memory:
             return (

@@ -125,6 +125,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     @_held
     def prepareForTriggerAvailableNow(self) -> None:
         """Record where the channel ends now: the query stops there."""
+        self._port().deliver()
         with self._port().snapshot() as state:
             self._target = state.last_id
 
@@ -152,6 +153,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             CheckpointMismatchError: the query can't continue from there (`checkpoint_check`).
         """
+        self._port().deliver()  # also of an idle query: nobody else may come
         given = None if start is None else self._parse(start)
         if given is not None:
             self._hear(given, given.event_id)

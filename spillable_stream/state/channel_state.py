@@ -16,6 +16,7 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.contents import Contents, Owner, Pending, Trimmed
 from spillable_stream.state.control_records import apply_control
+from spillable_stream.state.delays import Delays
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.image import ObjectsImage, RetentionImage, SmallImage, StateImage, TierImage, image_of
 from spillable_stream.state.producer_history import ProducerHistory
@@ -65,6 +66,7 @@ class ChannelState(Contents):
             **self._tier_image(),
             **self._retention_image(),
             **self._objects_image(),
+            **self.delays.image(),
         }
 
     def _tier_image(self) -> TierImage:
@@ -123,6 +125,7 @@ class ChannelState(Contents):
         )
         state.trimmed = Trimmed(*image.get("trimmed", ()))
         state.owners = {group: Owner(*owner) for group, owner in image.get("owners", {}).items()}
+        state.delays = Delays(*image.get("delays", ()))
         for tx, takes in image["taking"].items():
             records = [TakeRecord(take[0], *([(a, b) for a, b in ranges] for ranges in take[1:])) for take in takes]
             state.pending[tx] = Pending(takes=records)
@@ -219,6 +222,8 @@ class ChannelState(Contents):
             ids = header.write_order_id, header.write_order_id + header.count - 1
             name, numbers, note = record.producer
             self.producers.record(name, numbers, ids, in_memory=is_in_memory, note=note)
+        if record.delayed or record.delivered:
+            self.delays.apply(record.delayed, record.delivered)
         self.raise_floor()
         if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)

@@ -12,6 +12,7 @@ from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import LostRecord, Record, Seen, TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Blocks
+from spillable_stream.state.delays import Delays
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet, count_of
@@ -90,6 +91,7 @@ class Contents:
         clock: by which clock the age of events is told.
         trimmed: what nobody needs any more of a log of objects.
         owners: the groups of a log of objects that somebody owns, by name.
+        delays: the events that wait until they are due; they have no IDs yet.
     """
 
     def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
@@ -115,6 +117,7 @@ class Contents:
         self.clock: WallClock = WallClock()
         self.trimmed: Trimmed = Trimmed()
         self.owners: dict[str, Owner] = {}
+        self.delays: Delays = Delays()
         self._holders: list[str] = []  # groups that may hold the floor back: it rises only once none does
 
     @property
@@ -150,6 +153,9 @@ class Contents:
         """Return what a tier holds, counting only events that some group has yet to take for the first time."""
         index = self.blocks.memory if in_memory else self.blocks.disk
         events, size_bytes = index.events, index.payload_bytes
+        if not in_memory:  # what waits counts from its put
+            events += self.delays.events
+            size_bytes += self.delays.payload_bytes
         taken: Iterable[Range] = self.not_needed()
         first = index.first_held()
         if first is not None and first.first_id < self.floor:

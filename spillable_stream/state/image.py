@@ -13,6 +13,8 @@ from spillable_stream.format.record import GroupTaken, ProducerImage, ProducerNo
 
 __all__ = [
     "BlockImage",
+    "DelayedFileImage",
+    "DelaysImage",
     "GroupDetails",
     "GroupImage",
     "HistoryImage",
@@ -103,7 +105,20 @@ class ObjectsImage(TypedDict, total=False):
     owners: dict[str, tuple[int, str, str, str]]
 
 
-class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage):
+DelayedFileImage = tuple[int, int, int, int, int, int, int, tuple[int, int, int], Sequence[tuple[int, int]]]
+"""The fields of a `spillable_stream.state.delays.DelayedFile`, in order."""
+
+
+class DelaysImage(TypedDict, total=False):
+    """What a channel knows of events that wait; empty if none ever did.
+
+    The key: the number of the next side file, and the side files.
+    """
+
+    delays: tuple[int, Sequence[DelayedFileImage]]
+
+
+class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage, DelaysImage):
     """A state without its blocks, with which every data file begins."""
 
     options: dict[str, object]

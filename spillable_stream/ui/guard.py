@@ -95,7 +95,7 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if refusal := self._refusal(scope, headers):
             await _refuse(kind, send, *refusal)
-        elif self._token and not self._has_cookie(headers):
+        elif self._token and (not self._has_cookie(headers) or _has_token(scope)):
             await self._ask_for_token(scope, headers, receive, send)
         elif not self._left[kind]:
             await _refuse(kind, send, HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
@@ -141,7 +141,7 @@ class Guard:
         if scope["type"] == "websocket":
             await _refuse("websocket", send, HTTPStatus.UNAUTHORIZED, "the token is missing")
             return
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        query = _query(scope)
         given = next((value for name, value in query if name == "token"), None)
         target = scope["path"]
         if given is None and (scope["method"], scope["path"]) == ("POST", "/token"):
@@ -156,6 +156,15 @@ class Guard:
         notice = "" if given is None else "This is not the token."
         page = _FORM.replace("NOTICE", notice)
         await _answer(send, HTTPStatus.UNAUTHORIZED, page, [(b"content-type", b"text/html; charset=utf-8")])
+
+
+def _has_token(scope: Scope) -> bool:
+    """Tell whether an address has the token: what is behind may log it, so it goes no further."""
+    return scope["type"] == "http" and any(name == "token" for name, _ in _query(scope))
+
+
+def _query(scope: Scope) -> list[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
 async def _posted_token(receive: Receive) -> str:

@@ -34,11 +34,16 @@ _UNKNOWN = "-"
 
 
 def tiers(stats: ChannelStats) -> str:
-    """Return a bar for each tier, and one for what is kept."""
+    """Return a bar for each tier, one for what is kept, and one for what waits until it is due."""
     bars = [_tier("memory", stats.memory), _tier("disk", stats.disk)]
     if (kept := stats.kept).events:
         share = kept.events / (kept.events + stats.channel_size)
         bars.append(_bar("kept", share, f"{count_text(kept.events, 'event')} · {size_text(kept.payload_bytes)}"))
+    if (delayed := stats.delayed).events:
+        share = delayed.events / (delayed.events + stats.channel_size)
+        bars.append(
+            _bar("delayed", share, f"{count_text(delayed.events, 'event')} · {size_text(delayed.payload_bytes)}")
+        )
     return "".join(bars)
 
 

@@ -48,7 +48,7 @@ h2.s { font-size: .95rem; font-weight: 650; line-height: 1.4; margin: 0; }
 .s-strip > span { min-width: 1px; transition: flex-grow .5s; } .s-drain { grid-template-columns: 4.2rem 1fr;
   margin: .5rem 0; } .s-tier.s-drain > :last-child { text-align: left; } .s-drain > :first-child { line-height: 1.1; }
 .s-word { white-space: nowrap; }
-.memory { background: var(--memory); } .kept { background: var(--kept); }
+.memory { background: var(--memory); } .kept { background: var(--kept); } .delayed { background: var(--kept); }
 .disk { background: repeating-linear-gradient(135deg, var(--disk) 0 5px,
   color-mix(in srgb, var(--disk) 78%, transparent) 5px 10px); }
 .s-figures { display: flex; flex-wrap: wrap; gap: .4rem 1.75rem; margin: .25rem 0; }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spillable_stream.errors import WorkerFailedError, WorkerTimeoutError
+from spillable_stream.log_records import fields
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.verdicts import DeadLetter, Drop, Retry
 from spillable_stream.workers.work import Fate, Waiting, Work, backoff_seconds, halves
@@ -70,7 +71,8 @@ class Judge:
         return []
 
     def _failed(self, work: Work, error: BaseException) -> Iterator[Waiting]:
-        _log.info("%s failed for %s of %s", self._function, work, self._path, exc_info=error)
+        about = fields(self._path, first_id=work.first_id, last_id=work.last_id)
+        _log.info("%s failed for %s of %s", self._function, work, self._path, exc_info=error, extra=about)
         if work.count > 1:
             yield from (Waiting(Work(ranges), 0.0) for ranges in halves(work.ranges))
             return

@@ -57,10 +57,14 @@ class Work:
         """The first event."""
         return self.ranges[0][0]
 
+    @property
+    def last_id(self) -> int:
+        """The last event."""
+        return self.ranges[-1][1]
+
     def __str__(self) -> str:
         """Return the events for a message."""
-        last = self.ranges[-1][1]
-        return f"the event {last:,}" if self.count == 1 else f"the events {self.first_id:,} to {last:,}"
+        return f"the event {self.last_id:,}" if self.count == 1 else f"the events {self.first_id:,} to {self.last_id:,}"
 
 
 class Waiting(NamedTuple):

@@ -23,6 +23,7 @@ from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.log_records import RecordFields, fields
 from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.judge import Judge
@@ -253,6 +254,7 @@ class Worker:
                 _log.warning(
                     "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
                     function_name(self._function), work, self._channel.path, timeout_seconds,
+                    extra=self._about(work),
                 )  # fmt: skip
 
     def _close(self) -> None:
@@ -420,4 +422,7 @@ class Worker:
             self._settled[work.fate] += work.count
         if work.fate is not Fate.DONE:
             why = f"{type(work.error).__name__}: {work.error}"
-            _log.warning("%s of %s: %s: %s", work, self._channel.path, work.fate.value, why)
+            _log.warning("%s of %s: %s: %s", work, self._channel.path, work.fate.value, why, extra=self._about(work))
+
+    def _about(self, work: Work) -> RecordFields:
+        return fields(self._channel.path, group=self.group, first_id=work.first_id, last_id=work.last_id)

@@ -25,6 +25,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.record import NumberedBatch, Numbers
 from tests.support.damage import flip, log_file
+from tests.support.delays import put_late
 from tests.support.events import numbered, peek, put, take
 from tests.support.live_channel import under_load
 
@@ -291,3 +292,10 @@ def test_a_file_of_an_earlier_backup_that_is_gone_is_noticed(path: Path, tmp_pat
         put(channel, b"b")
         with pytest.raises(CorruptionError, match="a file of an earlier backup is gone, or was cut"):
             ss.backup(channel, tmp_path / "copy")
+
+
+def test_a_backup_is_refused_while_events_wait_until_they_are_due(path: Path, tmp_path: Path) -> None:
+    channel = ss.Channel(path)
+    put_late(channel, 1000, b"late")
+    with channel, pytest.raises(ss.OptionError, match=r"1 events of .* wait until they are due"):
+        ss.backup(channel, tmp_path / "copy")

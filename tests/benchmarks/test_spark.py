@@ -40,4 +40,4 @@ def test_a_part_measures_and_writes_its_section(name: str, tmp_path: Path, monke
 
 def test_every_target_is_of_a_part() -> None:
     kinds = [kind.name for kind in spark_rows.KINDS]
-    assert len(SPARK_TARGETS) == 3 * len(kinds) + 3
+    assert len(SPARK_TARGETS) == 5 * len(kinds) + 3

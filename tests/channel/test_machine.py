@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 import warnings
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -58,6 +59,8 @@ class ChannelMachine(RuleBasedStateMachine):
         self.groups: dict[str, Group] = {}
         self.handles: list[Channel] = []
         self.real_boot, self.boots = head_module.boot_id, 0
+        self.now_ms = time.time_ns() // 1_000_000
+        self.waiting: dict[int, bytes] = {}  # delayed events, by when they are due: no two at once
         self.ttls: dict[int, int] = {}
         self.passed_seconds = 0
         self.clock = mock.patch.object(consumer, "now_us", lambda: now_us() + self.passed_seconds * 1_000_000)
@@ -66,6 +69,13 @@ class ChannelMachine(RuleBasedStateMachine):
     # ── handles ─────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> Channel:
+        channel = self.opened()
+        deliveries = channel.engine().deliveries
+        assert deliveries is not None
+        deliveries.clock_ms = lambda: self.now_ms
+        return channel
+
+    def opened(self) -> Channel:
         return Channel(
             self.path,
             minimum_required_space=0,
@@ -151,11 +161,14 @@ class ChannelMachine(RuleBasedStateMachine):
     def memory_use(self) -> int:
         return len(self.needed() & self.memory)
 
+    def disk_use(self) -> int:
+        return len(self.needed() - self.memory) + len(self.waiting)
+
     def tier_of(self, count: int) -> str:
         """Return where a put goes: "memory", "disk", or nowhere."""
         if self.memory_use() + count <= self.memory_capacity:
             return "memory"
-        return "disk" if len(self.needed() - self.memory) + count <= CAPACITY else ""
+        return "disk" if self.disk_use() + count <= CAPACITY else ""
 
     @rule()
     def pass_time(self) -> None:
@@ -203,6 +216,62 @@ class ChannelMachine(RuleBasedStateMachine):
             self.overflow = True
         for group in self.groups.values():
             group.queue += new
+
+    @rule(number=st.integers(0, 2), delays=st.lists(st.integers(1, 400), max_size=6), more=st.integers(0, 2))
+    def put_delayed(self, number: int, delays: list[int], more: int) -> None:
+        """Put events that wait, each for a time of its own, in one transaction with others."""
+        channel, dues = self.handle(number), []
+        for seconds in delays:
+            due_ms = self.now_ms + 1000 * seconds
+            while due_ms in self.waiting or due_ms in dues:
+                due_ms += 1
+            dues.append(due_ms)
+        bodies = [b"now %d" % i for i in range(more)]
+        tx = channel.put_transaction()
+        tx.begin()
+        for due_ms in dues:
+            tx.put(Event(b"due %d" % due_ms), deliver_after=(due_ms - self.now_ms) / 1000)
+        tx.put_many(Event(b) for b in bodies)
+        fits = self.disk_use() + len(dues) + more <= CAPACITY if dues else bool(self.tier_of(more))
+        try:
+            tx.commit()
+            assert fits or not dues + bodies
+        except ChannelFullError:
+            assert not fits
+            tx.rollback()
+            return
+        if bodies and not dues and self.tier_of(more) == "memory":
+            self.memory.update(range(self.last_id + 1, self.last_id + 1 + more))
+        elif 0 < more <= self.memory_capacity and not dues:
+            self.overflow = True
+        elif dues:
+            self.settle()
+        self.enter(bodies)
+        self.waiting.update((due_ms, b"due %d" % due_ms) for due_ms in dues)
+
+    def enter(self, bodies: list[bytes]) -> None:
+        """Note events that are in the order now."""
+        new = range(self.last_id + 1, self.last_id + 1 + len(bodies))
+        self.last_id += len(bodies)
+        self.stored.update(zip(new, bodies, strict=True))
+        for group in self.groups.values():
+            group.queue += new
+
+    @rule(number=st.integers(0, 2), seconds=st.integers(-100, 300))
+    def look_at_the_clock(self, number: int, seconds: int) -> None:
+        """Let time pass, or the clock go back, and let a handle deliver what is due."""
+        self.now_ms += 1000 * seconds
+        deliveries = self.handle(number).engine().deliveries
+        assert deliveries is not None
+        delivered = False
+        self.handle(number).engine().follow()
+        while deliveries.deliver():
+            delivered = True
+        due = sorted(due_ms for due_ms in self.waiting if due_ms <= self.now_ms)
+        assert delivered == bool(due)
+        self.enter([self.waiting.pop(due_ms) for due_ms in due])
+        if due:
+            self.settle()
 
     @rule(number=st.integers(0, 2), name=st.sampled_from(GROUPS), limit=st.integers(1, 12))
     def take(self, number: int, name: str, limit: int) -> None:
@@ -283,7 +352,9 @@ class ChannelMachine(RuleBasedStateMachine):
             stats = channel.stats()
             assert stats.last_id == self.last_id
             assert stats.channel_size == len(needed)
-            assert (stats.memory.events, stats.disk.events) == (self.memory_use(), len(needed - self.memory))
+            assert (stats.memory.events, stats.disk.events) == (self.memory_use(), self.disk_use())
+            assert stats.delayed.events == len(self.waiting)
+            assert stats.delayed.next_due == (min(self.waiting) / 1000 if self.waiting else None)
             assert stats.drain_order == runs
             assert stats.overflow_active == self.overflow
             assert (stats.memory.payload_bytes == 0) == (self.memory_use() == 0)

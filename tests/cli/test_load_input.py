@@ -74,6 +74,18 @@ def test_json_that_does_not_fit_is_refused_with_its_lines(tmp_path: Path, line: 
         rows(file, Format.JSONL, pa.schema([("n", pa.int64())]))
 
 
+def test_json_rows_that_were_exported_are_read_without_their_ids(tmp_path: Path) -> None:
+    file = tmp_path / "exported.jsonl"
+    file.write_text('{"n": 1, "write_order_id": 7}\n{"n": 2, "write_order_id": 8}\n')
+    assert rows(file, Format.JSONL, pa.schema([("n", pa.int64())])) == [{"n": 1}, {"n": 2}]
+
+
+def test_csv_whose_names_are_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\n1\n")
+    with pytest.raises(SchemaError, match=r"a\.csv can't be read as csv: its columns' names are not UTF-8"):
+        open_input(str(tmp_path / "a.csv"), Format.CSV, None, as_rows=True)
+
+
 def test_csv_has_names_and_values_of_several_lines(tmp_path: Path) -> None:
     file = tmp_path / "f.csv"
     file.write_text('n,s\n1,"x\ny"\n2,\n')

@@ -175,3 +175,16 @@ def test_a_load_of_ten_million_rows_that_is_killed_twenty_times_stores_each_row_
                 assert body == b"row %d" % following
                 following += 1
     assert following == rows
+
+
+def test_events_are_put_with_a_delay(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("a\nb\n")
+    done = run("put", path, file, "--deliver-after", 3600)
+    assert (done.exit_code, done.stdout) == (0, f"{path}: stored 2 events\n")
+    with Channel(path) as channel:
+        assert (channel.stats().last_id, channel.stats().delayed.events) == (0, 2)
+    assert "delayed:       2 events, the next due at" in run("stats", path).stdout
+    refused = run("put", path, file, "--name", "again", "--deliver-after", -1)
+    assert refused.exit_code == 2
+    assert "deliver_after is -1" in refused.stderr

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ class Log:
 
     def grow(self) -> None:
         with self._path.open("a") as f:
-            for _ in range(self._chance.randrange(1, 60)):
+            for _ in range(self._chance.randrange(1, 25)):
                 f.write(f"line {self.lines}\n")
                 self.lines += 1
 
@@ -90,33 +91,47 @@ def written(place: Path, out: str) -> Counter[str]:
     return Counter(line for p in files for line in p.read_text().splitlines())
 
 
+def last_write(place: Path) -> int:
+    """Return when a file of a directory was written last."""
+    times = [0]
+    for path in place.rglob("*"):
+        with suppress(FileNotFoundError):  # the agent has removed it
+            times.append(path.stat().st_mtime_ns)
+    return max(times)
+
+
 @pytest.mark.crash
 @pytest.mark.timeout(3600)
 def test_an_agent_that_is_killed_at_any_moment_writes_each_line_once(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     chance = random.Random(4711)
     log = Log(tmp_path, chance)
-    for cycle in range(sized(ci=6, full=500)):
+    for _ in range(sized(ci=6, full=500)):
         roll_count = chance.choice([10, 25])
         (tmp_path / "flume.conf").write_text(CONFIGURATION.format(dir=tmp_path, roll_count=roll_count))
         process = agent(tmp_path)
         try:
-            end = time.monotonic() + chance.uniform(0.5, 2.0)
+            before, left_seconds = last_write(tmp_path / "c1"), chance.uniform(0.1, 2.0)
+            dies_young, at_work = chance.random() < 0.2, False
+            end = time.monotonic() + (left_seconds if dies_young else 60.0)
             while time.monotonic() < end and process.poll() is None:
-                log.grow()
-                if chance.random() < 0.2:
-                    log.rotate()
+                if not at_work and last_write(tmp_path / "c1") > before:
+                    at_work, end = True, time.monotonic() + left_seconds
+                if chance.random() < (0.4 if at_work else 0.05):
+                    log.grow()
+                    if chance.random() < 0.2:
+                        log.rotate()
                 if chance.random() < 0.1:
                     text = CONFIGURATION.format(dir=tmp_path, roll_count=35 - roll_count)
                     (tmp_path / "flume.conf").write_text(text)
-                    if cycle:  # by then the handlers are there, most often
+                    if at_work:  # before, the signal would end it
                         process.send_signal(signal.SIGHUP)
                 time.sleep(chance.uniform(0.0, 0.05))
         finally:
             process.kill()
             process.wait()
     done = agent(tmp_path, "--once")
-    assert done.wait(600) == 0, (tmp_path / "agent.log").read_text()[-5000:]
+    assert done.wait(2400) == 0, (tmp_path / "agent.log").read_text()[-5000:]
     expected = Counter(f"line {i}" for i in range(log.lines))
     for out in ("out1", "out2"):
         found = written(tmp_path, out)

@@ -21,7 +21,7 @@ from tests.lab.faults import ERRORS, SHORT, Fault, faulty
 from tests.lab.keeping import upkeep_by_hand
 from tests.lab.ledger import LedgerLines
 from tests.lab.size import sized
-from tests.lab.subject import KEEPING, Subject, subject
+from tests.lab.subject import DELAYING, KEEPING, Subject, subject
 from tests.lab.workload import OPTIONS, put
 from tests.support.damage import remove_memory_under
 
@@ -116,7 +116,9 @@ def calls(directory: Path, configuration: str) -> int:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("configuration", ["disk", "tiny memory", f"{KEEPING}disk", f"{KEEPING}tiny memory"])
+@pytest.mark.parametrize(
+    "configuration", ["disk", "tiny memory", f"{KEEPING}disk", f"{KEEPING}tiny memory", f"{DELAYING}disk"]
+)
 def test_a_failed_call_is_reported_and_loses_nothing(shared_memory: Path, configuration: str, part: int) -> None:
     count = calls(shared_memory, configuration)
     assert count > 300

@@ -19,13 +19,16 @@ from tests.lab.harness import FATES, KEPT_HEADS, left_behind
 from tests.lab.keeping import upkeep_by_hand
 from tests.lab.ledger import LedgerFile
 from tests.lab.size import sized
-from tests.lab.subject import KEEPING, subject
+from tests.lab.subject import DELAYING, KEEPING, subject
 from tests.lab.workload import OPTIONS, Program
 from tests.support.damage import keep_head, reboot
 
 SEED = 3
 BOTH = pytest.mark.parametrize("configuration", ["disk", "small memory"])
-ALL = pytest.mark.parametrize("configuration", ["disk", "small memory", f"{KEEPING}disk", f"{KEEPING}small memory"])
+ALL = pytest.mark.parametrize(
+    "configuration",
+    ["disk", "small memory", f"{KEEPING}disk", f"{KEEPING}small memory", f"{DELAYING}disk", f"{DELAYING}small memory"],
+)
 
 
 @ALL

@@ -29,7 +29,7 @@ from tests.lab.machine import missing
 from tests.lab.mutants import MUTANTS, broken
 from tests.lab.object_harness import ObjectHarness
 from tests.lab.states import CrashStates
-from tests.lab.subject import KEEPING
+from tests.lab.subject import DELAYING, KEEPING
 from tests.lab.users import common_directory, why_no_users
 
 Recipe = Callable[[Path, str], list[str]]
@@ -48,6 +48,16 @@ def crash_states(directory: Path, mutant: str) -> list[str]:
 def keeping_states(directory: Path, mutant: str) -> list[str]:
     for seed in (1, 2, 3):
         lab = CrashStates(directory, f"{KEEPING}disk", seed, samples=0)
+        with broken(mutant):
+            lab.run()
+        if lab.failures:
+            break
+    return [w for failure in lab.failures for w in failure.wrong]
+
+
+def delaying_states(directory: Path, mutant: str) -> list[str]:
+    for seed in (1, 2, 3):
+        lab = CrashStates(directory, f"{DELAYING}disk", seed, samples=0)
         with broken(mutant):
             lab.run()
         if lab.failures:
@@ -245,6 +255,9 @@ CAUGHT: dict[str, list[Recipe]] = {
     "declare lost what is elsewhere": [_CONTAINERS],
     "trust a planted memory": [_PLANTED],
     "keep what root makes": [_USERS],
+    "register before the sync": [delaying_states],
+    "deliver in two steps": [delaying_states],
+    "remove a side file early": [delaying_states],
     "leave the hint at a seek": [keeping_steps],
     "skip the sync of a seek": [keeping_states],
     "lower the floor at a seek": [keeping_steps],

@@ -8,11 +8,12 @@ import pytest
 
 from tests.lab.size import sized
 from tests.lab.states import CrashStates
-from tests.lab.subject import KEEPING
+from tests.lab.subject import DELAYING, KEEPING
 
 SEEDS = range(1, 1 + sized(ci=1, full=40))
 CONFIGURATIONS = pytest.mark.parametrize(
-    "configuration", ["disk", "tiny memory", f"{KEEPING}disk", f"{KEEPING}tiny memory"]
+    "configuration",
+    ["disk", "tiny memory", f"{KEEPING}disk", f"{KEEPING}tiny memory", f"{DELAYING}disk", f"{DELAYING}tiny memory"],
 )
 
 
@@ -54,7 +55,9 @@ def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configura
         assert not lab.failures, f"sync {n} failed\n{shown(lab)}"
 
 
-@pytest.mark.parametrize("configuration", ["disk", pytest.param(f"{KEEPING}disk", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "configuration", ["disk", *(pytest.param(f"{c}disk", marks=pytest.mark.slow) for c in (KEEPING, DELAYING))]
+)
 def test_a_few_power_cuts_lose_nothing(shared_memory: Path, configuration: str) -> None:
     lab = CrashStates(shared_memory, configuration, samples=0)
     lab.run()

@@ -98,16 +98,14 @@ def test_a_channel_is_the_same_through_every_handle(stores: dict[str, MemoryStor
 
 
 def test_none_is_made_where_slots_of_another_one_are_left(stores: dict[str, MemoryStore]) -> None:
-    """The new one would come to them, and could not continue. What a handle of a removed channel writes is left."""
+    """The new one would come to them, and could not continue. A handle of a removed channel may leave some, too."""
     with Channel(URL, commit_interval=0) as channel:
         put(channel, b"0")
         objects = stores[URL].objects
         for key in [IDENTITY, slot_key(0)]:
             del objects[key]
         before = dict(objects)
-        with pytest.raises(
-            NotAChannelError, match=r"has no channel\.json, but slots of a channel that was removed"
-        ) as e:
+        with pytest.raises(NotAChannelError, match="but slots of a channel that was removed") as e:
             Channel(URL)
     assert slot_key(1) in str(e.value)
     assert objects == before

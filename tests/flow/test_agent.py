@@ -5,12 +5,16 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.flow.sink_processors import Failover
+from spillable_stream.flow.sinks.base import Taken
+from spillable_stream.flow.sources.base import BatchProcessor, Status
+from tests.support.flow_batches import batch_of
 from tests.support.waiting import wait_until
 
 CONFIGURATION = """
@@ -205,6 +209,48 @@ def test_python_objects_are_the_other_door(tmp_path: Path, caplog: pytest.LogCap
         running = flow.Agent(sources=[seq], sinks=[flow.FileRoll(tmp_path / "out1", channel="ok")])
         assert running.run(once=True)
     assert written(tmp_path) == [str(i) for i in range(25)]
+
+
+def test_a_stop_ends_the_source_its_interceptors_and_then_the_sink_each_with_its_batch_done(tmp_path: Path) -> None:
+    ends: list[str] = []
+    working = threading.Barrier(3, timeout=30)  # a source in a poll, a sink in a write, and the test
+
+    class Slow(flow.PolledSource):
+        def poll(self, processor: BatchProcessor) -> Status:
+            working.wait()
+            processor.process(batch_of(b"last"))
+            ends.append("poll")
+            return Status.BACKOFF
+
+        def close(self) -> None:
+            ends.append("source")
+
+    class Last(flow.Interceptor):
+        def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch
+
+        def close(self) -> None:
+            ends.append("interceptor")
+
+    class SlowSink(flow.BatchSink):
+        def write(self, taken: Taken) -> None:
+            working.wait()
+            wait_until(lambda: "interceptor" in ends)  # it is not asked to stop before
+            ends.append("write")
+
+        def close(self) -> None:
+            ends.append("sink")
+
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put(ss.Event(b"first"))
+        processor = flow.ChannelProcessor({"c1": channel}, [Last()])
+        running = flow.Agent(sources=[flow.Source(Slow(), processor)], sinks=[SlowSink(1, channel="c1")])
+        running.start()
+        working.wait()
+        assert running.stop()
+        assert ends == ["poll", "source", "interceptor", "write", "sink"]
+        assert channel.stats().channel_size == 1  # the first was written, the last is kept
 
 
 def test_a_sink_of_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:

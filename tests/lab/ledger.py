@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 __all__ = [
+    "LATE",
     "Found",
     "Ledger",
     "LedgerFile",
@@ -43,6 +44,10 @@ __all__ = [
 ]
 
 Range = tuple[int, int]
+
+
+LATE = ".late."
+"""What comes between the producer and the number of a transaction in the name under which its events wait."""
 
 
 class Said(NamedTuple):
@@ -110,6 +115,7 @@ class Outcome:
     Args:
         started: transactions that producers were about to commit: (producer, number) to event count.
         acknowledged: those whose commit returned, with the first event's ID.
+        waiting: those whose commit returned, and whose events wait until they are due: they have no IDs.
         refused: those whose commit raised.
         taken: IDs in takes whose commit returned, with how often.
         in_doubt: the takes of which nobody knows, each a list of IDs.
@@ -118,6 +124,7 @@ class Outcome:
 
     started: dict[tuple[str, int], int] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
+    waiting: set[tuple[str, int]] = field(default_factory=set)
     refused: set[tuple[str, int]] = field(default_factory=set)
     taken: Counter[int] = field(default_factory=Counter)
     in_doubt: list[list[int]] = field(default_factory=list)
@@ -141,6 +148,8 @@ class Outcome:
                     case ["ack", "take"]:
                         outcome.taken.update(taking)
                         taking = []
+                    case ["wait", name, number]:
+                        outcome.waiting.add((name, int(number)))
                     case ["not", "take"]:
                         taking = []
                     case ["not", name, number]:
@@ -274,6 +283,11 @@ def check_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) ->
             wrong.append(f"transaction {key} is not whole: {sorted(missing)} are missing")
         if outcome.acknowledged.get(key, first_id) != first_id:
             wrong.append(f"transaction {key} begins at {first_id}; it was acknowledged at {outcome.acknowledged[key]}")
+    wrong += [f"transaction {key} was acknowledged and is lost" for key in outcome.waiting - found.keys()]
+    for producer, number in [key for key in outcome.started if LATE in key[0]]:
+        name, _, of = producer.partition(LATE)
+        if ((name, int(of)) in found) != ((producer, number) in found) and not reported:
+            wrong.append(f"of the transaction {of} of {name} only a part is there")
     given: dict[int, tuple[str, int]] = {}
     for key, first_id in outcome.acknowledged.items():
         ids = range(first_id, first_id + outcome.started[key])

@@ -29,6 +29,7 @@ from spillable_stream.storage import access
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
+from tests.lab.delaying_mutants import DELAYING_MUTANTS
 from tests.lab.keeping_mutants import KEEPING_MUTANTS
 from tests.lab.object_mutants import OBJECT_MUTANTS
 from tests.lab.patching import Patch, patch
@@ -419,4 +420,4 @@ _MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     )
 }
 
-MUTANTS = {**_MUTANTS, **KEEPING_MUTANTS, **OBJECT_MUTANTS}
+MUTANTS = {**_MUTANTS, **DELAYING_MUTANTS, **KEEPING_MUTANTS, **OBJECT_MUTANTS}

@@ -9,16 +9,20 @@ from typing import Any, Protocol, TypeVar
 from spillable_stream import Channel, Event
 from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.contents import CONSUMERS, contents
+from tests.lab.delaying import Delaying, all_delivered
 from tests.lab.keeping import STREAM, Keeping, let_go, set_retention
 from tests.lab.keeping_check import History, Kept, kept
 from tests.lab.ledger import Found, Ledger, Outcome, check
 from tests.lab.workload import CONFIGURATIONS, Program
 
-__all__ = ["KEEPING", "Subject", "Verdict", "subject"]
+__all__ = ["DELAYING", "KEEPING", "Subject", "Verdict", "subject"]
 
 F = TypeVar("F")
 KEEPING = "keeping, "
 """What the names of configurations begin with whose program keeps what was taken."""
+
+DELAYING = "delaying, "
+"""What the names of configurations begin with in whose program events wait."""
 
 
 class Verdict(Protocol[F]):
@@ -50,9 +54,11 @@ class Subject(Protocol[F]):
 
 
 def subject(configuration: str) -> Subject[Any]:
-    """Return what a configuration stands for: one of `CONFIGURATIONS`, also after `KEEPING`."""
+    """Return what a configuration stands for: one of `CONFIGURATIONS`, also after `KEEPING` or `DELAYING`."""
     if configuration.startswith(KEEPING):
         return _KeepingSubject(configuration.removeprefix(KEEPING))
+    if configuration.startswith(DELAYING):
+        return _DelayingSubject(configuration.removeprefix(DELAYING))
     return _PlainSubject(configuration)
 
 
@@ -89,6 +95,16 @@ class _PlainVerdict:
         if channel.stats().channel_size != len(found.remaining) + 1:
             yield f"the channel says that it holds {channel.stats().channel_size} of {len(found.remaining) + 1} events"
         yield from _wrong_take(channel, CONSUMERS, [*found.remaining, new_id])
+
+
+class _DelayingSubject(_PlainSubject):
+    def program(
+        self, path: Path, ledger: Ledger, rounds: int, seed: int, fs: FileSystem | None = None, **options: Any
+    ) -> Program:
+        return Delaying(path, ledger, self._configuration, rounds, seed, fs, **options)
+
+    def contents(self, channel: Channel) -> Found:
+        return all_delivered(channel)
 
 
 class _KeepingSubject(_PlainSubject):

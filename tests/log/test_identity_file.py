@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from spillable_stream import Channel
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.identity_file import extend_identity, planned_layout, read_identity, write_identity
@@ -84,3 +85,12 @@ def test_a_damaged_identity_is_corruption(tmp_path: Path, text: str) -> None:
     (tmp_path / "channel.json").write_text(text)
     with pytest.raises(CorruptionError, match="identity can't be read"):
         read_identity(FS, tmp_path)
+
+
+def test_a_recovery_removes_an_identity_that_was_being_written(path: Path) -> None:
+    Channel(path).close()
+    unfinished = path / "channel.json.tmp"
+    unfinished.write_bytes(b"{")
+    (path / "head").unlink()
+    Channel(path).close()
+    assert not unfinished.exists()

@@ -39,6 +39,8 @@ NAMES = {
     "spillable_channel_groups_without_owner", "spillable_channel_spool_events", "spillable_channel_spool_bytes",
     "spillable_channel_spool_oldest_age_seconds", "spillable_group_lag_events", "spillable_group_oldest_age_seconds",
     "spillable_group_in_flight_events", "spillable_group_position", "spillable_group_taken_events_total",
+    "spillable_channel_delayed_events", "spillable_channel_delayed_bytes",
+    "spillable_channel_delayed_next_timestamp_seconds",
     "spillable_worker_healthy", "spillable_worker_done_events_total", "spillable_worker_dropped_events_total",
     "spillable_worker_dead_letter_events_total", "spillable_worker_failed_calls_total",
     "spillable_worker_waiting_events", "spillable_group_expired_events_total",

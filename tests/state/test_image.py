@@ -44,6 +44,8 @@ def full(open_channel: Open) -> Channel:
     change(channel, FrameType.GROUP, {"group": "back", "position": 1})
     change(channel, FrameType.GROUP, {"group": "back", "seek": 0, "reset": "a token"})
     channel.consumer("default").prepare([(2, 2)])
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"late"), deliver_after=60)
     return channel
 
 

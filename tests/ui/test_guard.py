@@ -132,6 +132,15 @@ def test_the_token_gives_a_cookie_once_and_leaves_the_address() -> None:
     assert ask(Guard(Page(), token=TOKEN[::-1]), cookie=name).status == 401, "of another token"
 
 
+def test_the_token_goes_no_further_than_here_even_with_the_cookie() -> None:
+    """What is behind may log an address, such as that of a page which is not there."""
+    page = Page()
+    guard = Guard(page, token=TOKEN)
+    cookie = ask(guard, f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    answer = ask(guard, f"/nothing?a=1&token={TOKEN}", cookie=cookie)
+    assert (answer.status, answer.headers["location"], page.entered) == (303, "/nothing?a=1", [])
+
+
 @pytest.mark.parametrize("path", ["//evil.example", "/\\evil.example", "///evil.example/x"])
 def test_the_token_leads_to_no_other_site(path: str) -> None:
     answer = ask(Guard(Page(), token=TOKEN), f"{path}?token={TOKEN}")

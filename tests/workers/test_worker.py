@@ -561,3 +561,20 @@ def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer() -> None
         thread.join()
         assert before is not None and after is not None
         assert after.writes == before.writes and after.reads - before.reads < 30
+
+
+def test_what_becomes_of_events_is_logged_with_fields(
+    channel: Channel, dead: Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(event: Event) -> None:
+        raise ValueError("no")
+
+    with caplog.at_level("INFO"):
+        channel.worker("g", fail, max_attempts=1, dead_letter=dead).run(until_empty=True)
+    about = [
+        (record.levelname, *(getattr(record, name, None) for name in ("channel", "group", "first_id", "last_id")))
+        for record in caplog.records
+        if record.name.startswith("spillable_stream.workers")
+    ]
+    path = str(channel.path)
+    assert about[-2:] == [("INFO", path, None, 10, 10), ("WARNING", path, "g", 10, 10)]

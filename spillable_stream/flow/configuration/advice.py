@@ -16,6 +16,7 @@ from spillable_stream.flow.java_regex import translate
 __all__ = ["advise"]
 
 _TAIL = re.compile(r"\btail\s+(?:.*\s)?(?:-\w*[fF]\w*|--follow\S*)(?:\s|$)")
+_SHELL_SIGN = re.compile(r"(?:^|\s)(?:\|\|?|&&?|;|[0-9]?>>?|<)(?:\s|$)|\s2>&1|\$\(|`")
 _TIME_ESCAPE = re.compile(r"%[aAbBcdDeHIjklmMpsStTyYz]")
 _TIMELESS_SOURCES = {"exec", "spooldir", "taildir", "netcat", "netcatudp", "seq", "stress"}
 _TIMELESS_INTERCEPTORS = {"host", "remove_header", "uuid", "search_replace", "regex_filter"}
@@ -38,6 +39,7 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
     for source in agent.sources:
         described = raw.components["sources"][source.name]
         _tail(described, source, findings)
+        _shell(described, source, findings)
         _patterns(described, source, findings)
     for sink in agent.sinks:
         described = raw.components["sinks"][sink.name]
@@ -61,6 +63,15 @@ def _tail(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:
             "taildir reads the same files, and remembers how far"
         )
         findings.add("tail", raw.entries["command"], raw.path, text)
+
+
+def _shell(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:
+    if source.type != "exec" or source.keywords.get("shell"):
+        return
+    if sign := _SHELL_SIGN.search(str(source.keywords["command"])):
+        what = f"{sign[0].strip()} is an argument of the command"
+        text = f"{what}, since no shell runs it: write {raw.path}.shell = /bin/sh -c"
+        findings.add("no-shell", raw.entries["command"], raw.path, text)
 
 
 def _patterns(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:

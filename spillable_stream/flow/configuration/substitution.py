@@ -179,5 +179,8 @@ def _advice(reference: str) -> str:
     if colon and prefix.lower() == "java":
         return ", since there is no Java here: write the value"
     if not colon and re.fullmatch(r"\w+", name):
-        return f": for the environment write ${{env:{name}}}, or give -D propertiesImplementation={_PLAIN_ENVIRONMENT}"
+        return (
+            f": for the environment write ${{env:{name}}}, or give -D propertiesImplementation={_PLAIN_ENVIRONMENT}; "
+            f"for a header of an event %{{{name}}}"
+        )
     return ""

@@ -202,9 +202,9 @@ class BatchSink(Sink):
             except Exception:
                 self.counters.event_write_fail += 1
                 raise
-            ranges = ranges_of(table.column(ID_COLUMN))
             transaction.commit()
-            self.written.remove(ranges)
+            if self.written:
+                self.written.remove(ranges_of(table.column(ID_COLUMN)))
             self.exit.passed(taken.batch)
 
     def _without_written(self, table: pa.Table, transaction: TakeTransaction) -> Taken:

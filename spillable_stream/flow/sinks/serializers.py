@@ -83,7 +83,14 @@ def serializer(name: str, properties: Mapping[str, str] | None = None, *, append
         return Text(append_newline)
     if upper == "HEADER_AND_TEXT" or name.endswith("HeaderAndBodyTextEventSerializer$Builder"):
         return HeaderAndText(append_newline)
+    if upper == "AVRO_EVENT" or name.endswith("AvroEventSerializer$Builder"):
+        raise OptionError(
+            f"the serializer {name} is not supported; use a sink of type parquet, which keeps headers and bodies, or "
+            "HEADER_AND_TEXT"
+        )
     module, _, found = name.replace(":", ".").rpartition(".")
+    if not module:
+        raise OptionError(f"there is no serializer {name!r}; say TEXT, HEADER_AND_TEXT or module:Class")
     try:
         return cast(Serializer, getattr(importlib.import_module(module), found)(**given))
     except (ImportError, AttributeError, ValueError, TypeError) as e:

@@ -152,12 +152,21 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
     Returns:
         Whether the batch is stored; if not, the source is being stopped.
     """
-    return all([_put_piece(source, processor, piece, stopping) for piece in fitting(processor, batch)])
-
-
-def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> bool:
-    wait_seconds = _FIRST_WAIT_SECONDS
     source.counters.received(batch.num_rows)
+    left = batch.num_rows
+    for piece in fitting(processor, batch):
+        try:
+            _put_piece(source, processor, piece, stopping)
+        except SpillableError as e:
+            _log.error("%s: %d events that were read are not stored, and are lost: %s", source.name, left, e)
+            return False
+        left -= piece.num_rows
+    return True
+
+
+def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> None:
+    """Put a piece of a batch; raises what a channel says when the source is being stopped."""
+    wait_seconds = _FIRST_WAIT_SECONDS
     routed = None
     while True:
         try:
@@ -167,15 +176,12 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
             source.counters.channel_write_fail += 1
             source.counters.pauses.begin(id(batch))
             if stopping.is_set():
-                _log.error(
-                    "%s: %d events that were read are not stored, and are lost: %s", source.name, batch.num_rows, e
-                )
                 source.counters.pauses.end(id(batch))
-                return False
+                raise
             _log.warning("%s: a batch waits, and nothing is read meanwhile: %s", source.name, e)
             stopping.wait(wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
         else:
             source.counters.pauses.end(id(batch))
             source.counters.accepted(batch.num_rows)
-            return True
+            return

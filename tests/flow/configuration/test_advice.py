@@ -20,6 +20,24 @@ def sink(*lines: str) -> str:
 
 
 @pytest.mark.parametrize(
+    ("command", "needs_one"),
+    [
+        ("cat a.log | grep x", True),
+        ("tail -F a.log 2>&1", True),
+        ("echo $(date)", True),
+        ("a && b", True),
+        ("cat a.log", False),
+        ("grep a|b x.log", False),
+        ("curl http://x/?a=1&b=2", False),
+    ],
+)
+def test_a_command_with_a_shells_signs_needs_a_shell(command: str, needs_one: bool) -> None:
+    lines = ["type = exec", f"command = {command}"]
+    assert ("no-shell" in codes(source(*lines))) is needs_one
+    assert "no-shell" not in codes(source(*lines, "shell = /bin/sh -c"))
+
+
+@pytest.mark.parametrize(
     ("command", "is_tail"),
     [
         ("tail -F /var/log/x", True),

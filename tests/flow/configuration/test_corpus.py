@@ -24,6 +24,7 @@ _ELSEWHERE = {
     "missing-agent": "test_reading",
     "filter-failed": "test_config_filters",
     "listed-twice": "test_validation",
+    "no-shell": "test_advice",
     "regex": "test_advice",
     **{code: "flow/test_environment" for code in ENVIRONMENT},
 }

@@ -38,3 +38,11 @@ def test_a_serializer_can_be_a_class_of_ones_own() -> None:
     assert serializer(f"{__name__}:Lengths", {"unit": "B"}).encode(BATCH) == b"B"
     with pytest.raises(OptionError, match="unexpected"):
         serializer(f"{__name__}:Lengths", {"units": "B"})
+
+
+@pytest.mark.parametrize("name", ["avro_event", "org.apache.flume.sink.hdfs.AvroEventSerializer$Builder"])
+def test_the_serializer_that_is_not_here_is_refused_with_the_way_out(name: str) -> None:
+    with pytest.raises(OptionError, match="is not supported; use a sink of type parquet"):
+        serializer(name)
+    with pytest.raises(OptionError, match="there is no serializer 'json'; say TEXT"):
+        serializer("json")

@@ -52,6 +52,15 @@ def test_a_batch_that_no_transaction_can_hold_is_put_in_pieces(tmp_path: Path) -
             assert {(e.headers["n"], e.headers["s"]) for e in found} == {(str(first % 2), "x")}
 
 
+def test_a_stop_tries_one_piece_and_names_all_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    kept, stopping, source = KeptBatches(most_events=2), threading.Event(), SourceBase()
+    kept.full = {0}
+    stopping.set()
+    assert not put_held(source, kept, events_of([b"%d" % i for i in range(7)], [{}] * 7), stopping)
+    assert "7 events that were read are not stored, and are lost" in caplog.text
+    assert (source.counters.channel_write_fail, source.counters.event_received_count) == (1, 7)
+
+
 def test_a_source_that_is_being_stopped_tries_once_and_names_what_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     kept, stopping = KeptBatches(), threading.Event()
     kept.full = {0}

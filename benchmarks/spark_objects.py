@@ -1,0 +1,93 @@
+"""Spark's batch writes to and reads of an object store, beside plain uploads and range reads of the same tasks.
+
+The store is an S3 that moto plays over the loopback interface.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import spillable_stream as ss
+from benchmarks import spark_rows, spark_uploads
+from benchmarks.objects import new_place, s3_place
+from benchmarks.rounds import Figures, Group, Plan
+from benchmarks.spark_rows import Kind
+from benchmarks.spark_session import ROUNDS, ROWS, session
+from spillable_stream.objects.location import Location
+
+__all__ = ["OURS", "PLAIN", "groups", "sink_name", "source_name"]
+
+OURS = "spillable_stream"
+PLAIN = "plain objects, the same tasks and client"
+_TASKS = 2
+
+
+def sink_name(kind: Kind) -> str:
+    """Return the name of the group that writes such rows."""
+    return f"spark sink in a store, {kind.name}"
+
+
+def source_name(kind: Kind) -> str:
+    """Return the name of the group that reads such rows."""
+    return f"spark source in a store, {kind.name}"
+
+
+def groups(_: Plan, directory: Path) -> Iterator[Group]:
+    """Yield a group that writes and one that reads for each kind of rows."""
+    with s3_place(directory) as location, session() as spark:
+        spark.dataSource.register(spark_uploads.UploadSource)
+        for kind in spark_rows.KINDS:
+            rows = _Rows(spark, kind, location)
+            sinks = {OURS: rows.writer("spillable"), PLAIN: rows.writer(spark_uploads.NAME)}
+            title = f"Sink, in a store: {kind.title}"
+            yield Group(sink_name(kind), title, "rows/s", PLAIN, sinks, ROUNDS, warm_ups=1)
+            sources = {OURS: rows.reader("spillable"), PLAIN: rows.reader(spark_uploads.NAME)}
+            title = f"Source, in a store: {kind.title}"
+            yield Group(source_name(kind), title, "rows/s", PLAIN, sources, ROUNDS, warm_ups=1)
+
+
+class _Rows:
+    """One kind of rows, which Spark makes as they are written.
+
+    Args:
+        spark: the session.
+        kind: the rows.
+        location: what every place begins with.
+    """
+
+    def __init__(self, spark: Any, kind: Kind, location: Location) -> None:
+        self._spark = spark
+        self._kind = kind
+        self._location = location
+        self._written: dict[str, str] = {}  # format: where
+
+    def writer(self, format_name: str) -> Callable[[Path], Figures]:
+        """Return what writes to a new place each time."""
+
+        def write(_: Path) -> Figures:
+            place = str(new_place(self._location))
+            made = self._spark.range(0, self._kind.batch_rows, 1, _TASKS).withColumnRenamed("id", "value")
+            frame = made.select(*self._kind.columns())
+            if format_name == "spillable":
+                ss.Channel(place, schema=frame.schema).close()
+            began = time.perf_counter()
+            frame.write.format(format_name).mode("append").save(place)
+            seconds = time.perf_counter() - began
+            self._written[format_name] = place
+            return {ROWS: self._kind.batch_rows / seconds}
+
+        return write
+
+    def reader(self, format_name: str) -> Callable[[Path], Figures]:
+        """Return what reads all that was written last."""
+
+        def read(_: Path) -> Figures:
+            frame = self._spark.read.format(format_name).load(self._written[format_name])
+            began = time.perf_counter()
+            frame.write.format("noop").mode("overwrite").save()
+            return {ROWS: self._kind.batch_rows / (time.perf_counter() - began)}
+
+        return read

@@ -1,0 +1,114 @@
+"""Delayed events of a put transaction, in columns, until it commits."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import Event, EventColumns
+from spillable_stream.engine.delayed_puts import DelayedChunk
+from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.dues import dues_frame, stretch_of
+from spillable_stream.format.row_values import row_reader
+
+__all__ = ["DelayedEvents"]
+
+_BUFFERED_EVENTS = 8192
+_BUFFERED_BYTES = 4 << 20
+_FRAME_BYTES = 256 << 10  # what is read for one event that is due
+_FRAME_EVENTS = 4096
+
+
+class DelayedEvents:
+    """The delayed events of one transaction, in the order in which they were put.
+
+    Args:
+        schema: the channel's schema.
+        schema_id: its number.
+        typed: whether events are mappings of a typed channel rather than `Event`.
+    """
+
+    def __init__(self, schema: pa.Schema, schema_id: int, *, typed: bool) -> None:
+        self._schema = schema
+        self._schema_id = schema_id
+        self._typed = typed
+        self._rows: list[dict[str, Any]] = []
+        self._events = EventColumns()
+        self._dues = array("q")  # of the rows or events
+        self._batches: list[tuple[Sequence[int], pa.RecordBatch]] = []
+
+    def add(self, events: Sequence[Event | Mapping[str, Any]], due_ms: int) -> None:
+        """Add events that are due at one time; none, if one does not fit the channel.
+
+        Raises:
+            SchemaError: an event does not fit the channel.
+        """
+        for i in range(0, len(events), _BUFFERED_EVENTS):
+            part = events[i : i + _BUFFERED_EVENTS]
+            self._add(part, array("q", [due_ms]) * len(part))
+
+    def _add(self, events: Sequence[Event | Mapping[str, Any]], dues: array[int]) -> None:
+        if self._typed:
+            self._rows += list(map(row_reader(self._schema).read, events))
+        else:
+            columns = EventColumns.of(events)
+            if self._events.size_bytes + columns.size_bytes > _BUFFERED_BYTES:
+                self._flush()
+            self._events.extend(columns)
+        self._dues += dues
+        if len(self._dues) >= _BUFFERED_EVENTS:
+            self._flush()
+
+    def add_batch(self, batch: pa.RecordBatch, due_ms: int) -> None:
+        """Add the rows of a batch in the channel's schema, due at one time."""
+        self._flush()
+        if batch.num_rows:
+            self._batches.append((array("q", [due_ms]) * batch.num_rows, batch))
+
+    def _flush(self) -> None:
+        if not self._dues:
+            return
+        batch = row_reader(self._schema).batch(self._rows) if self._typed else self._events.batch()
+        self._batches.append((self._dues, batch))
+        self._rows, self._events, self._dues = [], EventColumns(), array("q")
+
+    def chunks(self, now_ms: int, compression: str) -> list[DelayedChunk]:
+        """Return all of them, encoded, each part with events that are due within one stretch of time.
+
+        Args:
+            now_ms: the time, in milliseconds since 1970.
+            compression: as `encode_batch` takes it.
+        """
+        self._flush()
+        return [
+            chunk
+            for dues, batch in self._batches
+            for chunk in self._chunks(*_in_order(dues, batch), now_ms, compression)
+        ]
+
+    def _chunks(
+        self, dues: Sequence[int], batch: pa.RecordBatch, now_ms: int, compression: str
+    ) -> Iterator[DelayedChunk]:
+        most = max(1, min(_FRAME_EVENTS, _FRAME_BYTES * len(dues) // max(1, batch.nbytes)))
+        start = 0
+        while start < len(dues):
+            begin_ms, width_ms = stretch_of(dues[start], now_ms)
+            count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, most)
+            for put in encode_batch(batch.slice(start, count), self._schema_id, compression):
+                due = dues[start : start + put.count]
+                yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))
+                start += put.count
+
+
+def _in_order(dues: Sequence[int], batch: pa.RecordBatch) -> tuple[Sequence[int], pa.RecordBatch]:
+    """Return events in the order in which they are due; of those that are due at once, in that of their puts."""
+    order = sorted(range(len(dues)), key=dues.__getitem__)
+    if order == list(range(len(dues))):
+        return dues, batch
+    indices = array("q", order)
+    taken = batch.take(pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)]))
+    return array("q", [dues[i] for i in order]), taken

@@ -1,0 +1,56 @@
+"""When a delayed event is due, as users say it: after some seconds, or at a moment."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from spillable_stream.errors import OptionError
+
+__all__ = ["MOST_DELAY_SECONDS", "due_ms"]
+
+MOST_DELAY_SECONDS = 366 * 86_400
+"""The longest delay: a year."""
+
+
+def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None, now_ms: int) -> int:
+    """Return when an event is due, in milliseconds since 1970; 0 for now.
+
+    Args:
+        deliver_after: seconds from now, or a time span; None if it is not given.
+        deliver_at: a moment, with its time zone; None if it is not given.
+        now_ms: the time, in milliseconds since 1970.
+
+    Raises:
+        OptionError: both are given; one is no such value; or it is more than a year from now.
+    """
+    if deliver_after is None and deliver_at is None:
+        return 0
+    if deliver_after is not None and deliver_at is not None:
+        raise OptionError("deliver_after and deliver_at are both given; give one of them. Nothing was put")
+    delay_ms = _delay_ms(deliver_after) if deliver_after is not None else _moment_ms(deliver_at) - now_ms
+    if delay_ms > MOST_DELAY_SECONDS * 1000:
+        raise OptionError(
+            f"an event waits at most a year ({MOST_DELAY_SECONDS:,} s), not {delay_ms / 1000:,.0f} s. Nothing was put"
+        )
+    return now_ms + delay_ms if delay_ms > 0 else 0
+
+
+def _delay_ms(given: object) -> int:
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or math.isnan(seconds) or seconds < 0:
+        raise OptionError(
+            f"deliver_after is {given!r}; give seconds from now, 0 or more, or a timedelta. Nothing was put"
+        )
+    return math.ceil(round(min(seconds, 2 * MOST_DELAY_SECONDS) * 1000, 3))  # 0.001 of a float is a bit more, or less
+
+
+def _moment_ms(given: object) -> int:
+    if not isinstance(given, datetime):
+        raise OptionError(f"deliver_at is {given!r}; give a datetime with its time zone. Nothing was put")
+    if given.utcoffset() is None:
+        raise OptionError(
+            f"deliver_at is {given.isoformat()}, which says no time zone; give one, as "
+            "datetime.now(timezone.utc) has. Nothing was put"
+        )
+    return math.ceil(round(given.timestamp() * 1000, 3))

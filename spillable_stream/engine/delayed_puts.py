@@ -1,0 +1,129 @@
+"""Delayed events of a put transaction, on their way into side files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.record import DelayedRun
+from spillable_stream.log.delayed_files import DelayedFiles, DelayedWrite
+from spillable_stream.state.delays import DelayedFile, Delays
+from spillable_stream.state.spill_rules import TierUsage
+
+__all__ = ["DelayPlan", "DelayedChunk", "DelayedPuts"]
+
+_FULL_BYTES = 16 << 20  # a side file is not appended to after that, so what is read when it is due is bounded
+
+
+class DelayedChunk(NamedTuple):
+    """Delayed events that belong to one stretch of time.
+
+    Args:
+        begin_ms: where the stretch begins, in milliseconds since 1970.
+        width_ms: how long it is.
+        first_ms: when the first of the events is due.
+        frames: the DUES frame of the events, and their PUT frame.
+    """
+
+    begin_ms: int
+    width_ms: int
+    first_ms: int
+    frames: tuple[Frame, Frame]
+
+
+@dataclass(slots=True)
+class DelayPlan:
+    """What one append puts into side files.
+
+    Args:
+        files: the side files.
+        delays: the events that wait, by the state that is appended to.
+    """
+
+    files: DelayedFiles
+    delays: Delays
+    _writes: list[DelayedWrite] = field(default_factory=list)
+    _open: dict[tuple[int, int], DelayedWrite] = field(default_factory=dict)
+    _next_number: int = 0
+
+    def place(self, chunks: Sequence[DelayedChunk]) -> list[DelayedRun]:
+        """Plan where the events of a transaction go, and return what its COMMIT says of that.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        runs: dict[int, DelayedRun] = {}
+        for chunk in chunks:
+            write = self._open.get(chunk[:2])
+            if write is None or write.end >= _FULL_BYTES or chunk.first_ms < write.least_ms:
+                write = self._begin(chunk)
+                self._writes.append(write)
+                self._open[chunk[:2]] = write
+                start = write.start
+            else:
+                start = write.end
+            write.add(chunk.frames)
+            put = chunk.frames[1]
+            run = DelayedRun(write.number, *chunk[:2], start, write.end, put.count, len(put.payload), chunk.first_ms)
+            before = runs.get(write.number)
+            runs[write.number] = run if before is None else _joined(before, run)
+        return list(runs.values())
+
+    def _begin(self, chunk: DelayedChunk) -> DelayedWrite:
+        """Return an empty write to the newest file of a stretch, or to a new one if nothing may be added to that."""
+        known = max((f for f in self.delays.files.values() if f[1:3] == chunk[:2]), default=None)
+        if known is not None and chunk[:2] not in self._open and self._is_open(known, chunk.first_ms):
+            return DelayedWrite(known.number, known.end, known.delivered[0])
+        number = max(self._next_number, self.delays.next_number)
+        while self.files.exists(number):  # a crash may have left it, with a COMMIT that is found whole at the next one
+            number += 1
+        self._next_number = number + 1
+        write = DelayedWrite(number, 0)
+        write.add([self.files.header(number)])
+        return write
+
+    def _is_open(self, file: DelayedFile, first_ms: int) -> bool:
+        """Tell whether events may be added that are due from a time on: nothing is delivered that comes after them."""
+        return file.end < _FULL_BYTES and first_ms >= file.delivered[0] and self.files.is_whole(file)
+
+    def write(self) -> None:
+        """Write it all, durably, before the COMMITs that name it.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        self.files.write(self._writes)
+
+
+@dataclass(slots=True)
+class DelayedPuts:
+    """The delayed events of one transaction.
+
+    Args:
+        files: the channel's side files.
+        chunks: the events.
+    """
+
+    files: DelayedFiles
+    chunks: list[DelayedChunk]
+
+    def use(self) -> TierUsage:
+        """Return the number of events and the size of their payloads."""
+        puts = [chunk.frames[1] for chunk in self.chunks]
+        return TierUsage(sum([put.count for put in puts]), sum([len(put.payload) for put in puts]))
+
+    def size_bytes(self) -> int:
+        """Return how many bytes they take in side files, at most, but for the files' headers."""
+        return sum([total_size(chunk.frames) for chunk in self.chunks])
+
+
+def _joined(run: DelayedRun, following: DelayedRun) -> DelayedRun:
+    """Return a run and the one right behind it as one."""
+    return run._replace(
+        end=following.end,
+        count=run.count + following.count,
+        payload_bytes=run.payload_bytes + following.payload_bytes,
+        first_ms=min(run.first_ms, following.first_ms),
+    )

@@ -1,0 +1,238 @@
+"""Side files: where delayed events wait, outside of the log, whose files are freed in the order of its appends.
+
+A side file is a SEGMENT_HEADER frame, and pairs of frames: a DUES, which says when the events are due, and their PUT.
+It is appended to under the commit lock, and synced before the COMMIT is written that registers the new bytes. Bytes
+behind the end that the state has do not count, and are never written over: a COMMIT that a crash has cut may be found
+whole at the next one. Such a file is read to its end, and what comes next goes to another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.errors import CorruptionError, DataLossError, StorageError
+from spillable_stream.format.dues import parse_dues
+from spillable_stream.format.file_names import delayed_name
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    Frame,
+    FrameHeader,
+    FrameType,
+    Payload,
+    encode,
+    file_seed,
+    parse_header,
+    payload_matches,
+    total_size,
+)
+from spillable_stream.format.record import FORMAT_VERSION, pack
+from spillable_stream.log.frames import FrameScanner
+from spillable_stream.log.layout import Layout
+from spillable_stream.state.delays import DelayedFile
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["DelayedFiles", "DelayedFrame", "DelayedWrite"]
+
+_WINDOW_BYTES = 16 << 10
+
+
+class DelayedFrame(NamedTuple):
+    """A PUT frame of a side file.
+
+    Args:
+        offset: where it starts.
+        header: its header.
+        dues: when each of its events is due, in milliseconds since 1970, ascending.
+    """
+
+    offset: int
+    header: FrameHeader
+    dues: Sequence[int]
+
+
+@dataclass(slots=True)
+class DelayedWrite:
+    """An append to a side file.
+
+    Args:
+        number: the file's number.
+        start: where; 0 for a new file, whose first frame is its header.
+        least_ms: no event may be added that is due before that.
+    """
+
+    number: int
+    start: int
+    least_ms: int = 0
+    frames: list[Frame] = field(default_factory=list)
+    end: int = 0
+
+    def __post_init__(self) -> None:
+        self.end = self.start
+
+    def add(self, frames: Sequence[Frame]) -> None:
+        """Add frames."""
+        self.frames.extend(frames)
+        self.end += total_size(frames)
+
+
+class DelayedFiles:
+    """The side files of a channel.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+
+    def header(self, number: int) -> Frame:
+        """Return the first frame of a side file."""
+        value = {"format": FORMAT_VERSION, "channel": self._layout.channel, "segment": delayed_name(number)}
+        return Frame.of(FrameType.SEGMENT_HEADER, pack(value))
+
+    def exists(self, number: int) -> bool:
+        """Tell whether there is a file of this number, whether it counts or not."""
+        return self._fs.exists(self._layout.delayed_file(number))
+
+    def is_whole(self, file: DelayedFile) -> bool:
+        """Tell whether a file ends where the state says, so that it can be appended to."""
+        return self._fs.size_bytes(self._layout.delayed_file(file.number)) == file.end
+
+    def write(self, writes: Sequence[DelayedWrite]) -> None:
+        """Append to files, and sync them; the commit lock is held, and nothing refers to the new bytes yet.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        created: set[Path] = set()
+        for write in writes:
+            path, is_new = self._layout.delayed_file(write.number), write.start == 0
+            file = self._fs.open(path, create=is_new, exclusive=is_new)
+            with contextlib.closing(file):
+                self._write(file, write)
+                file.sync()
+            if is_new:
+                created.add(path.parent)
+        for directory in created:
+            self._fs.sync_directory(directory)
+
+    def _write(self, file: File, write: DelayedWrite) -> None:
+        seed, now_us = self._seed(file.path), time.time_ns() // 1000
+        buffers: list[Payload] = []
+        for frame in write.frames:
+            buffers += encode(frame, seed, time_us=now_us)
+        try:
+            file.write(write.start, buffers)
+        except StorageError:
+            with contextlib.suppress(StorageError):  # a full disk: no COMMIT will ever name these bytes
+                file.truncate(write.start)
+            raise
+
+    def _seed(self, path: str | Path) -> int:
+        return file_seed(self._layout.channel, Path(path).name)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def _opened(self, number: int) -> Iterator[File]:
+        path = self._layout.delayed_file(number)
+        try:
+            file = self._fs.open(path, readonly=True)
+        except FileNotFoundError as e:
+            raise DataLossError("delayed events are missing: the file was removed", str(path)) from e
+        with contextlib.closing(file):
+            yield file
+
+    def frames(self, of: DelayedFile, start: int = 0, *, verify: bool = False) -> Iterator[DelayedFrame]:
+        """Yield the PUT frames of a side file that count, in order, without their events.
+
+        Args:
+            of: the file, as the state has it.
+            start: where to begin; 0, or the end of a pair of frames.
+            verify: whether to read the events' payloads too, and prove them.
+
+        Raises:
+            DataLossError: the file is missing.
+            CorruptionError: a frame is damaged.
+        """
+        ends = [*of.holes, (of.end, of.end)]
+        with self._opened(of.number) as file:
+            for hole, after in ends:
+                if start < hole:
+                    yield from self._frames(file, start, hole, verify=verify)
+                start = max(start, after)
+
+    def _frames(self, file: File, start: int, end: int, *, verify: bool) -> Iterator[DelayedFrame]:
+        scanner = FrameScanner(file, self._seed(file.path), start, end, start if verify else None)
+        dues: Sequence[int] | None = None
+        for found in scanner:
+            header = found.header
+            if header.type is FrameType.DUES and dues is None:
+                dues = parse_dues(found.payload or b"", header.count)
+            elif header.type is FrameType.PUT and dues is not None and len(dues) == header.count:
+                yield DelayedFrame(found.offset, header, dues)
+                dues = None
+            elif header.type is not FrameType.SEGMENT_HEADER or found.offset:
+                raise self._damaged(file.path, found.offset)
+        if scanner.offset != end or dues is not None:
+            raise self._damaged(file.path, scanner.offset)
+
+    def puts(self, number: int, offsets: Sequence[int]) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield the header and the events of PUT frames.
+
+        Args:
+            number: the file's number.
+            offsets: where the frames start.
+
+        Raises:
+            DataLossError: the file is missing.
+            CorruptionError: a frame is damaged.
+        """
+        with self._opened(number) as file:
+            seed = self._seed(file.path)
+            window, base = file.read_buffer(0, 0), 0
+            for offset in offsets:
+                at = offset - base
+                if not 0 <= at <= len(window) - HEADER_SIZE_BYTES:
+                    window, base, at = file.read_buffer(offset, _WINDOW_BYTES), offset, 0
+                header = parse_header(window, at, seed)
+                if header is None or header.type is not FrameType.PUT:
+                    raise self._damaged(file.path, offset)
+                if at + HEADER_SIZE_BYTES + header.length <= len(window):
+                    payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
+                else:
+                    payload = file.read_buffer(offset + HEADER_SIZE_BYTES, header.length)
+                if not payload_matches(header, payload):
+                    raise self._damaged(file.path, offset)
+                yield header, payload
+
+    def _damaged(self, path: str | Path, offset: int) -> CorruptionError:
+        return CorruptionError("a frame of delayed events is damaged; see spillable verify", str(path), offset)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+
+    def remove_unneeded(self, files: Mapping[int, DelayedFile], next_number: int) -> None:
+        """Remove the files in which nothing waits any more, and those that no COMMIT ever named.
+
+        Args:
+            files: the files in which events wait, by a durable state that is up to date; the commit lock is held.
+            next_number: the next number. A file with a lower one that is not among them never will be: files are
+                named in the order of their numbers.
+        """
+        for number in self._layout.delayed_files(self._fs):
+            if number < next_number and number not in files:
+                self.remove(number)
+
+    def remove(self, number: int) -> None:
+        """Remove a file in which nothing waits any more."""
+        self._fs.remove(self._layout.delayed_file(number))

@@ -1,0 +1,75 @@
+"""The events of a side file in the order in which they are due; made when the first of them is."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+import pyarrow as pa
+
+from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.state.delays import DelayedFile, Place
+
+__all__ = ["DelayedIndex"]
+
+_KEYS = ("due", "offset", "row")
+
+
+class DelayedIndex:
+    """Which event of a side file is due next: 24 bytes for each event.
+
+    Args:
+        files: reads the file.
+    """
+
+    def __init__(self, files: DelayedFiles) -> None:
+        self._files = files
+        self._end = 0  # up to where the file was read
+        self._columns = [array("q"), array("q"), array("q")]
+        self._at = 0  # the next event
+
+    def follow(self, file: DelayedFile) -> None:
+        """Read what was appended to the file, and pass over what was delivered.
+
+        Raises:
+            DataLossError: the file is missing.
+            CorruptionError: it is damaged.
+        """
+        if file.end > self._end:
+            self._read(file)
+        self._at = bisect_right(range(len(self)), file.delivered, lo=min(self._at, len(self)), key=self.place)
+
+    def _read(self, file: DelayedFile) -> None:
+        dues, offsets, rows = [column[self._at :] for column in self._columns]
+        for frame in self._files.frames(file, self._end):
+            dues.extend(frame.dues)
+            offsets.extend(array("q", [frame.offset]) * len(frame.dues))
+            rows.extend(range(len(frame.dues)))
+        values = [pa.Array.from_buffers(pa.int64(), len(dues), [None, pa.py_buffer(c)]) for c in (dues, offsets, rows)]
+        table = pa.table(values, names=list(_KEYS))
+        ordered = table.sort_by([(key, "ascending") for key in _KEYS])
+        self._columns = [array("q", column.to_pylist()) for column in ordered.columns]
+        self._at, self._end = 0, file.end
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def place(self, at: int) -> Place:
+        """Return the place of an event, by its number in the order."""
+        dues, offsets, rows = self._columns
+        return dues[at], offsets[at], rows[at]
+
+    def due(self, now_ms: int, limit: int) -> list[Place]:
+        """Return the places of the next events that are due, by a clock in milliseconds since 1970.
+
+        Args:
+            now_ms: the time.
+            limit: how many at most.
+        """
+        until = min(bisect_right(self._columns[0], now_ms, lo=self._at), self._at + limit)
+        return [self.place(at) for at in range(self._at, until)]
+
+    def next_ms(self, after: int) -> int:
+        """Return when the event is due that comes after so many others; 0 if there is none."""
+        at = self._at + after
+        return self._columns[0][at] if at < len(self) else 0

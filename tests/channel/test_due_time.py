@@ -1,0 +1,55 @@
+"""When a delayed event is due, as users say it."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from spillable_stream.channel.due_time import MOST_DELAY_SECONDS, due_ms
+from spillable_stream.errors import OptionError
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("after", "at", "expected"),
+    [
+        (None, None, 0),
+        (2, None, NOW_MS + 2000),
+        (0.0004, None, NOW_MS + 1),
+        (timedelta(minutes=1), None, NOW_MS + 60_000),
+        (0, None, 0),
+        (None, NOW + timedelta(seconds=5), NOW_MS + 5000),
+        (None, (NOW + timedelta(seconds=5)).astimezone(timezone(timedelta(hours=-7))), NOW_MS + 5000),
+        (None, NOW - timedelta(days=1), 0),
+        (MOST_DELAY_SECONDS, None, NOW_MS + 1000 * MOST_DELAY_SECONDS),
+    ],
+)
+def test_a_delay_says_when_an_event_is_due(after: Any, at: Any, expected: int) -> None:
+    assert due_ms(after, at, NOW_MS) == expected
+
+
+@pytest.mark.parametrize(
+    ("after", "at", "text"),
+    [
+        (1, NOW, "both given"),
+        (-1, None, "deliver_after is -1"),
+        (math.nan, None, "deliver_after is nan"),
+        (timedelta(seconds=-1), None, "0 or more"),
+        (True, None, "deliver_after is True"),
+        ("5", None, "deliver_after is '5'"),
+        (MOST_DELAY_SECONDS + 1, None, "at most a year"),
+        (math.inf, None, "at most a year"),
+        (None, NOW + timedelta(days=367), "at most a year"),
+        (None, datetime(2030, 1, 1), "no time zone"),
+        (None, NOW_MS, "give a datetime"),
+    ],
+)
+def test_what_is_no_delay_is_refused(after: Any, at: Any, text: str) -> None:
+    with pytest.raises(OptionError, match=text) as caught:
+        due_ms(after, at, NOW_MS)
+    assert str(caught.value).endswith("Nothing was put")

@@ -1,0 +1,73 @@
+"""Where delayed events go: to the newest side file of their stretch of time, or to a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine import delayed_puts
+from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts, DelayPlan
+from spillable_stream.format.dues import dues_frame
+from spillable_stream.format.frame import Frame, FrameType
+from tests.support.delays import clock_of, deliveries_of, put_late
+
+Open = Callable[..., Channel]
+
+
+def chunk(stretch: int, first_ms: int, size_bytes: int = 8) -> DelayedChunk:
+    put = Frame.of(FrameType.PUT, bytes(size_bytes), 1)
+    return DelayedChunk(stretch, 10, first_ms, (dues_frame([first_ms]), put))
+
+
+def plan_of(channel: Channel) -> DelayPlan:
+    return DelayPlan(deliveries_of(channel).files, channel.engine().state.delays)
+
+
+def test_events_of_one_stretch_go_to_one_file_of_several_transactions(open_channel: Open) -> None:
+    plan = plan_of(open_channel())
+    first = plan.place([chunk(0, 5), chunk(10, 15), chunk(0, 6)])
+    second = plan.place([chunk(10, 11)])
+    assert [(run.file, run.start, run.count, run.first_ms) for run in first] == [(1, 0, 2, 5), (2, 0, 1, 15)]
+    assert [(run.file, run.start, run.count) for run in second] == [(2, first[1].end, 1)]
+
+
+def test_a_file_that_is_full_is_followed_by_another(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delayed_puts, "_FULL_BYTES", 1000)
+    channel = open_channel()
+    runs = plan_of(channel).place([chunk(0, 5, 600) for _ in range(5)])
+    assert [(run.file, run.count) for run in runs] == [(1, 2), (2, 2), (3, 1)]
+    for _ in range(5):
+        put_late(channel, 10_000, bytes(100))
+    assert [file.events for file in channel.engine().state.delays.files.values()] == [2, 2, 1]
+
+
+def test_nothing_is_added_before_what_was_delivered(open_channel: Open) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    clock.now_ms -= clock.now_ms % (1 << 16)
+    put_late(channel, 10, b"a")
+    put_late(channel, 20, b"b")
+    clock.pass_by(15)
+    assert deliveries_of(channel).deliver()
+    put_late(channel, 1, b"c")
+    assert list(channel.engine().state.delays.files) == [1]
+    clock.pass_by(-15)
+    put_late(channel, 5, b"d")
+    assert list(channel.engine().state.delays.files) == [1, 2]
+
+
+def test_the_number_of_a_file_that_is_there_is_not_used(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    for number in (1, 2):
+        (path / "data" / f"delayed-{number:06d}").write_bytes(b"left by a crash")
+    put_late(channel, 10, b"a")
+    assert list(channel.engine().state.delays.files) == [3]
+
+
+def test_what_waits_has_a_size(open_channel: Open) -> None:
+    puts = DelayedPuts(deliveries_of(open_channel()).files, [chunk(0, 1, 8), chunk(0, 2, 16)])
+    assert puts.use() == (2, 24)
+    assert puts.size_bytes() == 4 * 48 + 2 * 8 + 24

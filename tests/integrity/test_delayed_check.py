@@ -1,0 +1,91 @@
+"""Side files that are damaged or missing: verify says what can't be read, and a repair keeps the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from tests.support.delays import clock_of, deliveries_of, put_late
+from tests.support.events import take
+
+Open = Callable[..., Channel]
+
+
+@pytest.fixture
+def side_file(open_channel: Open, path: Path) -> Path:
+    """The side file of a channel with three transactions that wait, two events each, closed."""
+    channel = open_channel()
+    for number in (1, 2, 3):
+        put_late(channel, 10_000 + number, b"%d a" % number, b"%d b" % number)
+    channel.close()
+    (found,) = (path / "data").glob("delayed-*")
+    return found
+
+
+def delivered(path: Path) -> list[bytes]:
+    with Channel(path) as channel:
+        clock_of(channel).pass_by(20_000)
+        now_ms = clock_of(channel).now_ms + 20_000_000
+        deliveries_of(channel).clock_ms = lambda: now_ms
+        return take(channel)
+
+
+def test_a_whole_side_file_is_healthy(side_file: Path, path: Path) -> None:
+    assert verify(path).healthy
+    assert delivered(path) == [b"1 a", b"1 b", b"2 a", b"2 b", b"3 a", b"3 b"]
+
+
+def test_what_is_behind_the_end_does_not_matter(side_file: Path, path: Path) -> None:
+    with side_file.open("ab") as file:
+        file.write(b"left by a crash")
+    (side_file.parent / "delayed-000009").write_bytes(b"left by a crash, too")
+    report = verify(path)
+    assert (report.healthy, report.findings) == (True, ())
+
+
+@pytest.mark.parametrize(("at", "kept"), [(0.5, "13"), (0.95, "12"), (0.01, "123"), (0.25, "23")])
+def test_a_repair_keeps_what_can_be_read(side_file: Path, path: Path, at: float, kept: str) -> None:
+    data = bytearray(side_file.read_bytes())
+    data[int(len(data) * at)] ^= 0x55
+    side_file.write_bytes(data)
+    report = verify(path)
+    (finding,) = [f for f in report.findings if f.path == side_file]
+    assert finding.text == f"{2 * (3 - len(kept))} delayed events can't be read"
+    assert not report.healthy
+    repair(path)
+    assert verify(path).healthy
+    assert delivered(path) == [b"%s %s" % (n.encode(), x) for n in kept for x in (b"a", b"b")]
+    assert not side_file.exists()
+
+
+def test_a_repair_goes_on_without_a_side_file_that_is_missing(side_file: Path, path: Path) -> None:
+    side_file.unlink()
+    with pytest.raises(Exception, match="delayed events are missing"):
+        Channel(path)
+    (finding,) = [f for f in verify(path).findings if f.path == side_file]
+    assert finding.text == "the side file is missing, and with it 6 delayed events"
+    repair(path)
+    assert verify(path).healthy
+    assert delivered(path) == []
+
+
+def test_what_was_delivered_is_not_lost_with_its_bytes(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 10_000, b"1")
+    put_late(channel, 10_500, b"2")
+    clock.pass_by(10_200)
+    assert take(channel) == [b"1"]
+    channel.close()
+    (side_file,) = (path / "data").glob("delayed-*")
+    data = bytearray(side_file.read_bytes())
+    data[len(data) // 3] ^= 1
+    side_file.write_bytes(data)
+    repair(path)
+    assert verify(path).healthy
+    assert delivered(path) == [b"2"]

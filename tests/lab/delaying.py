@@ -1,0 +1,91 @@
+"""A program whose events wait: puts with a delay, a clock that goes on, and deliveries by whoever commits next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from spillable_stream import Channel, CommitOutcomeUnknownError, Event, SpillableError
+from spillable_stream.engine.deliveries import Deliveries
+from tests.lab.contents import contents
+from tests.lab.ledger import LATE, Found, body
+from tests.lab.workload import Program
+
+__all__ = ["Delaying", "all_delivered"]
+
+_BEGIN_MS = 1_800_000_000_000
+_END_MS = 1 << 50
+_STEP_MS = 30_000
+
+
+class Delaying(Program):
+    """Puts delayed events with others, lets time pass, and takes. The arguments are `Program`'s."""
+
+    _now_ms = _BEGIN_MS
+
+    def steps(self) -> Iterator[Callable[[], None]]:
+        """Yield the steps, in order; each is done when it is called."""
+        yield self.open
+        for _ in range(self._rounds):
+            steps = [self.put_late] * 5 + [self.pass_time] * 3 + [self.deliver] * 2
+            steps += [self.put_small, self.take_some, self.take_some, self.checkpoint, self.roll, self.reopen]
+            if self._options["memory_capacity"]:
+                steps.append(self.flush)
+            self._rng.shuffle(steps)
+            yield from steps
+        yield from (self.put_late, self.put_late, self.pass_time, self.put_late, self.put_small, self.deliver)
+        yield from (self.checkpoint, self.roll, self.drain, self.put_late, self.close)
+
+    def open(self) -> None:
+        """Open the channel, with the program's clock."""
+        super().open()
+        deliveries_of(self._open_channel()).clock_ms = lambda: self._now_ms
+
+    def put_late(self) -> None:
+        """Put some events now, and with them some that wait: all of them, or none."""
+        self._number += 1
+        number, late = self._number, f"{self._producer}{LATE}{self._number}"
+        now, waiting, padding = self._rng.randint(1, 2), self._rng.randint(1, 5), self._rng.choice([5, 900])
+        try:
+            with self._open_channel().put_transaction() as tx:
+                tx.put_many(Event(body(self._producer, number, i, now, padding)) for i in range(now))
+                delay_seconds = self._rng.choice([1, 20, 100, 1000])
+                tx.put_many(
+                    [Event(body(late, 1, i, waiting, padding)) for i in range(waiting)], deliver_after=delay_seconds
+                )
+                self._ledger.write("put", self._producer, number, now)
+                self._ledger.write("put", late, 1, waiting)
+        except CommitOutcomeUnknownError:
+            raise
+        except SpillableError:
+            self._ledger.write("not", late, 1)
+            self._ledger.write("not", self._producer, number)
+            raise
+        self._ledger.write("ack", self._producer, number, tx.committed.first_id)
+        self._ledger.write("wait", late, 1)
+
+    def pass_time(self) -> None:
+        """Let time pass: the next commit delivers what is due."""
+        self._now_ms += _STEP_MS
+
+    def deliver(self) -> None:
+        """Let time pass, and deliver what is due."""
+        self._now_ms += _STEP_MS
+        while deliveries_of(self._open_channel()).deliver():
+            pass
+
+
+def deliveries_of(channel: Channel) -> Deliveries:
+    """Return what delivers the events of a channel on this host."""
+    deliveries = channel.engine().deliveries
+    assert deliveries is not None
+    return deliveries
+
+
+def all_delivered(channel: Channel) -> Found:
+    """Return what an open channel holds when everything is delivered that waits; nothing is taken."""
+    deliveries: Any = deliveries_of(channel)
+    deliveries.clock_ms = lambda: _END_MS
+    while deliveries.deliver():
+        pass
+    return contents(channel)

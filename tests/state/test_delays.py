@@ -1,0 +1,46 @@
+"""What the state knows of events that wait."""
+
+from __future__ import annotations
+
+from spillable_stream.format.record import DelayedRun, DeliveredRun, pack, unpack
+from spillable_stream.state.delays import Delays
+
+
+def run(file: int, start: int, end: int, count: int, first_ms: int) -> DelayedRun:
+    return DelayedRun(file, 0, 1 << 16, start, end, count, 100 * count, first_ms)
+
+
+def test_what_waits_is_counted_until_it_is_delivered() -> None:
+    delays = Delays()
+    assert (delays.next_ms, delays.image()) == (None, {})
+    delays.apply([run(1, 0, 500, 3, 40), run(2, 0, 300, 1, 20)], [])
+    assert (delays.events, delays.payload_bytes, delays.next_ms, delays.next_number) == (4, 400, 20, 3)
+    assert [delays.are_due(ms) for ms in (19, 20)] == [False, True]
+    delays.apply([], [DeliveredRun(2, 20, 100, 0, 1, 0), DeliveredRun(1, 40, 100, 0, 1, 45)])
+    assert (list(delays.files), delays.events, delays.payload_bytes, delays.next_ms) == ([1], 2, 200, 45)
+    delays.apply([], [DeliveredRun(1, 50, 300, 0, 2, 0)])
+    assert (delays.files, delays.events, delays.next_ms, delays.next_number) == ({}, 0, None, 3)
+
+
+def test_an_image_is_read_as_it_was_written() -> None:
+    delays = Delays()
+    delays.apply([run(1, 0, 500, 3, 40), run(3, 100, 300, 1, 20)], [DeliveredRun(1, 40, 100, 0, 1, 45)])
+    image = unpack(pack(delays.image()))
+    again = Delays(*image["delays"])
+    assert (again.files, again.events, again.next_number) == (delays.files, delays.events, 4)
+
+
+def test_what_is_known_already_changes_nothing() -> None:
+    """A repair replays a damaged log on a state that may be later."""
+    delays = Delays()
+    delays.apply([run(1, 0, 500, 3, 40), run(2, 0, 300, 1, 20)], [DeliveredRun(2, 20, 100, 0, 1, 0)])
+    before = dict(delays.files)
+    delays.apply([run(1, 0, 500, 3, 40), run(2, 0, 300, 1, 20)], [DeliveredRun(2, 20, 100, 0, 1, 0)])
+    assert delays.files == before
+
+
+def test_what_is_missing_before_events_is_a_hole() -> None:
+    delays = Delays()
+    delays.apply([run(1, 0, 500, 3, 40), run(1, 700, 900, 1, 50)], [])
+    assert delays.files[1].holes == ((500, 700),)
+    assert delays.events == 4

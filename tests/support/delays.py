@@ -1,0 +1,45 @@
+"""Channels whose clock a test sets, for events that wait."""
+
+from __future__ import annotations
+
+import time
+
+from spillable_stream import Channel, Event
+from spillable_stream.engine.deliveries import Deliveries
+
+__all__ = ["Clock", "clock_of", "deliveries_of", "put_late"]
+
+
+class Clock:
+    """A wall clock, which a test sets; it begins where the real one is."""
+
+    def __init__(self) -> None:
+        self.now_ms = time.time_ns() // 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_ms += round(1000 * seconds)
+
+
+def deliveries_of(channel: Channel) -> Deliveries:
+    """Return what delivers the events of a channel on this host."""
+    deliveries = channel.engine().deliveries
+    assert deliveries is not None
+    return deliveries
+
+
+def clock_of(*channels: Channel) -> Clock:
+    """Return a new clock by which handles deliver."""
+    clock = Clock()
+    for channel in channels:
+        deliveries_of(channel).clock_ms = clock
+    return clock
+
+
+def put_late(channel: Channel, seconds: float, *bodies: bytes) -> None:
+    """Put bodies that wait as one transaction."""
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b) for b in bodies], deliver_after=seconds)
