@@ -162,10 +162,12 @@ class Consumer:
         Raises:
             TransactionStateError: the group was moved since.
         """
-        claimed, expired = self._call("a take", self._claim, limit, moved_at)
+        claimed, expired = self._call("a take", self._claim, limit, limit, moved_at)
+        most_judged = limit
         while expired and (left := limit - count_of(claimed)) > 0:
+            most_judged *= 2  # a long run of expired events is read few times, and not once for each of them
             try:
-                more, expired = self._call("a take", self._claim, left, moved_at)
+                more, expired = self._call("a take", self._claim, left, most_judged, moved_at)
             except BaseException:
                 self.release(claimed, moved_at=moved_at)
                 raise
@@ -197,8 +199,11 @@ class Consumer:
             "from it: nothing of it is committed. Roll it back, and begin another one"
         )
 
-    def _claim(self, limit: int, moved_at: int | None) -> tuple[list[Range], list[Range]]:
-        """Return events, and those before or among them that have expired and are passed over."""
+    def _claim(self, limit: int, most_judged: int, moved_at: int | None) -> tuple[list[Range], list[Range]]:
+        """Return up to ``limit`` events, and those before or among them that have expired and are passed over.
+
+        Whether they have is asked of up to ``most_judged`` events, at least ``limit``.
+        """
         claimed: list[Range] = []
         with self._mutex:
             with self._snapshot as state:
@@ -207,7 +212,7 @@ class Consumer:
                 may_expire = state.blocks.disk.has_expiry or state.blocks.memory.has_expiry
                 by_us = now_us() if may_expire else 0
                 if by_us:
-                    claimed = self._first_free(state, limit, by_us)
+                    claimed = self._first_free(state, most_judged, by_us)
                 else:
                     for first, last in self._free(state):
                         last = min(last, first + limit - 1)
@@ -217,7 +222,7 @@ class Consumer:
                             break
                 for first, last in claimed:
                     self._held.add(first, last)
-            return self._pass_over(claimed, by_us) if by_us else (claimed, [])
+            return self._pass_over(claimed, limit, by_us) if by_us else (claimed, [])
 
     def _first_free(self, state: ChannelState, limit: int, by_us: int) -> list[Range]:
         """Return the first events that nobody has; whole blocks that have expired don't count against the limit."""
@@ -231,17 +236,31 @@ class Consumer:
                 first = end + 1
         return list(found)
 
-    def _pass_over(self, claimed: list[Range], by_us: int) -> tuple[list[Range], list[Range]]:
-        """Divide events that were just claimed into those that are left to take, and those that have expired."""
+    def _pass_over(self, claimed: list[Range], limit: int, by_us: int) -> tuple[list[Range], list[Range]]:
+        """Divide events that were just claimed into the first that are left to take, and those that have expired.
+
+        What is behind ``limit`` of the former is given back.
+        """
         try:
             expired = RangeSet(self._expired(claimed, by_us))
         except BaseException:
             for first, last in claimed:
                 self._held.remove(first, last)
             raise
+        left: list[Range] = []
+        for first, last in (r for each in claimed for r in expired.gaps(*each)):
+            if limit <= 0:
+                break
+            last = min(last, first + limit - 1)
+            left.append((first, last))
+            limit -= last - first + 1
+        if limit <= 0:
+            for first, last in RangeSet(claimed).within(left[-1][1] + 1, claimed[-1][1]):
+                self._held.remove(first, last)
+                expired.remove(first, last)
         if expired:
             self._passed = expired.union(self._passed or ())
-        return [r for each in claimed for r in expired.gaps(*each)], list(expired)
+        return left, list(expired)
 
     def _expired(self, ranges: Iterable[Range], by_us: int) -> list[Range]:
         reader = self._engine.readers.get(self.group, self._engine.reader)

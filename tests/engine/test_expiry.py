@@ -19,6 +19,7 @@ from spillable_stream.channel.spool_mover import SpoolMover
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group
 from spillable_stream.errors import TransactionStateError
+from spillable_stream.format.extent import Extent
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from tests.support.damage import kill
@@ -258,6 +259,25 @@ def test_only_frames_of_blocks_where_some_have_expired_are_read(
     monkeypatch.undo()
     assert expired_events(engine, reader, [(2, 4)], clock.now_ns // 1000) == [(2, 3)]
     assert expired_events(engine, reader, [(2, 4)], clock.now_ns // 1000 + 60_000_000) == [(2, 4)]
+
+
+def test_a_long_run_of_expired_events_in_one_block_is_read_few_times(
+    channel: Channel, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"gone")] * 1_000, ttl=10)
+        tx.put_many([Event(b"%d" % i) for i in range(3)])
+        tx.put_many([Event(b"gone")] * 10, ttl=10)
+    clock.pass_by(11)
+    consumer = channel.consumer("default")
+    reader = channel.engine().readers.get("default", channel.engine().reader)
+    frames, reads = reader.frames, list[Extent]()
+    monkeypatch.setattr(reader, "frames", lambda extent: (reads.append(extent), frames(extent))[1])
+    assert consumer.claim(1) == [(1_001, 1_001)]
+    assert len(reads) < 15
+    assert consumer.claim(9) == [(1_002, 1_003)]
+    consumer.commit([(1_001, 1_003)])
+    assert (expired(channel), consumer.position()) == (1_010, 1_013)
 
 
 def test_verify_finds_nothing_wrong_with_expired_events(open_channel: Open, clock: WallClock, path: Path) -> None:
