@@ -382,3 +382,29 @@ def test_a_repair_keeps_ttls_and_says_the_format_again(open_channel: Open, clock
     assert json.loads((path / "channel.json").read_text())["format"] == 3
     clock.pass_by(11)
     assert take(open_channel()) == [b"b"]
+
+
+def test_a_repair_says_the_format_again_of_a_channel_whose_events_with_ttls_have_all_gone(
+    open_channel: Open, clock: WallClock, path: Path
+) -> None:
+    channel = open_channel()
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    assert take(channel) == []
+    channel.checkpoint()
+    channel.close()
+    (path / "channel.json").unlink()
+    repair(path)
+    assert json.loads((path / "channel.json").read_text())["format"] == 3
+    assert expired(open_channel()) == 1
+
+
+def test_a_repair_says_the_format_again_of_a_channel_with_delayed_events(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"a"), deliver_after=1_000)
+    channel.close()
+    (path / "channel.json").unlink()
+    repair(path)
+    assert json.loads((path / "channel.json").read_text())["format"] == 3
+    assert open_channel().stats().delayed.events == 1
