@@ -358,6 +358,23 @@ def test_a_spool_ships_what_is_left_of_a_ttl(open_channel: Open, clock: WallCloc
         mover.close(is_answered=True)
 
 
+def test_a_spool_never_ships_a_longer_ttl_than_an_event_had_whatever_the_clock_says(
+    open_channel: Open, clock: WallClock
+) -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as store:
+        spool = open_channel()
+        mover = SpoolMover(spool.engine(), store.engine())
+        create_group(spool.engine(), mover.group, "earliest")
+        put_for(spool, 99 * 365 * 86_400, b"a")
+        put_for(spool, 10, b"b")
+        clock.pass_by(-20 * 365 * 86_400)
+        assert mover.own()
+        mover.ship()
+        clock.pass_by(11)
+        assert take(store) == [b"a"]
+        mover.close(is_answered=True)
+
+
 def test_a_backup_and_its_restore_keep_ttls(open_channel: Open, clock: WallClock, path: Path, tmp_path: Path) -> None:
     channel = open_channel()
     put_for(channel, 10, b"a")
