@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import ParamSpec, TypeVar
@@ -17,6 +18,7 @@ from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.errors import (
+    REFUSALS,
     ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
@@ -153,7 +155,7 @@ class Consumer:
         """Take up to ``limit`` events out of the queue's head and return their IDs.
 
         Expired events are passed over: nobody is given them, and the next commit of this owner counts them as taken.
-        Where nothing else is there, that is now.
+        Where nothing else is there, that is now; if it is refused now, the next call tries again.
 
         Args:
             limit: how many at most.
@@ -173,7 +175,8 @@ class Consumer:
                 raise
             claimed += more
         if not claimed and self._passed is not None:
-            self._commit([])
+            with suppress(TransactionStateError, *REFUSALS):  # the former: a seek came first, and has given them back
+                self._commit([])
         return claimed
 
     def _call(self, call: str, section: Callable[_P, T], *arguments: _P.args, **keywords: _P.kwargs) -> T:
@@ -368,9 +371,11 @@ class Consumer:
         with self._mutex:
             passed, moved_at, self._passed = self._passed or RangeSet(), self.moved_at, None
         require, ranges = partial(self._require_unmoved, moved_at, 0), list(passed)
-        over = Take(self.group, ranges, 0, self._ownership.position, require, ranges)
+        over = [Take(self.group, ranges, 0, self._ownership.position, require, ranges)] if ranges else []
+        if not over and not takes:  # another thread has just committed it
+            return CommitResult()
         try:
-            done = self._call("a commit", self._engine.commit, Takes([over, *takes]))
+            done = self._call("a commit", self._engine.commit, Takes([*over, *takes]))
         except BaseException:
             with self._mutex:
                 if moved_at == self.moved_at:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
@@ -16,9 +17,11 @@ from spillable_stream import Channel, Event, OptionError
 from spillable_stream.archive.backup import backup
 from spillable_stream.archive.restore import restore
 from spillable_stream.channel.spool_mover import SpoolMover
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group
-from spillable_stream.errors import TransactionStateError
+from spillable_stream.engine.requests import Request
+from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.format.extent import Extent
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
@@ -278,6 +281,54 @@ def test_a_long_run_of_expired_events_in_one_block_is_read_few_times(
     assert consumer.claim(9) == [(1_002, 1_003)]
     consumer.commit([(1_001, 1_003)])
     assert (expired(channel), consumer.position()) == (1_010, 1_013)
+
+
+def test_a_take_that_finds_only_expired_events_does_not_fail_while_their_commit_is_refused(
+    channel: Channel, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request: object) -> None:
+        raise LockTimeoutError("somebody has the lock")
+
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    channel.consumer("default")
+    with monkeypatch.context() as patched:
+        patched.setattr(channel.engine(), "commit", refuse)
+        assert channel.consumer("default").claim(1) == []
+    assert expired(channel) == 0
+    assert take(channel) == []
+    assert expired(channel) == 1
+
+
+def test_a_seek_in_the_middle_of_passing_over_expired_events_is_no_error_of_the_take(
+    open_channel: Open, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_ms=3_600_000)
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    consumer, commit = channel.consumer("default"), channel.engine().commit
+
+    def seek_first(request: Request, *arguments: Any) -> CommitResult:
+        monkeypatch.undo()
+        thread = threading.Thread(target=channel.seek, args=("default", "earliest"))
+        thread.start()
+        thread.join()
+        return commit(request, *arguments)
+
+    monkeypatch.setattr(channel.engine(), "commit", seek_first)
+    assert consumer.claim(1) == []
+    assert (expired(channel), consumer.position()) == (0, 0)
+
+
+def test_two_threads_that_pass_over_the_same_events_commit_them_once(open_channel: Open, clock: WallClock) -> None:
+    channel = open_channel()
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    consumer = channel.consumer("default")
+    assert consumer.claim(1) == []
+    before = channel.engine().state.next_transaction
+    consumer._commit([])  # as of the second one, which has found nothing left to pass over
+    assert (channel.engine().state.next_transaction, expired(channel)) == (before, 1)
 
 
 def test_verify_finds_nothing_wrong_with_expired_events(open_channel: Open, clock: WallClock, path: Path) -> None:
