@@ -16,6 +16,7 @@ import pytest
 from spillable_stream import Channel, Event, OptionError
 from spillable_stream.archive.backup import backup
 from spillable_stream.archive.restore import restore
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.spool_mover import SpoolMover
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.expiry import expired_events, now_us
@@ -200,6 +201,53 @@ def test_a_killed_process_leaves_the_judgement_that_it_committed(
     clock.pass_by(-11)
     state = open_channel().engine().state
     assert list(state.passing("default")) == [(1, 2)]
+
+
+def test_a_judgement_that_was_written_in_memory_is_the_same_on_disk(open_channel: Open, clock: WallClock) -> None:
+    channel = open_channel(**MEMORY)
+    put_for(channel, 10, b"a")
+    put_for(channel, None, b"b")
+    clock.pass_by(11)
+    transaction = channel.consumer("default").prepare([(1, 2)])
+    assert channel.engine().state.pending[transaction].in_memory
+    channel.close()
+    clock.pass_by(-11)
+    again = open_channel(**MEMORY)
+    assert list(again.engine().state.passing("default")) == [(1, 1)]
+    owner = Consumer(again.engine(), "default", resume=True)
+    owner.commit([(1, 2)], transaction)
+    assert expired(again) == 1
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_store_keeps_the_judgement_of_a_prepared_take(clock: WallClock, checkpoint: bool) -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
+        put_for(channel, 10, b"a")
+        put_for(channel, None, b"b")
+        clock.pass_by(11)
+        transaction = channel.consumer("default").prepare([(1, 2)])
+        if checkpoint:
+            channel.checkpoint()
+        channel.close()
+        clock.pass_by(-11)
+        with Channel(URL) as again:
+            assert list(again.engine().state.passing("default")) == [(1, 1)]
+            Consumer(again.engine(), "default", resume=True).commit([(1, 2)], transaction)
+            assert expired(again) == 1
+
+
+def test_small_slots_that_are_merged_keep_their_ttls(clock: WallClock) -> None:
+    with stores_in_memory() as stores, Channel(URL, commit_interval=0) as channel:
+        merging = channel.engine().checkpointing.merging
+        merging.many_slots, merging.quiet_seconds = 4, 0
+        for i, ttl in enumerate([10, None, 30, 10, None, 30]):
+            put_for(channel, ttl, b"%d" % i)
+        channel.checkpoint()
+        assert any("-merged." in key for key in stores[URL].objects)
+        with Channel(URL) as again:
+            clock.pass_by(11)
+            assert take(again) == [b"1", b"2", b"4", b"5"]
+            assert expired(again) == 2
 
 
 def test_the_judgement_of_a_prepared_take_is_counted_with_its_commit(open_channel: Open, clock: WallClock) -> None:
