@@ -182,7 +182,7 @@ class Committer:
             f"disk holds {disk.events:,} of overflowCapacity {options.overflow_capacity:,} events",
         )
         if delayed:
-            held += f", and {delayed:,} of these wait until they are due"
+            held += f" ({delayed:,} of them wait until they are due)"
         if options.memory_capacity:
             held = (
                 f"memory holds {memory.events:,} of memoryCapacity {limits.events:,} events and "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import inf
 from threading import get_ident
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CorruptionError, SpillableError, StorageError
 from spillable_stream.format.batch import decode_batch, encode_batch
-from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.frame import Frame, message_of, total_size
 from spillable_stream.format.record import DeliveredRun
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
@@ -180,27 +181,25 @@ class Deliveries:
         rows: dict[int, dict[int, list[int]]] = {}  # by file and frame
         for (_, offset, row), number in places:
             rows.setdefault(number, {}).setdefault(offset, []).append(row)
-        batches: dict[int, list[pa.RecordBatch]] = {}  # by schema
-        where: dict[tuple[int, int, int], tuple[int, int]] = {}  # the schema of each event, and its row among those
-        counts: Counter[int] = Counter()
+        batches: dict[_Kind, list[pa.RecordBatch]] = {}
+        where: dict[tuple[int, int, int], tuple[_Kind, int]] = {}  # the kind of each event, and its row among those
+        counts: Counter[_Kind] = Counter()
         schemas = self._follower.schemas()
         for number, by_frame in rows.items():
             try:
                 for offset, (header, payload) in zip(by_frame, self.files.puts(number, list(by_frame)), strict=True):
-                    schema_id, wanted = header.schema_id, by_frame[offset]
-                    if schema_id >= len(schemas):
+                    kind, wanted = _Kind(header.schema_id, header.ttl_us), by_frame[offset]
+                    if kind.schema_id >= len(schemas):
                         raise self.files.damaged(number, offset)
-                    batch = decode_batch(payload, schemas[schema_id]).slice(wanted[0], len(wanted))
-                    batches.setdefault(schema_id, []).append(batch)
-                    where.update(
-                        {(number, offset, r): (schema_id, counts[schema_id] + i) for i, r in enumerate(wanted)}
-                    )
-                    counts[schema_id] += len(wanted)
+                    whole = decode_batch(message_of(header, payload), schemas[kind.schema_id])
+                    batches.setdefault(kind, []).append(whole.slice(wanted[0], len(wanted)))
+                    where.update({(number, offset, r): (kind, counts[kind] + i) for i, r in enumerate(wanted)})
+                    counts[kind] += len(wanted)
             except (CorruptionError, StorageError) as e:
                 self._leave(number, e)
                 return None
         order = [where[number, offset, row] for (_, offset, row), number in places]
-        return _encoded({s: pa.Table.from_batches(found) for s, found in batches.items()}, order, state)
+        return _encoded({kind: pa.Table.from_batches(found) for kind, found in batches.items()}, order, state)
 
     def _runs(self, places: list[tuple[Place, int]]) -> list[DeliveredRun]:
         """Return what the COMMIT says of the files whose events these are."""
@@ -215,20 +214,32 @@ class Deliveries:
         ]
 
 
-def _encoded(tables: Mapping[int, pa.Table], order: list[tuple[int, int]], state: ChannelState) -> list[Frame]:
+class _Kind(NamedTuple):
+    """What all events of one frame have in common.
+
+    Args:
+        schema_id: the number of their schema.
+        ttl_us: their ttl, in microseconds; 0 for none.
+    """
+
+    schema_id: int
+    ttl_us: int
+
+
+def _encoded(tables: Mapping[_Kind, pa.Table], order: list[tuple[_Kind, int]], state: ChannelState) -> list[Frame]:
     """Return the PUT frames of events in an order.
 
     Args:
-        tables: the events, by the numbers of their schemas.
-        order: of each event the number of its schema, and its row in that table.
+        tables: the events, by kind.
+        order: of each event its kind, and its row in that table.
         state: says how they are compressed.
     """
     frames: list[Frame] = []
-    for schema_id, run in groupby(order, key=lambda o: o[0]):
+    for kind, run in groupby(order, key=lambda o: o[0]):
         rows = array("q", [row for _, row in run])
         indices = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
-        for batch in tables[schema_id].take(indices).combine_chunks().to_batches():
-            frames += encode_batch(batch, schema_id, state.options.compression)
+        for batch in tables[kind].take(indices).combine_chunks().to_batches():
+            frames += encode_batch(batch, kind.schema_id, state.options.compression, kind.ttl_us)
     return frames
 
 
@@ -251,6 +262,7 @@ class _Deliver(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Add the events, under the next IDs."""
         tx, first = plan.new_transaction(), plan.next_id
+        plan.is_extended = True
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count

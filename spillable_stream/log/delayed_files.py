@@ -23,6 +23,7 @@ from spillable_stream.format.dues import parse_dues
 from spillable_stream.format.file_names import delayed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
+    MOST_HEADER_BYTES,
     Frame,
     FrameHeader,
     FrameType,
@@ -218,7 +219,7 @@ class DelayedFiles:
             window, base = file.read_buffer(0, 0), 0
             for offset in offsets:
                 at = offset - base
-                if not 0 <= at <= len(window) - HEADER_SIZE_BYTES:
+                if not 0 <= at <= len(window) - MOST_HEADER_BYTES:
                     window, base, at = file.read_buffer(offset, _WINDOW_BYTES), offset, 0
                 header = parse_header(window, at, seed)
                 if header is None or header.type is not FrameType.PUT:
