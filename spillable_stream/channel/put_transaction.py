@@ -20,7 +20,7 @@ from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.requests import NoRoomYetError, Put
+from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
 from spillable_stream.errors import DiskSpaceError, OptionError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch

@@ -16,7 +16,8 @@ from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
 from spillable_stream.engine.options_by_place import refuse_options_of_disks
-from spillable_stream.engine.requests import Put, Request
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.requests import Request
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import StorageError

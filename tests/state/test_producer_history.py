@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spillable_stream import Channel, Event
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import MemoryLossWarning, ProducerSequenceError
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.option_types import ChannelOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream.engine.requests import NoRoomYetError
+from spillable_stream.engine.put_request import NoRoomYetError
 from spillable_stream.errors import ChannelFullError, ProducerBusyError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.record import Numbers
