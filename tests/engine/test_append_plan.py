@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import spillable_stream.channel.channel as channel_module
-from spillable_stream import Channel, SchemaError, TransactionCapacityError
+from spillable_stream import Channel, TransactionCapacityError
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.put_request import Put
@@ -136,17 +135,6 @@ def test_a_record_that_nobody_would_read_is_not_made(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("spillable_stream.format.frame.MAX_PAYLOAD_BYTES", 1000)
     with pytest.raises(StateTooLargeError, match="a SCHEMA of 1,001 bytes does not fit a frame of 1,000 bytes"):
         Frame.of(FrameType.SCHEMA, bytes(1001))
-
-
-def test_a_channel_has_no_more_schemas_than_a_frame_can_name(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(channel_module, "MAX_SCHEMAS", 2)
-    channel = open_channel(schema=pa.schema([("a", pa.int8())]))
-    channel.evolve(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
-    with pytest.raises(SchemaError, match="has had 2 schemas and can have no other"):
-        channel.evolve(pa.schema([("a", pa.int8()), ("c", pa.int8())]))
-    assert channel.evolve(pa.schema([("b", pa.int8())])) == 1
 
 
 def test_more_events_move_from_memory_to_disk_in_one_append_and_the_log_is_read_again(
