@@ -12,8 +12,9 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.requests import Control, Move
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import RetentionRecord, SegmentRef
+from spillable_stream.format.record import RetentionRecord
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields

@@ -10,9 +10,10 @@ from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.requests import COMMIT_BYTES, SEGMENT_BYTES, Request
 from spillable_stream.errors import ChannelFullError, ProducerSequenceError, StorageError, TransactionCapacityError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
-from spillable_stream.format.record import NumberedBatch, SegmentRef
+from spillable_stream.format.numbered_batch import NumberedBatch
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.spill_rules import TierUsage, choose_tier

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame, FrameType, frame_size
-from spillable_stream.format.record import ControlRecord, GroupRecord, SegmentRef, pack, parse_record
+from spillable_stream.format.packing import pack
+from spillable_stream.format.record import ControlRecord, GroupRecord, parse_record
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState
 

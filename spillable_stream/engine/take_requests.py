@@ -10,7 +10,7 @@ from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.engine.requests import COMMIT_BYTES, Request
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame, FrameType
-from spillable_stream.format.record import TakeRecord
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 

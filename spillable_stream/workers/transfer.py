@@ -25,7 +25,7 @@ import pyarrow as pa
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import REFUSALS, ProducerSequenceError
-from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
 
 if TYPE_CHECKING:

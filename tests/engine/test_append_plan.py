@@ -14,8 +14,8 @@ from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from tests.support.damage import reboot

@@ -14,7 +14,8 @@ import pytest
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.deliveries import wall_clock_ms
-from spillable_stream.format.record import NumberedBatch, Numbers, pack
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
+from spillable_stream.format.packing import pack
 from spillable_stream.log.delayed_files import DelayedFiles
 from tests.support.damage import kill
 from tests.support.delays import clock_of, deliveries_of, put_late

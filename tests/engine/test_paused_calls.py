@@ -16,7 +16,7 @@ import pytest
 from spillable_stream import Channel, CommitOutcomeUnknownError, Event, GroupOwnedError, StorageError
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.objects.slots import LOG
 from tests.support.events import peek, put, take
 from tests.support.faulty_store import Fault, Request

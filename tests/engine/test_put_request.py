@@ -11,7 +11,8 @@ from spillable_stream import Channel
 from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.record import NumberedBatch, Numbers, SegmentRef
+from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.log.staged_file import StagedFileWriter
 
 

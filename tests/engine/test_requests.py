@@ -6,8 +6,9 @@ import pytest
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.requests import Control, Move, Request
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import GroupRecord, SegmentRef
+from spillable_stream.format.record import GroupRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState, MemoryTierInfo
 from tests.support.state_log import filled

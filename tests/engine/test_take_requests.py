@@ -8,7 +8,7 @@ from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.take_requests import PrepareOnDisk, Rollback, Take, Takes
 from spillable_stream.errors import GroupOwnedError
 from spillable_stream.format.frame import MAX_COUNT, FrameType, encode_with
-from spillable_stream.format.record import TakeRecord
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Pending
