@@ -12,7 +12,7 @@ from spillable_stream.archive.manifest import Manifest
 from spillable_stream.engine.options_by_place import fitting_options
 from spillable_stream.errors import ChannelError, CorruptionError
 from spillable_stream.format.frame import FrameHeader, frame_size
-from spillable_stream.format.record import MALFORMED, unpack
+from spillable_stream.format.packing import MALFORMED, unpack
 from spillable_stream.objects.store import Store
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import Meter

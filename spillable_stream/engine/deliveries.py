@@ -22,8 +22,8 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CorruptionError, SpillableError, StorageError
 from spillable_stream.format.batch import decode_batch, encode_batch
+from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, message_of, total_size
-from spillable_stream.format.record import DeliveredRun
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
 from spillable_stream.log_records import fields

@@ -9,7 +9,7 @@ from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossE
 from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import frame_size
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame

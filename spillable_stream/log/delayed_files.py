@@ -34,7 +34,8 @@ from spillable_stream.format.frame import (
     payload_matches,
     total_size,
 )
-from spillable_stream.format.record import FORMAT_VERSION, pack
+from spillable_stream.format.packing import pack
+from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.log.frames import FrameScanner
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile
