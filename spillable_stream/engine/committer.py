@@ -176,11 +176,13 @@ class Committer:
             put_at = state.blocks.time_of(state.floor)
             memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
             lags, unread = _lags(state), self._unread(state)
-            options = state.options
+            options, delayed = state.options, state.delays.events
         path, held = (
             self._log.path,
             f"disk holds {disk.events:,} of overflowCapacity {options.overflow_capacity:,} events",
         )
+        if delayed:
+            held += f" ({delayed:,} of them wait until they are due)"
         if options.memory_capacity:
             held = (
                 f"memory holds {memory.events:,} of memoryCapacity {limits.events:,} events and "

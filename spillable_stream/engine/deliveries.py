@@ -143,6 +143,11 @@ class Deliveries:
             limit = min(_MOST_EVENTS - len(places), 1 + left_bytes * file.events // max(1, file.payload_bytes))
             try:
                 found = self._index(file).due(now_ms, limit)
+                if not found:  # else a wait would look again and again
+                    raise CorruptionError(
+                        f"side file {file.number} has no event that is due, and the log says so; see spillable verify",
+                        str(self._log.path),
+                    )
             except (CorruptionError, DataLossError) as e:
                 self._give_up(file.number, e)
                 continue

@@ -136,7 +136,7 @@ def test_what_waits_counts_against_the_capacity_from_its_put(open_channel: Open)
     channel = open_channel(overflow_capacity=3, keep_alive=0)
     clock = clock_of(channel)
     put_late(channel, 10, b"a", b"b")
-    with pytest.raises(ChannelFullError):
+    with pytest.raises(ChannelFullError, match=r"disk holds 2 of .* \(2 of them wait until they are due\)"):
         put(channel, b"c", b"d")
     with pytest.raises(ChannelFullError):
         put_late(channel, 10, b"c", b"d")
@@ -238,6 +238,19 @@ def test_a_file_that_can_t_be_read_holds_nobody_back(
     with channel.take_transaction() as tx:
         assert tx.take(0.05) is None
     assert channel.stats().delayed.events == 1
+
+
+def test_a_file_that_contradicts_the_log_is_left_alone(open_channel: Open, caplog: pytest.LogCaptureFixture) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 10, b"a")
+    delays = channel.engine().state.delays
+    delays.files[1] = delays.files[1]._replace(next_ms=clock.now_ms)
+    delays.apply([], [])
+    with caplog.at_level(logging.ERROR):
+        assert not deliveries_of(channel).deliver()
+    assert "has no event that is due" in caplog.text
+    assert not deliveries_of(channel).wait_for(lambda state: state.last_id > 0, 0.05)
 
 
 def test_what_fails_is_tried_again_later(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:

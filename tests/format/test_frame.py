@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     MAX_PAYLOAD_BYTES,
+    MOST_HEADER_BYTES,
+    TTL_SIZE_BYTES,
     Frame,
     FrameType,
     encode,
     file_seed,
     frame_size,
+    header_size,
+    message_of,
     parse_header,
     payload_matches,
     total_size,
@@ -97,6 +101,34 @@ def test_a_length_beyond_the_limit_is_refused() -> None:
 
     header = encode(Frame(FrameType.PUT, Long(), 0), SEED)[0]
     assert parse_header(bytes(header), 0, SEED) is None
+
+
+@given(message=st.binary(max_size=5000), ttl_us=st.integers(1, 2**64 - 1), count=st.integers(0, 2**32 - 1))
+def test_a_put_with_a_ttl_tells_it_in_the_bytes_that_its_headers_checksum_covers(
+    message: bytes, ttl_us: int, count: int
+) -> None:
+    frame = Frame.of(FrameType.PUT, message, count, ttl_us=ttl_us)
+    data = encoded(frame, SEED, 4, 5, 6)
+    header = parse_header(data[:MOST_HEADER_BYTES], 0, SEED)
+    assert header is not None
+    assert (header.ttl_us, header.count, header.length) == (ttl_us, count, len(message) + TTL_SIZE_BYTES)
+    payload = data[HEADER_SIZE_BYTES : HEADER_SIZE_BYTES + header.length]
+    assert payload_matches(header, payload)
+    assert bytes(message_of(header, pa.py_buffer(payload))) == message
+    assert len(data) == frame_size(header.length) == total_size([frame])
+    assert header_size(data, 0) == MOST_HEADER_BYTES
+    assert parse_header(data[: MOST_HEADER_BYTES - 1], 0, SEED) is None
+    for at in range(MOST_HEADER_BYTES):
+        assert parse_header(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], 0, SEED) is None
+
+
+def test_only_a_put_has_a_ttl_and_it_is_not_zero() -> None:
+    ours = Frame.of(FrameType.PUT, b"body", ttl_us=7)
+    assert parse_header(encoded(ours._replace(type=FrameType.TAKE)), 0, SEED) is None
+    assert parse_header(encoded(ours._replace(payload=b"short")), 0, SEED) is None
+    plain = encoded(Frame.of(FrameType.PUT, b"body"))
+    assert header_size(plain, 0) == header_size(b"", 0) == HEADER_SIZE_BYTES
+    assert parse_header(plain, 0, SEED) is not None
 
 
 def test_zeros_and_short_buffers_are_no_frame() -> None:

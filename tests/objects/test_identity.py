@@ -21,6 +21,7 @@ from spillable_stream.objects.identity import (
 )
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
+from spillable_stream.state.blocks import Block
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime, new_state
@@ -153,6 +154,14 @@ def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(memory:
     store = FaultyStore(memory, lambda r: Fault.REFUSED if r.kind == "replace" else None)
     extend_identity(store, channel)  # it is so already: nothing is written
     assert memory.objects[IDENTITY] == written
+
+
+def test_a_channel_that_is_restored_with_events_that_expire_is_extended_at_once(memory: MemoryStore) -> None:
+    state = new_state()
+    state.blocks.add(Block(1, 1, "segments/x", 0, 8, 1, first_expiry_us=5, last_expiry_us=5))
+    state.next_id = 2
+    create_own_identity(memory, str(uuid.UUID(int=7)), dict(state.image()), "a test", FakeTime().patience())
+    assert json.loads(memory.objects[IDENTITY])["format"] == 3
 
 
 def test_an_extended_channel_of_a_disk_is_named_as_that(memory: MemoryStore) -> None:
