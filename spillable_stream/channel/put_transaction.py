@@ -169,10 +169,10 @@ class PutTransaction(Transaction):
         if found_ms and not options.overflow_capacity:
             raise OptionError(
                 f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
-                "it. Nothing was put"
+                "overflowCapacity. Nothing was put"
             )
         if found_ms and ttl is not None:
-            raise OptionError("an event that waits until it is due has no ttl; give one of the two. Nothing was put")
+            raise OptionError("an event is delayed or has a ttl, and not both; give one of the two. Nothing was put")
         return found_ms
 
     def _delay(self) -> DelayedEvents:

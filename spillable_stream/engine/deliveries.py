@@ -83,7 +83,7 @@ class Deliveries:
         except SpillableError as e:  # whatever it is done after has succeeded
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS
-                _log.warning("delayed events of %s wait on: %s", log.path, e, extra=fields(log.path))
+                _log.warning("delayed events of %s are late, and tried again: %s", log.path, e, extra=fields(log.path))
             return False
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
