@@ -147,7 +147,7 @@ class _Build:
             file.write(0, encode(header, file_seed(layout.channel, log_name(newest + 1)), time_us=state.time_us))
             file.sync()
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
-        version = EXTENDED_FORMAT_VERSION if state.blocks.has_expiry else layout.format
+        version = EXTENDED_FORMAT_VERSION if state.is_extended else layout.format
         write_identity(self._fs, replace(layout, format=version))
         return layout, events
 

@@ -441,7 +441,8 @@ class PrepareOnDisk(Request):
     transactions: dict[int, list[TakeRecord]]
 
     def size_bytes(self) -> int:
-        return sum(_COMMIT_BYTES + 20 * len(take.ranges) for takes in self.transactions.values() for take in takes)
+        every = [take for takes in self.transactions.values() for take in takes]
+        return sum(_COMMIT_BYTES + 20 * (len(take.ranges) + len(take.expired)) for take in every)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         for tx, takes in self.transactions.items():

@@ -165,8 +165,8 @@ def _encoded(channel: str, version: int = OBJECT_FORMAT_VERSION) -> bytes:
 
 def _version_of(header: SlotHeader) -> int:
     """Return the format version of a channel that begins with slot 0: a restored one may begin with events."""
-    has_expiry = ChannelState.from_image(header.state or {}).blocks.has_expiry
-    return EXTENDED_FORMAT_VERSION if has_expiry else OBJECT_FORMAT_VERSION
+    is_extended = ChannelState.from_image(header.state or {}).is_extended
+    return EXTENDED_FORMAT_VERSION if is_extended else OBJECT_FORMAT_VERSION
 
 
 def _first_slot(store: Store) -> SlotHeader:

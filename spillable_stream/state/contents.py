@@ -238,6 +238,16 @@ class Contents:
         """Return the ranges of a group's `open_takes`, by transaction ID, oldest first."""
         return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
 
+    @property
+    def is_extended(self) -> bool:
+        """Whether earlier versions of this package can't read it: it has, or had, events that expire or are delayed."""
+        return (
+            self.blocks.has_expiry
+            or bool(self.delays.image())
+            or any(group.passed for group in self.groups.values())
+            or any(take.expired for pending in self.pending.values() for take in pending.takes)
+        )
+
     def passing(self, group: str) -> RangeSet:
         """Return the expired events of a group's `open_takes`: the takes pass over them."""
         return RangeSet(r for tx in self.open_takes(group) for t in self.pending[tx].takes for r in t.expired)
