@@ -172,7 +172,7 @@ class PutTransaction(Transaction):
                 "overflowCapacity. Nothing was put"
             )
         if found_ms and ttl is not None:
-            raise OptionError("an event is delayed or has a ttl, and not both; give one of the two. Nothing was put")
+            raise OptionError("an event that waits until it is due has no ttl; give one of the two. Nothing was put")
         return found_ms
 
     def _delay(self) -> DelayedEvents:
