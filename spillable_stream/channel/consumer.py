@@ -262,7 +262,9 @@ class Consumer:
                 self._held.remove(first, last)
                 expired.remove(first, last)
         if expired:
-            self._passed = expired.union(self._passed or ())
+            self._passed = self._passed or RangeSet()
+            for first, last in expired:
+                self._passed.add(first, last)
         return left, list(expired)
 
     def _expired(self, ranges: Iterable[Range], by_us: int) -> list[Range]:

@@ -77,9 +77,10 @@ class DelayPlan:
         ends = [(write, len(write.frames), write.end) for write in self._writes]
 
         def take_back() -> None:
-            self._open, self._next_number, self._writes = opened, number, [write for write, _, _ in ends]
-            for write, frames, write.end in ends:
-                del write.frames[frames:]
+            self._open, self._next_number, self._writes = opened, number, [placed for placed, _, _ in ends]
+            for placed, frames, end in ends:
+                placed.end = end
+                del placed.frames[frames:]
 
         return take_back
 

@@ -3,7 +3,8 @@
 A side file is a SEGMENT_HEADER frame, and pairs of frames: a DUES, which says when the events are due, and their PUT.
 It is appended to under the commit lock, and synced before the COMMIT is written that registers the new bytes. Bytes
 behind the end that the state has do not count, and are never written over: a COMMIT that a crash has cut may be found
-whole at the next one. Such a file is read to its end, and what comes next goes to another one.
+whole at the next one. Such a file is read to its end, and what comes next goes to another one. Only the append that
+wrote them takes them back, if it failed and its COMMIT is proven to be gone.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.format.extent import Extent
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
-from tests.support.damage import kill
+from tests.support.damage import kill, lose_memory
 from tests.support.events import peek, put, take
 from tests.support.expiry import WallClock
 from tests.support.object_channels import URL, stores_in_memory
@@ -217,6 +217,36 @@ def test_a_judgement_that_was_written_in_memory_is_the_same_on_disk(open_channel
     owner = Consumer(again.engine(), "default", resume=True)
     owner.commit([(1, 2)], transaction)
     assert expired(again) == 1
+
+
+@pytest.mark.filterwarnings("ignore::spillable_stream.MemoryLossWarning")
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_judgement_is_on_disk_once_its_events_are(
+    open_channel: Open, clock: WallClock, path: Path, is_lost: bool, checkpoint: bool
+) -> None:
+    channel = open_channel(**MEMORY)
+    put_for(channel, 10, b"a")
+    put_for(channel, None, b"b")
+    put_for(channel, 30, b"c")
+    clock.pass_by(11)
+    transaction = channel.consumer("default").prepare([(1, 3)])
+    channel.flush()
+    if checkpoint:
+        channel.checkpoint()
+    kill(channel)
+    if is_lost:
+        lose_memory(path)
+    clock.pass_by(30)
+    again = open_channel(**MEMORY)
+    assert list(again.engine().state.passing("default")) == [(1, 1)]
+    owner = Consumer(again.engine(), "default", resume=True)
+    assert owner.prepared() == {transaction: [(1, 3)]}
+    owner.commit([(1, 3)], transaction)
+    assert (expired(again), again.stats().groups["default"].lag) == (1, 0)
+    owner.close()
+    kill(again)
+    assert (expired(open_channel(**MEMORY)), verify(path).healthy) == (1, True)
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
