@@ -168,7 +168,7 @@ class PutTransaction(Transaction):
         if found_ms and not options.overflow_capacity:
             raise OptionError(
                 f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
-                "it. Nothing was put"
+                "overflowCapacity. Nothing was put"
             )
         return found_ms
 

@@ -160,7 +160,9 @@ class Spool:
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
             )
         transaction = self._local.put_transaction()
-        transaction.no_delay = f"{self._store_path} is in an object store, where events can't be delayed"
+        transaction.no_delay = (
+            f"{self._store_path} is in an object store, where events can't be delayed; put them to a channel on a disk"
+        )
         return transaction
 
     def _refusal(self, trouble: Exception) -> SpillableError:

@@ -39,7 +39,7 @@ _MOST_BYTES = 4 << 20
 _COMMIT_BYTES = 1024
 _RUN_BYTES = 64
 _AGAIN_SECONDS = 1.0  # after a failure
-_WAIT_ON = "delayed events of %s wait on: %s"
+_WAIT_ON = "delayed events of %s are late, and tried again: %s"
 
 
 def wall_clock_ms() -> int:

@@ -170,7 +170,11 @@ class StateLoader:
                 )
         if state.delays.files and (gone := state.delays.files.keys() - set(self._layout.delayed_files(self._fs))):
             path = self._layout.delayed_file(min(gone))
-            raise DataLossError(f"delayed events are missing: the file {path.name} was removed", str(path))
+            raise DataLossError(
+                f"delayed events are missing: the file {path.name} was removed; put it back, or give them up "
+                "with spillable repair",
+                str(path),
+            )
 
 
 def bytes_between(start: Position, end: Position, state: ChannelState) -> int:

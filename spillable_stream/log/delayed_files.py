@@ -166,7 +166,10 @@ class DelayedFiles:
         try:
             file = self._fs.open(path, readonly=True)
         except FileNotFoundError as e:
-            raise DataLossError("delayed events are missing: the file was removed", str(path)) from e
+            raise DataLossError(
+                "delayed events are missing: the file was removed; put it back, or give them up with spillable repair",
+                str(path),
+            ) from e
         with contextlib.closing(file):
             yield file
 

@@ -67,7 +67,9 @@ def require_directory(fs: FileSystem, path: Path) -> None:
         NotAChannelError: it does.
     """
     if fs.is_file(path):
-        raise NotAChannelError(f"{path} is not a channel: it is a file, and a channel is a directory")
+        raise NotAChannelError(
+            f"{path} is not a channel: it is a file, and a channel is a directory; give the directory"
+        )
 
 
 def planned_layout(path: Path, options: CreationOptions) -> Layout:
