@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from spillable_stream.archive.archived_delays import read_delays
 from spillable_stream.archive.archived_events import read_events, read_file
 from spillable_stream.archive.manifest import Manifest
 from spillable_stream.engine.options_by_place import fitting_options
 from spillable_stream.errors import ChannelError, CorruptionError
 from spillable_stream.format.frame import FrameHeader, frame_size
-from spillable_stream.format.record import MALFORMED, unpack
+from spillable_stream.format.packing import MALFORMED, unpack
 from spillable_stream.objects.store import Store
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import Meter
@@ -29,15 +30,17 @@ class MadeChannel(NamedTuple):
     Args:
         channel: its UUID.
         events: how many events are in it.
+        delayed_events: how many more wait until they are due.
     """
 
     channel: str
     events: int
+    delayed_events: int = 0
 
 
 def is_there_error(path: object) -> ChannelError:
     """Return the error of a restore that would overwrite something."""
-    return ChannelError(f"{path} is there: move it away, or restore to another path")
+    return ChannelError(f"{path} is there: move it away, or restore to another path. Nothing was restored")
 
 
 class BackupContent:
@@ -73,7 +76,7 @@ class BackupContent:
             state = ChannelState.from_image(unpack(data))
         except MALFORMED as e:
             where = f"{self._store.root}/{self.manifest.state.key}"
-            raise CorruptionError(f"the state of the backup can't be read ({e})", where) from e
+            raise CorruptionError(f"the state of the backup can't be read ({e}); make another backup", where) from e
         state.memory.open = False
         if in_store:
             state.memory = MemoryTierInfo()
@@ -87,6 +90,14 @@ class BackupContent:
         state.owners = {}
         state.options = ChannelOptions.of(fitting_options(state.options.values(), in_store=in_store))
         return state
+
+    def delays(self, state: ChannelState) -> Iterator[tuple[int, bytes]]:
+        """Yield the number and the content of each side file with events that wait; `read_delays` says what it raises.
+
+        Args:
+            state: what `state` returned.
+        """
+        return read_delays(self._store, self.manifest, state.delays.files.values())
 
     def frames(self, state: ChannelState, meter: Meter) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the frames of the backup that the channel keeps, in order, each with a proven payload.
