@@ -12,7 +12,7 @@ from spillable_stream import Channel, CommitOutcomeUnknownError, StorageError
 from spillable_stream.engine import delayed_puts
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts, DelayPlan
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.format.dues import dues_frame
 from spillable_stream.format.frame import Frame, FrameType, Payload
 from spillable_stream.state.delays import Delays
