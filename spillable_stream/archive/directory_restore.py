@@ -51,7 +51,7 @@ def restore_to_directory(
         if not report.healthy:
             raise CorruptionError(
                 f"the channel that was made of the backup is not healthy: {report.findings[0].text}; nothing was "
-                "restored",
+                "restored. Make another backup",
                 content.where,
             )
         try:
@@ -148,8 +148,7 @@ class _Build:
             file.write(0, encode(header, file_seed(layout.channel, log_name(newest + 1)), time_us=state.time_us))
             file.sync()
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
-        is_extended = state.blocks.has_expiry or state.delays.events
-        version = EXTENDED_FORMAT_VERSION if is_extended else layout.format
+        version = EXTENDED_FORMAT_VERSION if state.is_extended else layout.format
         write_identity(self._fs, replace(layout, format=version))
         return MadeChannel(layout.channel, sum(block.count for block in state.blocks), state.delays.events)
 

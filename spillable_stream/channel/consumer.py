@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import ParamSpec, TypeVar
@@ -14,9 +15,10 @@ from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
+from spillable_stream.engine.take_requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.errors import (
+    REFUSALS,
     ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
@@ -153,7 +155,7 @@ class Consumer:
         """Take up to ``limit`` events out of the queue's head and return their IDs.
 
         Expired events are passed over: nobody is given them, and the next commit of this owner counts them as taken.
-        Where nothing else is there, that is now.
+        Where nothing else is there, that is now; if it is refused now, the next call tries again.
 
         Args:
             limit: how many at most.
@@ -162,16 +164,19 @@ class Consumer:
         Raises:
             TransactionStateError: the group was moved since.
         """
-        claimed, expired = self._call("a take", self._claim, limit, moved_at)
+        claimed, expired = self._call("a take", self._claim, limit, limit, moved_at)
+        most_judged = limit
         while expired and (left := limit - count_of(claimed)) > 0:
+            most_judged *= 2  # a long run of expired events is read few times, and not once for each of them
             try:
-                more, expired = self._call("a take", self._claim, left, moved_at)
+                more, expired = self._call("a take", self._claim, left, most_judged, moved_at)
             except BaseException:
                 self.release(claimed, moved_at=moved_at)
                 raise
             claimed += more
         if not claimed and self._passed is not None:
-            self._commit([])
+            with suppress(TransactionStateError, *REFUSALS):  # the former: a seek came first, and has given them back
+                self._commit([])
         return claimed
 
     def _call(self, call: str, section: Callable[_P, T], *arguments: _P.args, **keywords: _P.kwargs) -> T:
@@ -197,8 +202,11 @@ class Consumer:
             "from it: nothing of it is committed. Roll it back, and begin another one"
         )
 
-    def _claim(self, limit: int, moved_at: int | None) -> tuple[list[Range], list[Range]]:
-        """Return events, and those before or among them that have expired and are passed over."""
+    def _claim(self, limit: int, most_judged: int, moved_at: int | None) -> tuple[list[Range], list[Range]]:
+        """Return up to ``limit`` events, and those before or among them that have expired and are passed over.
+
+        Whether they have is asked of up to ``most_judged`` events, at least ``limit``.
+        """
         claimed: list[Range] = []
         with self._mutex:
             with self._snapshot as state:
@@ -207,7 +215,7 @@ class Consumer:
                 may_expire = state.blocks.disk.has_expiry or state.blocks.memory.has_expiry
                 by_us = now_us() if may_expire else 0
                 if by_us:
-                    claimed = self._first_free(state, limit, by_us)
+                    claimed = self._first_free(state, most_judged, by_us)
                 else:
                     for first, last in self._free(state):
                         last = min(last, first + limit - 1)
@@ -217,7 +225,7 @@ class Consumer:
                             break
                 for first, last in claimed:
                     self._held.add(first, last)
-            return self._pass_over(claimed, by_us) if by_us else (claimed, [])
+            return self._pass_over(claimed, limit, by_us) if by_us else (claimed, [])
 
     def _first_free(self, state: ChannelState, limit: int, by_us: int) -> list[Range]:
         """Return the first events that nobody has; whole blocks that have expired don't count against the limit."""
@@ -231,17 +239,33 @@ class Consumer:
                 first = end + 1
         return list(found)
 
-    def _pass_over(self, claimed: list[Range], by_us: int) -> tuple[list[Range], list[Range]]:
-        """Divide events that were just claimed into those that are left to take, and those that have expired."""
+    def _pass_over(self, claimed: list[Range], limit: int, by_us: int) -> tuple[list[Range], list[Range]]:
+        """Divide events that were just claimed into the first that are left to take, and those that have expired.
+
+        What is behind ``limit`` of the former is given back.
+        """
         try:
             expired = RangeSet(self._expired(claimed, by_us))
         except BaseException:
             for first, last in claimed:
                 self._held.remove(first, last)
             raise
+        left: list[Range] = []
+        for first, last in (r for each in claimed for r in expired.gaps(*each)):
+            if limit <= 0:
+                break
+            last = min(last, first + limit - 1)
+            left.append((first, last))
+            limit -= last - first + 1
+        if limit <= 0:
+            for first, last in RangeSet(claimed).within(left[-1][1] + 1, claimed[-1][1]):
+                self._held.remove(first, last)
+                expired.remove(first, last)
         if expired:
-            self._passed = expired.union(self._passed or ())
-        return [r for each in claimed for r in expired.gaps(*each)], list(expired)
+            self._passed = self._passed or RangeSet()
+            for first, last in expired:
+                self._passed.add(first, last)
+        return left, list(expired)
 
     def _expired(self, ranges: Iterable[Range], by_us: int) -> list[Range]:
         reader = self._engine.readers.get(self.group, self._engine.reader)
@@ -349,9 +373,11 @@ class Consumer:
         with self._mutex:
             passed, moved_at, self._passed = self._passed or RangeSet(), self.moved_at, None
         require, ranges = partial(self._require_unmoved, moved_at, 0), list(passed)
-        over = Take(self.group, ranges, 0, self._ownership.position, require, ranges)
+        over = [Take(self.group, ranges, 0, self._ownership.position, require, ranges)] if ranges else []
+        if not over and not takes:  # another thread has just committed it
+            return CommitResult()
         try:
-            done = self._call("a commit", self._engine.commit, Takes([over, *takes]))
+            done = self._call("a commit", self._engine.commit, Takes([*over, *takes]))
         except BaseException:
             with self._mutex:
                 if moved_at == self.moved_at:

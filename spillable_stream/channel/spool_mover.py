@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from itertools import groupby, takewhile
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, GroupOwnedError, ProducerSequenceError
 from spillable_stream.format.batch import fit_batch
-from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.channel_state import ChannelState
 
@@ -195,9 +196,9 @@ class SpoolMover:
         tx.is_bounded = False  # each of its transactions was, when it was put
         with tx:
             for piece in self._pieces(consumer, first, last):
-                for expires_us, reads in groupby(piece, lambda read: read.expires_us):
+                for ttl, reads in groupby(piece, partial(_ttl_left, by_us=now_us())):
                     fitted = [fit_batch(read.batch, schema) for read in reads]
-                    tx.put_batch(pa.Table.from_batches(fitted, schema).combine_chunks(), ttl=_ttl_left(expires_us))
+                    tx.put_batch(pa.Table.from_batches(fitted, schema).combine_chunks(), ttl=ttl)
                 through = piece[-1].last_id
             tx.follows = shipped
             tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER))
@@ -239,9 +240,14 @@ class SpoolMover:
         return consumer.read(consumer.untaken(first, through)), through
 
 
-def _ttl_left(expires_us: int) -> timedelta | None:
-    """Return what is left of the ttl of events that expire then: of an expired one a microsecond, so that it counts."""
-    return timedelta(microseconds=max(1, expires_us - now_us())) if expires_us else None
+def _ttl_left(read: ReadBatch, by_us: int) -> timedelta | None:
+    """Return what is left of the ttl of events, never more than it was: a clock may have been set back.
+
+    Of an expired one a microsecond is left, so that it counts where it goes.
+    """
+    if not read.expires_us:
+        return None
+    return timedelta(microseconds=min(max(1, read.expires_us - by_us), read.expires_us - read.time_us))
 
 
 def _bounded(state: ChannelState, first: int, last: int) -> int:

@@ -7,18 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from spillable_stream.engine.delayed_puts import DelayPlan
+from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun, Merged, Seen, SegmentRef
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import (
-    CommitRecord,
-    DelayedRun,
-    DeliveredRun,
-    Merged,
-    NumberedBatch,
-    Record,
-    Seen,
-    SegmentRef,
-)
+from spillable_stream.format.numbered_batch import NumberedBatch
+from spillable_stream.format.record import Record
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState, Pending
@@ -109,6 +102,7 @@ class AppendPlan:
         entries, put, next_id, next_transaction = len(self.entries), self.put, self.next_id, self.next_transaction
         overflow, repeated = self.overflow, self._repeated
         settled = self.settled.copy() if self.settled else None
+        delays = self.delays.mark() if self.delays else None
         try:
             return plan_request(self)
         except BaseException:
@@ -116,6 +110,10 @@ class AppendPlan:
             self.put, self.next_id, self.next_transaction = put, next_id, next_transaction
             self.overflow, self._repeated = overflow, repeated
             self.settled = settled or set()
+            if delays is not None:
+                delays()
+            else:
+                self.delays = None
             raise
 
     def open_take(self, transaction_id: int) -> Pending | None:

@@ -11,9 +11,11 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.requests import Control, Move
+from spillable_stream.engine.take_requests import PrepareOnDisk
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import RetentionRecord, SegmentRef
+from spillable_stream.format.record import RetentionRecord
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields
@@ -60,9 +62,17 @@ class Moving:
                     entries += [Entry(header, payload) for header, payload in reader.frames(block.extent())]
         finally:
             reader.close()
+        self._move_judgements()
         self._appender.append_alone(Move(entries, segments))
         self._memory.free_taken()
         return sum(b.count for b in blocks)
+
+    def _move_judgements(self) -> None:
+        """Write on disk, too, which of the events that are being taken have expired: memory may be lost."""
+        pending = self._follower.state.pending.items()
+        judged = {tx: list(p.takes) for tx, p in pending if p.in_memory and any(take.expired for take in p.takes)}
+        if judged:
+            self._appender.append_alone(PrepareOnDisk(judged))
 
     def _copy_segment(self, block: Block, name: str) -> SegmentRef:
         target, end = copy_to_disk(self._log.fs, self._log.layout, name)

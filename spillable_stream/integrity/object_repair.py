@@ -109,7 +109,7 @@ class _Repair:
         else:
             self.write_hint()
         if inventory.identity_damaged:
-            rewrite_identity(self._store, self._channel, extended=self._inspection.state.blocks.has_expiry)
+            rewrite_identity(self._store, self._channel, extended=self._inspection.state.is_extended)
 
     def write_hint(self) -> None:
         """Write the hint anew, to the newest checkpoint that is whole."""

@@ -184,8 +184,7 @@ class _Repair:
         self._checkpoints.remove(inspection.inventory.bad_checkpoints)
         self._remove(inspection.bad_positions)
         if inspection.identity_damaged:
-            has_expiry = inspection.state.blocks.has_expiry
-            version = EXTENDED_FORMAT_VERSION if has_expiry else self._layout.format
+            version = EXTENDED_FORMAT_VERSION if inspection.state.is_extended else self._layout.format
             write_identity(fs, replace(self._layout, owned=True, format=version))
 
     def _remove(self, paths: list[Path]) -> None:

@@ -183,12 +183,18 @@ class EventReader:
         Raises what `read` raises.
         """
         try:
-            for header, payload, _ in self._frames(extent, extent.offset, extent.first_id):
+            for header, payload, _ in self._frames(extent, self._begin(extent), extent.first_id):
                 yield header, payload
                 if header.write_order_id + extent.base_id + header.count > extent.last_id:
                     return
         finally:
             self._release()
+
+    def _begin(self, extent: Extent) -> int:
+        """Return where to look for an extent's first event: behind the frame that was read last, if it is there."""
+        if self._last is not None and self._last[0][:2] == extent[:2] and extent.first_id > self._last[2].last_id:
+            return self._last[1]
+        return extent.offset
 
     def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield the header, verified payload and end of each PUT frame from the one that holds ``first_id`` on."""

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
-from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, NONSENSE
+from spillable_stream.format.packing import NONSENSE
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
 from spillable_stream.objects.appending import new_token
 from spillable_stream.objects.patience import Patience
@@ -165,8 +166,8 @@ def _encoded(channel: str, version: int = OBJECT_FORMAT_VERSION) -> bytes:
 
 def _version_of(header: SlotHeader) -> int:
     """Return the format version of a channel that begins with slot 0: a restored one may begin with events."""
-    has_expiry = ChannelState.from_image(header.state or {}).blocks.has_expiry
-    return EXTENDED_FORMAT_VERSION if has_expiry else OBJECT_FORMAT_VERSION
+    is_extended = ChannelState.from_image(header.state or {}).is_extended
+    return EXTENDED_FORMAT_VERSION if is_extended else OBJECT_FORMAT_VERSION
 
 
 def _first_slot(store: Store) -> SlotHeader:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from spillable_stream.format.commit_record import Seen
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
-from spillable_stream.format.record import LostRecord, Record, Seen, TakeRecord
+from spillable_stream.format.record import LostRecord, Record
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.delays import Delays
@@ -237,6 +239,16 @@ class Contents:
     def taking(self, group: str) -> dict[int, list[Range]]:
         """Return the ranges of a group's `open_takes`, by transaction ID, oldest first."""
         return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether earlier versions of this package can't read it: it has, or had, events that expire or are delayed."""
+        return (
+            self.blocks.has_expiry
+            or bool(self.delays.image())
+            or any(group.passed for group in self.groups.values())
+            or any(take.expired for pending in self.pending.values() for take in pending.takes)
+        )
 
     def passing(self, group: str) -> RangeSet:
         """Return the expired events of a group's `open_takes`: the takes pass over them."""

@@ -26,7 +26,7 @@ from spillable_stream import (
 from spillable_stream.archive import backup as backup_module
 from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import DataLossError
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.state.delays import DelayedFile
 from tests.support.damage import flip, log_file

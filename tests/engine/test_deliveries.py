@@ -7,16 +7,20 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
 from spillable_stream.channel.event import EventColumns
+from spillable_stream.engine import delayed_puts
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.deliveries import wall_clock_ms
-from spillable_stream.format.record import NumberedBatch, Numbers, pack
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
+from spillable_stream.format.packing import pack
 from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.log.delayed_index import DelayedIndex
 from tests.support.damage import kill
 from tests.support.delays import clock_of, deliveries_of, put_late
 from tests.support.events import peek, put, take
@@ -251,8 +255,66 @@ def test_a_file_that_contradicts_the_log_is_left_alone(open_channel: Open, caplo
     delays.apply([], [])
     with caplog.at_level(logging.ERROR):
         assert not deliveries_of(channel).deliver()
-    assert "has no event that is due" in caplog.text
+    assert "can't be delivered" in caplog.text
     assert not deliveries_of(channel).wait_for(lambda state: state.last_id > 0, 0.05)
+
+
+def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_files(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed_puts, "_FULL_BYTES", 1000)
+    channel, bodies = open_channel(), [b"%d" % i for i in range(10)]
+    clock = clock_of(channel)
+    for body in bodies:
+        put_late(channel, 10_000, body)
+    assert len(channel.engine().state.delays.files) > 2
+    clock.pass_by(10_000)
+    assert take(channel) == bodies
+
+
+def test_a_file_that_the_file_system_refuses_holds_no_other_back(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    clock, deliveries = clock_of(channel), deliveries_of(channel)
+    put_late(channel, 10, b"a")
+    put_late(channel, 10_000, b"b")
+    clock.pass_by(10_001)
+    opened = DelayedFiles._opened
+    with monkeypatch.context() as failing:
+        failing.setattr(
+            DelayedFiles, "_opened", lambda self, number: _refuse() if number == 1 else opened(self, number)
+        )
+        assert take(channel) == [b"b"]
+        assert 0 < (deliveries._due_seconds() or 0) <= 1
+    deliveries._set_aside.clear()  # a second later
+    assert take(channel) == [b"a"]
+
+
+def test_a_file_with_events_of_a_schema_that_is_lost_holds_nobody_back(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 1, b"a")
+    clock.pass_by(2)
+    monkeypatch.setattr(channel.engine().follower, "schemas", list)
+    assert deliveries_of(channel).deliver()
+    assert not deliveries_of(channel).deliver()
+    assert channel.stats().delayed.events == 1
+
+
+def test_a_file_with_fewer_events_than_the_log_says_keeps_nobody_busy(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 1, b"a")
+    clock.pass_by(2)
+    monkeypatch.setattr(DelayedIndex, "due", lambda *_: [])
+    assert not deliveries_of(channel).deliver()
+    assert "can't be delivered" in caplog.text
+    assert deliveries_of(channel)._due_seconds() is None
 
 
 def test_what_fails_is_tried_again_later(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,12 +327,12 @@ def test_what_fails_is_tried_again_later(open_channel: Open, monkeypatch: pytest
         put(channel, b"b")
         assert not deliveries.deliver()
     assert not deliveries.deliver()  # a moment later
-    deliveries._again_at = 0.0
+    deliveries._set_aside.clear()
     assert deliveries.deliver()
     assert take(channel) == [b"b", b"a"]
 
 
-def _refuse(*_: object) -> None:
+def _refuse(*_: object) -> NoReturn:
     raise StorageError("the disk is not there")
 
 

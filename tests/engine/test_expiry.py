@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
@@ -15,13 +16,17 @@ import pytest
 from spillable_stream import Channel, Event, OptionError
 from spillable_stream.archive.backup import backup
 from spillable_stream.archive.restore import restore
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.spool_mover import SpoolMover
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group
-from spillable_stream.errors import TransactionStateError
+from spillable_stream.engine.requests import Request
+from spillable_stream.errors import LockTimeoutError, TransactionStateError
+from spillable_stream.format.extent import Extent
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
-from tests.support.damage import kill
+from tests.support.damage import kill, lose_memory
 from tests.support.events import peek, put, take
 from tests.support.expiry import WallClock
 from tests.support.object_channels import URL, stores_in_memory
@@ -198,6 +203,83 @@ def test_a_killed_process_leaves_the_judgement_that_it_committed(
     assert list(state.passing("default")) == [(1, 2)]
 
 
+def test_a_judgement_that_was_written_in_memory_is_the_same_on_disk(open_channel: Open, clock: WallClock) -> None:
+    channel = open_channel(**MEMORY)
+    put_for(channel, 10, b"a")
+    put_for(channel, None, b"b")
+    clock.pass_by(11)
+    transaction = channel.consumer("default").prepare([(1, 2)])
+    assert channel.engine().state.pending[transaction].in_memory
+    channel.close()
+    clock.pass_by(-11)
+    again = open_channel(**MEMORY)
+    assert list(again.engine().state.passing("default")) == [(1, 1)]
+    owner = Consumer(again.engine(), "default", resume=True)
+    owner.commit([(1, 2)], transaction)
+    assert expired(again) == 1
+
+
+@pytest.mark.filterwarnings("ignore::spillable_stream.MemoryLossWarning")
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_judgement_is_on_disk_once_its_events_are(
+    open_channel: Open, clock: WallClock, path: Path, is_lost: bool, checkpoint: bool
+) -> None:
+    channel = open_channel(**MEMORY)
+    put_for(channel, 10, b"a")
+    put_for(channel, None, b"b")
+    put_for(channel, 30, b"c")
+    clock.pass_by(11)
+    transaction = channel.consumer("default").prepare([(1, 3)])
+    channel.flush()
+    if checkpoint:
+        channel.checkpoint()
+    kill(channel)
+    if is_lost:
+        lose_memory(path)
+    clock.pass_by(30)
+    again = open_channel(**MEMORY)
+    assert list(again.engine().state.passing("default")) == [(1, 1)]
+    owner = Consumer(again.engine(), "default", resume=True)
+    assert owner.prepared() == {transaction: [(1, 3)]}
+    owner.commit([(1, 3)], transaction)
+    assert (expired(again), again.stats().groups["default"].lag) == (1, 0)
+    owner.close()
+    kill(again)
+    assert (expired(open_channel(**MEMORY)), verify(path).healthy) == (1, True)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_store_keeps_the_judgement_of_a_prepared_take(clock: WallClock, checkpoint: bool) -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
+        put_for(channel, 10, b"a")
+        put_for(channel, None, b"b")
+        clock.pass_by(11)
+        transaction = channel.consumer("default").prepare([(1, 2)])
+        if checkpoint:
+            channel.checkpoint()
+        channel.close()
+        clock.pass_by(-11)
+        with Channel(URL) as again:
+            assert list(again.engine().state.passing("default")) == [(1, 1)]
+            Consumer(again.engine(), "default", resume=True).commit([(1, 2)], transaction)
+            assert expired(again) == 1
+
+
+def test_small_slots_that_are_merged_keep_their_ttls(clock: WallClock) -> None:
+    with stores_in_memory() as stores, Channel(URL, commit_interval=0) as channel:
+        merging = channel.engine().checkpointing.merging
+        merging.many_slots, merging.quiet_seconds = 4, 0
+        for i, ttl in enumerate([10, None, 30, 10, None, 30]):
+            put_for(channel, ttl, b"%d" % i)
+        channel.checkpoint()
+        assert any("-merged." in key for key in stores[URL].objects)
+        with Channel(URL) as again:
+            clock.pass_by(11)
+            assert take(again) == [b"1", b"2", b"4", b"5"]
+            assert expired(again) == 2
+
+
 def test_the_judgement_of_a_prepared_take_is_counted_with_its_commit(open_channel: Open, clock: WallClock) -> None:
     channel = open_channel()
     put_for(channel, 10, b"a", b"b")
@@ -258,6 +340,73 @@ def test_only_frames_of_blocks_where_some_have_expired_are_read(
     monkeypatch.undo()
     assert expired_events(engine, reader, [(2, 4)], clock.now_ns // 1000) == [(2, 3)]
     assert expired_events(engine, reader, [(2, 4)], clock.now_ns // 1000 + 60_000_000) == [(2, 4)]
+
+
+def test_a_long_run_of_expired_events_in_one_block_is_read_few_times(
+    channel: Channel, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"gone")] * 1_000, ttl=10)
+        tx.put_many([Event(b"%d" % i) for i in range(3)])
+        tx.put_many([Event(b"gone")] * 10, ttl=10)
+    clock.pass_by(11)
+    consumer = channel.consumer("default")
+    reader = channel.engine().readers.get("default", channel.engine().reader)
+    frames, reads = reader.frames, list[Extent]()
+    monkeypatch.setattr(reader, "frames", lambda extent: (reads.append(extent), frames(extent))[1])
+    assert consumer.claim(1) == [(1_001, 1_001)]
+    assert len(reads) < 15
+    assert consumer.claim(9) == [(1_002, 1_003)]
+    consumer.commit([(1_001, 1_003)])
+    assert (expired(channel), consumer.position()) == (1_010, 1_013)
+
+
+def test_a_take_that_finds_only_expired_events_does_not_fail_while_their_commit_is_refused(
+    channel: Channel, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request: object) -> None:
+        raise LockTimeoutError("somebody has the lock")
+
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    channel.consumer("default")
+    with monkeypatch.context() as patched:
+        patched.setattr(channel.engine(), "commit", refuse)
+        assert channel.consumer("default").claim(1) == []
+    assert expired(channel) == 0
+    assert take(channel) == []
+    assert expired(channel) == 1
+
+
+def test_a_seek_in_the_middle_of_passing_over_expired_events_is_no_error_of_the_take(
+    open_channel: Open, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_ms=3_600_000)
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    consumer, commit = channel.consumer("default"), channel.engine().commit
+
+    def seek_first(request: Request, *arguments: Any) -> CommitResult:
+        monkeypatch.undo()
+        thread = threading.Thread(target=channel.seek, args=("default", "earliest"))
+        thread.start()
+        thread.join()
+        return commit(request, *arguments)
+
+    monkeypatch.setattr(channel.engine(), "commit", seek_first)
+    assert consumer.claim(1) == []
+    assert (expired(channel), consumer.position()) == (0, 0)
+
+
+def test_two_threads_that_pass_over_the_same_events_commit_them_once(open_channel: Open, clock: WallClock) -> None:
+    channel = open_channel()
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    consumer = channel.consumer("default")
+    assert consumer.claim(1) == []
+    before = channel.engine().state.next_transaction
+    consumer._commit([])  # as of the second one, which has found nothing left to pass over
+    assert (channel.engine().state.next_transaction, expired(channel)) == (before, 1)
 
 
 def test_verify_finds_nothing_wrong_with_expired_events(open_channel: Open, clock: WallClock, path: Path) -> None:
@@ -338,6 +487,23 @@ def test_a_spool_ships_what_is_left_of_a_ttl(open_channel: Open, clock: WallCloc
         mover.close(is_answered=True)
 
 
+def test_a_spool_never_ships_a_longer_ttl_than_an_event_had_whatever_the_clock_says(
+    open_channel: Open, clock: WallClock
+) -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as store:
+        spool = open_channel()
+        mover = SpoolMover(spool.engine(), store.engine())
+        create_group(spool.engine(), mover.group, "earliest")
+        put_for(spool, 99 * 365 * 86_400, b"a")
+        put_for(spool, 10, b"b")
+        clock.pass_by(-20 * 365 * 86_400)
+        assert mover.own()
+        mover.ship()
+        clock.pass_by(11)
+        assert take(store) == [b"a"]
+        mover.close(is_answered=True)
+
+
 def test_a_backup_and_its_restore_keep_ttls(open_channel: Open, clock: WallClock, path: Path, tmp_path: Path) -> None:
     channel = open_channel()
     put_for(channel, 10, b"a")
@@ -362,3 +528,29 @@ def test_a_repair_keeps_ttls_and_says_the_format_again(open_channel: Open, clock
     assert json.loads((path / "channel.json").read_text())["format"] == 3
     clock.pass_by(11)
     assert take(open_channel()) == [b"b"]
+
+
+def test_a_repair_says_the_format_again_of_a_channel_whose_events_with_ttls_have_all_gone(
+    open_channel: Open, clock: WallClock, path: Path
+) -> None:
+    channel = open_channel()
+    put_for(channel, 10, b"a")
+    clock.pass_by(11)
+    assert take(channel) == []
+    channel.checkpoint()
+    channel.close()
+    (path / "channel.json").unlink()
+    repair(path)
+    assert json.loads((path / "channel.json").read_text())["format"] == 3
+    assert expired(open_channel()) == 1
+
+
+def test_a_repair_says_the_format_again_of_a_channel_with_delayed_events(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"a"), deliver_after=1_000)
+    channel.close()
+    (path / "channel.json").unlink()
+    repair(path)
+    assert json.loads((path / "channel.json").read_text())["format"] == 3
+    assert open_channel().stats().delayed.events == 1

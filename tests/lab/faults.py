@@ -93,7 +93,8 @@ def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
         return function(descriptor, [data[: (len(data) + 1) // 2]], offset)
     if name in _READS:
         descriptor, (buffer,), offset = arguments
-        return function(descriptor, [buffer[: (len(buffer) + 1) // 2]], offset)
+        half = memoryview(buffer)[: (len(buffer) + 1) // 2]  # a slice of Arrow's own is readonly
+        return function(descriptor, [half], offset)
     return function(*arguments)
 
 

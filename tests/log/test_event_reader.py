@@ -7,9 +7,10 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from spillable_stream import Channel, CorruptionError, DataLossError
+from spillable_stream import Channel, CorruptionError, DataLossError, Event
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
+from spillable_stream.log import event_reader
 from tests.support.damage import flip, log_file, offsets
 from tests.support.events import numbered, put
 from tests.support.fake_files import FaultyFileSystem
@@ -45,6 +46,28 @@ def test_reading_on_decodes_no_frame_twice(open_channel: Open) -> None:
         for _ in range(200):
             assert len(tx.take_many(10)) == 10
     assert fs.read_bytes < 2_000_000 * 1.2
+
+
+def test_frames_behind_the_one_that_was_read_last_are_found_from_there(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        for i, body in enumerate(numbered(0, 30)):
+            tx.put(Event(body), ttl=60 + i % 2)  # so each one is a frame
+    reader, parsed = channel.engine().reader(), list[int]()
+    (block,) = channel.engine().state.blocks
+    parse_header = event_reader.parse_header
+    monkeypatch.setattr(event_reader, "parse_header", lambda *where: (parsed.append(1), parse_header(*where))[1])
+    assert [header.write_order_id for header, _ in reader.frames(block.extent(25, 26))] == [25, 26]
+    before = len(parsed)
+    assert [read.first_id for read in reader.read(block.extent(27, 27))] == [27]
+    assert len(parsed) - before == 27
+    before = len(parsed)
+    assert [header.write_order_id for header, _ in reader.frames(block.extent(28, 28))] == [28]
+    assert len(parsed) - before <= 2
+    assert [header.write_order_id for header, _ in reader.frames(block.extent(27, 27))] == [27]
+    reader.close()
 
 
 def test_a_frame_larger_than_any_window_is_read(open_channel: Open) -> None:
