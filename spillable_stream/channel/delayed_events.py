@@ -39,14 +39,23 @@ class DelayedEvents:
         self._rows: list[dict[str, Any]] = []
         self._events = EventColumns()
         self._dues = array("q")  # of the rows or events
-        self._batches: list[tuple[Sequence[int], pa.RecordBatch]] = []
+        self._ttl_us = 0  # of the rows or events
+        self._batches: list[tuple[Sequence[int], pa.RecordBatch, int]] = []
 
-    def add(self, events: Sequence[Event | Mapping[str, Any]], due_ms: int) -> None:
+    def add(self, events: Sequence[Event | Mapping[str, Any]], due_ms: int, each_us: int = 0) -> None:
         """Add events that are due at one time; none, if one does not fit the channel.
+
+        Args:
+            events: the events.
+            due_ms: when they are due, in milliseconds since 1970.
+            each_us: the ttl of each of them, in microseconds; 0 for none.
 
         Raises:
             SchemaError: an event does not fit the channel.
         """
+        if each_us != self._ttl_us:
+            self._flush()
+            self._ttl_us = each_us
         for i in range(0, len(events), _BUFFERED_EVENTS):
             part = events[i : i + _BUFFERED_EVENTS]
             self._add(part, array("q", [due_ms]) * len(part))
@@ -63,17 +72,17 @@ class DelayedEvents:
         if len(self._dues) >= _BUFFERED_EVENTS:
             self._flush()
 
-    def add_batch(self, batch: pa.RecordBatch, due_ms: int) -> None:
-        """Add the rows of a batch in the channel's schema, due at one time."""
+    def add_batch(self, batch: pa.RecordBatch, due_ms: int, each_us: int = 0) -> None:
+        """Add the rows of a batch in the channel's schema; the other arguments are those of `add`."""
         self._flush()
         if batch.num_rows:
-            self._batches.append((array("q", [due_ms]) * batch.num_rows, batch))
+            self._batches.append((array("q", [due_ms]) * batch.num_rows, batch, each_us))
 
     def _flush(self) -> None:
         if not self._dues:
             return
         batch = row_reader(self._schema).batch(self._rows) if self._typed else self._events.batch()
-        self._batches.append((self._dues, batch))
+        self._batches.append((self._dues, batch, self._ttl_us))
         self._rows, self._events, self._dues = [], EventColumns(), array("q")
 
     def chunks(self, now_ms: int, compression: str) -> list[DelayedChunk]:
@@ -86,19 +95,19 @@ class DelayedEvents:
         self._flush()
         return [
             chunk
-            for dues, batch in self._batches
-            for chunk in self._chunks(*_in_order(dues, batch), now_ms, compression)
+            for dues, batch, each_us in self._batches
+            for chunk in self._chunks(*_in_order(dues, batch), each_us, now_ms, compression)
         ]
 
     def _chunks(
-        self, dues: Sequence[int], batch: pa.RecordBatch, now_ms: int, compression: str
+        self, dues: Sequence[int], batch: pa.RecordBatch, each_us: int, now_ms: int, compression: str
     ) -> Iterator[DelayedChunk]:
         most = max(1, min(_FRAME_EVENTS, _FRAME_BYTES * len(dues) // max(1, batch.nbytes)))
         start = 0
         while start < len(dues):
             begin_ms, width_ms = stretch_of(dues[start], now_ms)
             count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, most)
-            for put in encode_batch(batch.slice(start, count), self._schema_id, compression):
+            for put in encode_batch(batch.slice(start, count), self._schema_id, compression, each_us):
                 due = dues[start : start + put.count]
                 yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))
                 start += put.count

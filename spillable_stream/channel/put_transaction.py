@@ -92,7 +92,7 @@ class PutTransaction(Transaction):
         Args:
             event: the event.
             ttl: for how long it counts after the commit, in seconds or as a timedelta, at most a century: takes pass
-                over it after that. None: forever. A delayed event has none.
+                over it after that. None: forever. That of a delayed event counts from when it enters the order.
             deliver_after: in how many seconds it is due, or in which time span.
             deliver_at: when it is due, with a time zone. A year from now at most.
 
@@ -127,11 +127,11 @@ class PutTransaction(Transaction):
         self._require_sound("put")
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self._due_ms(ttl, deliver_after, deliver_at)
+            wait_until_ms = self._due_ms(deliver_after, deliver_at)
         each_us, added = ttl_us(ttl), list(events)
         self._admit(len(added))
         if wait_until_ms:
-            self._delay().add(added, wait_until_ms)
+            self._delay().add(added, wait_until_ms, each_us)
             self.count += len(added)
             return
         parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
@@ -153,9 +153,7 @@ class PutTransaction(Transaction):
                         self._flush_events()
         self.count += len(added)
 
-    def _due_ms(
-        self, ttl: TimeToLive | None, deliver_after: float | timedelta | None, deliver_at: datetime | None
-    ) -> int:
+    def _due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
         """Return when events are due, in milliseconds since 1970; 0 for now. Raises `OptionError`."""
         deliveries, options = self._engine.deliveries, self._engine.follower.state.options
         if deliveries is None:
@@ -171,8 +169,6 @@ class PutTransaction(Transaction):
                 f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
                 "it. Nothing was put"
             )
-        if found_ms and ttl is not None:
-            raise OptionError("an event that waits until it is due has no ttl; give one of the two. Nothing was put")
         return found_ms
 
     def _delay(self) -> DelayedEvents:
@@ -206,7 +202,7 @@ class PutTransaction(Transaction):
         self._require_sound("put_batch")
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self._due_ms(ttl, deliver_after, deliver_at)
+            wait_until_ms = self._due_ms(deliver_after, deliver_at)
         each_us = 0 if ttl is None else ttl_us(ttl)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
@@ -216,7 +212,7 @@ class PutTransaction(Transaction):
         self._admit(batch.num_rows)
         if wait_until_ms:
             for b in fitted:
-                self._undivided(self._delay().add_batch, b, wait_until_ms)
+                self._undivided(self._delay().add_batch, b, wait_until_ms, each_us)
             self.count += batch.num_rows
             return
         if self._rows or self._events.bodies:

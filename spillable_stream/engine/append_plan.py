@@ -109,6 +109,7 @@ class AppendPlan:
         entries, put, next_id, next_transaction = len(self.entries), self.put, self.next_id, self.next_transaction
         overflow, repeated = self.overflow, self._repeated
         settled = self.settled.copy() if self.settled else None
+        delays = self.delays.mark() if self.delays else None
         try:
             return plan_request(self)
         except BaseException:
@@ -116,6 +117,10 @@ class AppendPlan:
             self.put, self.next_id, self.next_transaction = put, next_id, next_transaction
             self.overflow, self._repeated = overflow, repeated
             self.settled = settled or set()
+            if delays is not None:
+                delays()
+            else:
+                self.delays = None
             raise
 
     def open_take(self, transaction_id: int) -> Pending | None:

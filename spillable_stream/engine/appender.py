@@ -9,7 +9,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.errors import CommitOutcomeUnknownError
+from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.wal import Position
 
@@ -81,7 +81,13 @@ class Appender:
             log.extend_format()
         if plan.delays is not None:
             plan.delays.write()
-        end = log.append(plan, start, follower)
+        try:
+            end = log.append(plan, start, follower)
+        except StorageError as e:
+            is_settled = not isinstance(e, CommitOutcomeUnknownError) and log.held_position().is_clean()
+            if plan.delays is not None and is_settled:
+                plan.delays.take_back()
+            raise
         if end is None:
             follower.catch_up()
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,6 +71,19 @@ class DelayPlan:
             runs[write.number] = run if before is None else _joined(before, run)
         return list(runs.values())
 
+    def mark(self) -> Callable[[], None]:
+        """Return what takes back all that is placed from now on: a file may be named by its own COMMITs alone."""
+        opened, number = dict(self._open), self._next_number
+        ends = [(write, len(write.frames), write.end) for write in self._writes]
+
+        def take_back() -> None:
+            self._open, self._next_number, self._writes = opened, number, [placed for placed, _, _ in ends]
+            for placed, frames, end in ends:
+                placed.end = end
+                del placed.frames[frames:]
+
+        return take_back
+
     def _begin(self, chunk: DelayedChunk) -> DelayedWrite:
         """Return an empty write to the newest file of a stretch, or to a new one if nothing may be added to that."""
         known = max((f for f in self.delays.files.values() if f[1:3] == chunk[:2]), default=None)
@@ -95,6 +108,10 @@ class DelayPlan:
             StorageError: the file system refused.
         """
         self.files.write(self._writes)
+
+    def take_back(self) -> None:
+        """Take it back; the log has proven that no COMMIT names it, nor ever will."""
+        self.files.take_back(self._writes)
 
 
 @dataclass(slots=True)

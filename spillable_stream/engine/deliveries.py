@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from threading import get_ident
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -18,9 +20,9 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.requests import Request
-from spillable_stream.errors import CorruptionError, DataLossError, SpillableError
+from spillable_stream.errors import CorruptionError, SpillableError, StorageError
 from spillable_stream.format.batch import decode_batch, encode_batch
-from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.frame import Frame, message_of, total_size
 from spillable_stream.format.record import DeliveredRun
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
@@ -37,6 +39,7 @@ _MOST_BYTES = 4 << 20
 _COMMIT_BYTES = 1024
 _RUN_BYTES = 64
 _AGAIN_SECONDS = 1.0  # after a failure
+_WAIT_ON = "delayed events of %s wait on: %s"
 
 
 def wall_clock_ms() -> int:
@@ -64,7 +67,7 @@ class Deliveries:
         self._follower = follower
         self._appender = appender
         self._indexes: dict[int, DelayedIndex] = {}  # guarded by the commit lock
-        self._unreadable: frozenset[int] = frozenset()  # files that this handle does not try again
+        self._set_aside: dict[int, float] = {}  # files that this handle does not try before a monotonic time
         self._again_at = float("-inf")
 
     def deliver(self) -> bool:
@@ -83,7 +86,7 @@ class Deliveries:
         except SpillableError as e:  # whatever it is done after has succeeded
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS
-                _log.warning("delayed events of %s wait on: %s", log.path, e, extra=fields(log.path))
+                _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))
             return False
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
@@ -104,16 +107,16 @@ class Deliveries:
 
     def _due_seconds(self) -> float | None:
         """Return how long to wait for what is due next; None if nothing is, or this handle can't deliver it."""
-        files = [f for f in list(self._follower.state.delays.files.values()) if f.number not in self._unreadable]
-        if not files or self._log.is_view:
+        now, now_ms, files = time.monotonic(), self.clock_ms(), list(self._follower.state.delays.files.values())
+        waits = [max((f.next_ms - now_ms) / 1000, self._set_aside.get(f.number, 0.0) - now) for f in files]
+        if self._log.is_view or (due_seconds := min(waits, default=inf)) == inf:
             return None
-        due_seconds = (min([file.next_ms for file in files]) - self.clock_ms()) / 1000
-        return max(0.0, due_seconds, self._again_at - time.monotonic())
+        return max(0.0, due_seconds, self._again_at - now)
 
     def _due(self, state: ChannelState, now_ms: int) -> list[DelayedFile]:
         """Return the files that have events to deliver."""
-        files = list(state.delays.files.values())
-        return [f for f in files if f.next_ms <= now_ms and f.number not in self._unreadable]
+        now, files = time.monotonic(), list(state.delays.files.values())
+        return [f for f in files if f.next_ms <= now_ms and self._set_aside.get(f.number, now) <= now]
 
     # ── the commit lock is held ─────────────────────────────────────────────────────────────────
 
@@ -139,60 +142,64 @@ class Deliveries:
         """
         places: list[tuple[Place, int]] = []
         left_bytes = _MOST_BYTES
-        for file in sorted(self._due(state, now_ms), key=lambda f: f.next_ms):
+        for file in sorted(self._due(state, now_ms), key=lambda f: (f.next_ms, f.number)):
             limit = min(_MOST_EVENTS - len(places), 1 + left_bytes * file.events // max(1, file.payload_bytes))
             try:
                 found = self._index(file).due(now_ms, limit)
-                if not found:  # else a wait would look again and again
-                    raise CorruptionError(
-                        f"side file {file.number} has no event that is due, and the log says so; see spillable verify",
-                        str(self._log.path),
-                    )
-            except (CorruptionError, DataLossError) as e:
-                self._give_up(file.number, e)
+                if not found:
+                    raise self.files.damaged(file.number, file.end)  # it has fewer events than the log says
+            except (CorruptionError, StorageError) as e:
+                self._leave(file.number, e)
                 continue
             places += [(place, file.number) for place in found]
             left_bytes -= len(found) * file.payload_bytes // file.events
             if len(places) >= _MOST_EVENTS or left_bytes <= 0:
                 break
         self._indexes = {number: index for number, index in self._indexes.items() if number in state.delays.files}
-        return sorted(places)
+        return sorted(places, key=lambda p: (p[0][0], p[1], p[0]))  # due at once: a full file before the next one
 
     def _index(self, file: DelayedFile) -> DelayedIndex:
         index = self._indexes.setdefault(file.number, DelayedIndex(self.files))
         index.follow(file)
         return index
 
-    def _give_up(self, number: int, cause: SpillableError) -> None:
-        """Leave a file alone that can't be read: no commit of anybody may fail for it."""
-        self._unreadable |= {number}
+    def _leave(self, number: int, cause: CorruptionError | StorageError) -> None:
+        """Leave a file alone that can't be read: it holds back no commit, and no other file.
+
+        One that is damaged is left for good, one that the file system refused for a moment.
+        """
         self._indexes.pop(number, None)
-        _log.error("delayed events can't be delivered: %s", cause, extra=fields(self._log.path))
+        if isinstance(cause, CorruptionError):
+            self._set_aside[number] = inf
+            _log.error("delayed events can't be delivered: %s", cause, extra=fields(self._log.path))
+        else:
+            self._set_aside[number] = time.monotonic() + _AGAIN_SECONDS
+            _log.warning(_WAIT_ON, self._log.path, cause, extra=fields(self._log.path))
 
     def _read(self, places: list[tuple[Place, int]], state: ChannelState) -> list[Frame] | None:
-        """Return the frames of events in this order; None if a file can't be read, which is left alone from now on."""
+        """Return the frames of events in this order; None if a file can't be read, which is left alone."""
         rows: dict[int, dict[int, list[int]]] = {}  # by file and frame
         for (_, offset, row), number in places:
             rows.setdefault(number, {}).setdefault(offset, []).append(row)
-        batches: dict[int, list[pa.RecordBatch]] = {}  # by schema
-        where: dict[tuple[int, int, int], tuple[int, int]] = {}  # the schema of each event, and its row among those
-        counts: Counter[int] = Counter()
+        batches: dict[_Kind, list[pa.RecordBatch]] = {}
+        where: dict[tuple[int, int, int], tuple[_Kind, int]] = {}  # the kind of each event, and its row among those
+        counts: Counter[_Kind] = Counter()
         schemas = self._follower.schemas()
         for number, by_frame in rows.items():
             try:
                 for offset, (header, payload) in zip(by_frame, self.files.puts(number, list(by_frame)), strict=True):
-                    schema_id, wanted = header.schema_id, by_frame[offset]
-                    batch = decode_batch(payload, schemas[schema_id]).slice(wanted[0], len(wanted))
-                    batches.setdefault(schema_id, []).append(batch)
-                    where.update(
-                        {(number, offset, r): (schema_id, counts[schema_id] + i) for i, r in enumerate(wanted)}
-                    )
-                    counts[schema_id] += len(wanted)
-            except (CorruptionError, DataLossError) as e:
-                self._give_up(number, e)
+                    kind, wanted = _Kind(header.schema_id, header.ttl_us), by_frame[offset]
+                    if kind.schema_id >= len(schemas):
+                        raise self.files.damaged(number, offset)
+                    whole = decode_batch(message_of(header, payload), schemas[kind.schema_id])
+                    batches.setdefault(kind, []).append(whole.slice(wanted[0], len(wanted)))
+                    where.update({(number, offset, r): (kind, counts[kind] + i) for i, r in enumerate(wanted)})
+                    counts[kind] += len(wanted)
+            except (CorruptionError, StorageError) as e:
+                self._leave(number, e)
                 return None
         order = [where[number, offset, row] for (_, offset, row), number in places]
-        return _encoded({s: pa.Table.from_batches(found) for s, found in batches.items()}, order, state)
+        return _encoded({kind: pa.Table.from_batches(found) for kind, found in batches.items()}, order, state)
 
     def _runs(self, places: list[tuple[Place, int]]) -> list[DeliveredRun]:
         """Return what the COMMIT says of the files whose events these are."""
@@ -207,20 +214,32 @@ class Deliveries:
         ]
 
 
-def _encoded(tables: Mapping[int, pa.Table], order: list[tuple[int, int]], state: ChannelState) -> list[Frame]:
+class _Kind(NamedTuple):
+    """What all events of one frame have in common.
+
+    Args:
+        schema_id: the number of their schema.
+        ttl_us: their ttl, in microseconds; 0 for none.
+    """
+
+    schema_id: int
+    ttl_us: int
+
+
+def _encoded(tables: Mapping[_Kind, pa.Table], order: list[tuple[_Kind, int]], state: ChannelState) -> list[Frame]:
     """Return the PUT frames of events in an order.
 
     Args:
-        tables: the events, by the numbers of their schemas.
-        order: of each event the number of its schema, and its row in that table.
+        tables: the events, by kind.
+        order: of each event its kind, and its row in that table.
         state: says how they are compressed.
     """
     frames: list[Frame] = []
-    for schema_id, run in groupby(order, key=lambda o: o[0]):
+    for kind, run in groupby(order, key=lambda o: o[0]):
         rows = array("q", [row for _, row in run])
         indices = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
-        for batch in tables[schema_id].take(indices).combine_chunks().to_batches():
-            frames += encode_batch(batch, schema_id, state.options.compression)
+        for batch in tables[kind].take(indices).combine_chunks().to_batches():
+            frames += encode_batch(batch, kind.schema_id, state.options.compression, kind.ttl_us)
     return frames
 
 
@@ -243,6 +262,7 @@ class _Deliver(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Add the events, under the next IDs."""
         tx, first = plan.new_transaction(), plan.next_id
+        plan.is_extended = True
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count

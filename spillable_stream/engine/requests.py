@@ -154,7 +154,8 @@ class Put(Request):
         """Tell whether it would fit into the channel if that were empty."""
         wanted, limits, disk = self.use(), state.memory_limits(), state.options.overflow_capacity
         most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown until the memory tier exists
-        return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
+        fits_memory = wanted.events <= limits.events and wanted.payload_bytes <= most_bytes
+        return wanted.events <= disk or (fits_memory and not self.delayed)
 
     def done(self, plan: AppendPlan) -> CommitResult | None:
         """Return the result again if a query's or a producer's batch was committed before; otherwise None.

@@ -9,7 +9,7 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.dues import parse_dues
 from spillable_stream.format.file_names import delayed_name
 from spillable_stream.format.frame import FrameType, file_seed
-from spillable_stream.integrity.findings import Findings
+from spillable_stream.integrity.findings import Findings, Severity
 from spillable_stream.log.delayed_files import DelayedFrame
 from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
@@ -32,6 +32,9 @@ def readable_delays(fs: FileSystem, layout: Layout, delays: Delays, findings: Fi
     Raises:
         StorageError: a file can't be read.
     """
+    if any(found.severity is Severity.DAMAGE for found in findings.all()):  # of the log
+        for number in layout.delayed_files(fs):
+            _name_unnamed(fs, layout, number, delays.files.get(number), findings)
     kept = [_checked(fs, layout, file, findings) for file in delays.files.values()]
     return Delays(delays.next_number, [file for file in kept if file is not None])
 
@@ -69,6 +72,25 @@ def _checked(fs: FileSystem, layout: Layout, file: DelayedFile, findings: Findin
     if not events:
         return None
     return file._replace(events=events, payload_bytes=size_bytes, next_ms=min(dues), holes=tuple(holes))
+
+
+def _name_unnamed(fs: FileSystem, layout: Layout, number: int, known: DelayedFile | None, findings: Findings) -> None:
+    """Say which whole events of a side file no COMMIT names that can be read: a damaged one may have done so."""
+    path = layout.delayed_file(number)
+    with closing(fs.open(path, readonly=True)) as opened:
+        whole = DelayedFile(number, 0, 0, opened.size(), 0, 0, 0)
+        found = list(_frames(opened, file_seed(layout.channel, path.name), whole))
+    named_end, holes = (known.end, known.holes) if known else (0, ())
+    unnamed = [
+        (begin, frame.header.count)
+        for begin, frame, _ in found
+        if frame is not None and (begin >= named_end or any(first <= begin < last for first, last in holes))
+    ]
+    if unnamed:
+        events = sum([count for _, count in unnamed])
+        findings.warn(
+            path, f"{events:,} delayed events are in no commit that can be read; a repair keeps a copy", unnamed[0][0]
+        )
 
 
 def _frames(file: File, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:

@@ -3,7 +3,8 @@
 A side file is a SEGMENT_HEADER frame, and pairs of frames: a DUES, which says when the events are due, and their PUT.
 It is appended to under the commit lock, and synced before the COMMIT is written that registers the new bytes. Bytes
 behind the end that the state has do not count, and are never written over: a COMMIT that a crash has cut may be found
-whole at the next one. Such a file is read to its end, and what comes next goes to another one.
+whole at the next one. Such a file is read to its end, and what comes next goes to another one. Only the append that
+wrote them takes them back, if it failed and its COMMIT is proven to be gone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from spillable_stream.format.dues import parse_dues
 from spillable_stream.format.file_names import delayed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
+    MOST_HEADER_BYTES,
     Frame,
     FrameHeader,
     FrameType,
@@ -112,31 +114,45 @@ class DelayedFiles:
         """Append to files, and sync them; the commit lock is held, and nothing refers to the new bytes yet.
 
         Raises:
-            StorageError: the file system refused.
+            StorageError: the file system refused; nothing was appended.
         """
         created: set[Path] = set()
+        begun: list[DelayedWrite] = []
+        try:
+            for write in writes:
+                path, is_new = self._layout.delayed_file(write.number), write.start == 0
+                file = self._fs.open(path, create=is_new, exclusive=is_new)
+                begun.append(write)
+                with contextlib.closing(file):
+                    self._write(file, write)
+                    file.sync()
+                if is_new:
+                    created.add(path.parent)
+            for directory in created:
+                self._fs.sync_directory(directory)
+        except StorageError:
+            self.take_back(begun)
+            raise
+
+    def take_back(self, writes: Sequence[DelayedWrite]) -> None:
+        """Give back the space of appends that no COMMIT will ever name, also where a disk is full.
+
+        What can't be taken back stays behind the end that the state has, or in a file that it does not have.
+        """
         for write in writes:
-            path, is_new = self._layout.delayed_file(write.number), write.start == 0
-            file = self._fs.open(path, create=is_new, exclusive=is_new)
-            with contextlib.closing(file):
-                self._write(file, write)
-                file.sync()
-            if is_new:
-                created.add(path.parent)
-        for directory in created:
-            self._fs.sync_directory(directory)
+            with contextlib.suppress(StorageError):
+                if write.start:
+                    with contextlib.closing(self._fs.open(self._layout.delayed_file(write.number))) as file:
+                        file.truncate(write.start)
+                else:
+                    self.remove(write.number)
 
     def _write(self, file: File, write: DelayedWrite) -> None:
         seed, now_us = self._seed(file.path), time.time_ns() // 1000
         buffers: list[Payload] = []
         for frame in write.frames:
             buffers += encode(frame, seed, time_us=now_us)
-        try:
-            file.write(write.start, buffers)
-        except StorageError:
-            with contextlib.suppress(StorageError):  # a full disk: no COMMIT will ever name these bytes
-                file.truncate(write.start)
-            raise
+        file.write(write.start, buffers)
 
     def _seed(self, path: str | Path) -> int:
         return file_seed(self._layout.channel, Path(path).name)
@@ -169,10 +185,10 @@ class DelayedFiles:
         with self._opened(of.number) as file:
             for hole, after in ends:
                 if start < hole:
-                    yield from self._frames(file, start, hole, verify=verify)
+                    yield from self._frames(file, of.number, start, hole, verify=verify)
                 start = max(start, after)
 
-    def _frames(self, file: File, start: int, end: int, *, verify: bool) -> Iterator[DelayedFrame]:
+    def _frames(self, file: File, number: int, start: int, end: int, *, verify: bool) -> Iterator[DelayedFrame]:
         scanner = FrameScanner(file, self._seed(file.path), start, end, start if verify else None)
         dues: Sequence[int] | None = None
         for found in scanner:
@@ -183,9 +199,9 @@ class DelayedFiles:
                 yield DelayedFrame(found.offset, header, dues)
                 dues = None
             elif header.type is not FrameType.SEGMENT_HEADER or found.offset:
-                raise self._damaged(file.path, found.offset)
+                raise self.damaged(number, found.offset)
         if scanner.offset != end or dues is not None:
-            raise self._damaged(file.path, scanner.offset)
+            raise self.damaged(number, scanner.offset)
 
     def puts(self, number: int, offsets: Sequence[int]) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the events of PUT frames.
@@ -203,21 +219,23 @@ class DelayedFiles:
             window, base = file.read_buffer(0, 0), 0
             for offset in offsets:
                 at = offset - base
-                if not 0 <= at <= len(window) - HEADER_SIZE_BYTES:
+                if not 0 <= at <= len(window) - MOST_HEADER_BYTES:
                     window, base, at = file.read_buffer(offset, _WINDOW_BYTES), offset, 0
                 header = parse_header(window, at, seed)
                 if header is None or header.type is not FrameType.PUT:
-                    raise self._damaged(file.path, offset)
+                    raise self.damaged(number, offset)
                 if at + HEADER_SIZE_BYTES + header.length <= len(window):
                     payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
                 else:
                     payload = file.read_buffer(offset + HEADER_SIZE_BYTES, header.length)
                 if not payload_matches(header, payload):
-                    raise self._damaged(file.path, offset)
+                    raise self.damaged(number, offset)
                 yield header, payload
 
-    def _damaged(self, path: str | Path, offset: int) -> CorruptionError:
-        return CorruptionError("a frame of delayed events is damaged; see spillable verify", str(path), offset)
+    def damaged(self, number: int, offset: int) -> CorruptionError:
+        """Return the error of a file that is damaged."""
+        path = str(self._layout.delayed_file(number))
+        return CorruptionError("a frame of delayed events is damaged; see spillable verify", path, offset)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ from spillable_stream.state.delays import DelayedFile, Place
 __all__ = ["DelayedIndex"]
 
 _KEYS = ("due", "offset", "row")
+_FEW_PART = 64  # of the events that are known
 
 
 class DelayedIndex:
@@ -40,16 +41,24 @@ class DelayedIndex:
         self._at = bisect_right(range(len(self)), file.delivered, lo=min(self._at, len(self)), key=self.place)
 
     def _read(self, file: DelayedFile) -> None:
-        dues, offsets, rows = [column[self._at :] for column in self._columns]
+        dues, offsets, rows = found = [array("q"), array("q"), array("q")]
         for frame in self._files.frames(file, self._end):
             dues.extend(frame.dues)
             offsets.extend(array("q", [frame.offset]) * len(frame.dues))
             rows.extend(range(len(frame.dues)))
-        values = [pa.Array.from_buffers(pa.int64(), len(dues), [None, pa.py_buffer(c)]) for c in (dues, offsets, rows)]
-        table = pa.table(values, names=list(_KEYS))
-        ordered = table.sort_by([(key, "ascending") for key in _KEYS])
-        self._columns = [array("q", column.to_pylist()) for column in ordered.columns]
+        for column in self._columns:
+            del column[: self._at]
         self._at, self._end = 0, file.end
+        if len(dues) < len(self) // _FEW_PART:  # of many small puts each would sort all again
+            for place in zip(dues, offsets, rows, strict=True):
+                self._insert(place)
+        else:
+            self._columns = _ordered([known + new for known, new in zip(self._columns, found, strict=True)])
+
+    def _insert(self, place: Place) -> None:
+        at = bisect_right(range(len(self)), place, key=self.place)
+        for column, value in zip(self._columns, place, strict=True):
+            column.insert(at, value)
 
     def __len__(self) -> int:
         return len(self._columns[0])
@@ -73,3 +82,9 @@ class DelayedIndex:
         """Return when the event is due that comes after so many others; 0 if there is none."""
         at = self._at + after
         return self._columns[0][at] if at < len(self) else 0
+
+
+def _ordered(columns: list[array[int]]) -> list[array[int]]:
+    values = [pa.Array.from_buffers(pa.int64(), len(column), [None, pa.py_buffer(column)]) for column in columns]
+    table = pa.table(values, names=list(_KEYS)).sort_by([(key, "ascending") for key in _KEYS])
+    return [array("q", column.to_pylist()) for column in table.columns]

@@ -121,10 +121,10 @@ class Delays:
         file = self.files.get(run.file)
         if file is None or (run.due_ms, run.offset, run.row) <= file.delivered:
             return
-        left = file.events - run.count
-        if left <= 0 or not run.next_ms:
+        if not run.next_ms:
             del self.files[run.file]
             return
+        left = max(1, file.events - run.count)  # at least one waits, also where a repair does not know of all
         self.files[run.file] = file._replace(
             events=left,
             payload_bytes=file.payload_bytes * left // file.events,

@@ -60,7 +60,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.handles: list[Channel] = []
         self.real_boot, self.boots = head_module.boot_id, 0
         self.now_ms = time.time_ns() // 1_000_000
-        self.waiting: dict[int, bytes] = {}  # delayed events, by when they are due: no two at once
+        self.waiting: dict[int, int | None] = {}  # ttls of delayed events, by when they are due: no two at once
         self.ttls: dict[int, int] = {}
         self.passed_seconds = 0
         self.clock = mock.patch.object(consumer, "now_us", lambda: now_us() + self.passed_seconds * 1_000_000)
@@ -217,25 +217,29 @@ class ChannelMachine(RuleBasedStateMachine):
         for group in self.groups.values():
             group.queue += new
 
-    @rule(number=st.integers(0, 2), delays=st.lists(st.integers(1, 400), max_size=6), more=st.integers(0, 2))
-    def put_delayed(self, number: int, delays: list[int], more: int) -> None:
-        """Put events that wait, each for a time of its own, in one transaction with others."""
-        channel, dues = self.handle(number), []
-        for seconds in delays:
+    @rule(
+        number=st.integers(0, 2),
+        delays=st.lists(st.tuples(st.integers(1, 400), TTLS), max_size=6),
+        more=st.integers(0, 2),
+    )
+    def put_delayed(self, number: int, delays: list[tuple[int, int | None]], more: int) -> None:
+        """Put events that wait, each with a due time and a ttl of its own, in one transaction with others."""
+        channel, dues = self.handle(number), dict[int, int | None]()
+        for seconds, ttl in delays:
             due_ms = self.now_ms + 1000 * seconds
             while due_ms in self.waiting or due_ms in dues:
                 due_ms += 1
-            dues.append(due_ms)
+            dues[due_ms] = ttl
         bodies = [b"now %d" % i for i in range(more)]
         tx = channel.put_transaction()
         tx.begin()
-        for due_ms in dues:
-            tx.put(Event(b"due %d" % due_ms), deliver_after=(due_ms - self.now_ms) / 1000)
+        for due_ms, ttl in dues.items():
+            tx.put(Event(b"due %d" % due_ms), ttl=ttl, deliver_after=(due_ms - self.now_ms) / 1000)
         tx.put_many(Event(b) for b in bodies)
         fits = self.disk_use() + len(dues) + more <= CAPACITY if dues else bool(self.tier_of(more))
         try:
             tx.commit()
-            assert fits or not dues + bodies
+            assert fits or not (dues or bodies)
         except ChannelFullError:
             assert not fits
             tx.rollback()
@@ -247,7 +251,7 @@ class ChannelMachine(RuleBasedStateMachine):
         elif dues:
             self.settle()
         self.enter(bodies)
-        self.waiting.update((due_ms, b"due %d" % due_ms) for due_ms in dues)
+        self.waiting.update(dues)
 
     def enter(self, bodies: list[bytes]) -> None:
         """Note events that are in the order now."""
@@ -269,7 +273,10 @@ class ChannelMachine(RuleBasedStateMachine):
             delivered = True
         due = sorted(due_ms for due_ms in self.waiting if due_ms <= self.now_ms)
         assert delivered == bool(due)
-        self.enter([self.waiting.pop(due_ms) for due_ms in due])
+        first = self.last_id + 1
+        self.enter([b"due %d" % due_ms for due_ms in due])
+        ttls = [self.waiting.pop(due_ms) for due_ms in due]
+        self.ttls.update({i: ttl for i, ttl in enumerate(ttls, first) if ttl is not None})
         if due:
             self.settle()
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, CommitOutcomeUnknownError, StorageError
 from spillable_stream.engine import delayed_puts
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts, DelayPlan
+from spillable_stream.engine.requests import Put
 from spillable_stream.format.dues import dues_frame
-from spillable_stream.format.frame import Frame, FrameType
+from spillable_stream.format.frame import Frame, FrameType, Payload
+from spillable_stream.state.delays import Delays
+from spillable_stream.storage.file import File
 from tests.support.delays import clock_of, deliveries_of, put_late
 
 Open = Callable[..., Channel]
@@ -65,6 +70,78 @@ def test_the_number_of_a_file_that_is_there_is_not_used(open_channel: Open, path
         (path / "data" / f"delayed-{number:06d}").write_bytes(b"left by a crash")
     put_late(channel, 10, b"a")
     assert list(channel.engine().state.delays.files) == [3]
+
+
+def test_a_transaction_that_can_not_be_planned_leaves_nothing_in_a_file(open_channel: Open) -> None:
+    """Files are named in the order of their numbers, and each from its start on."""
+    channel = open_channel()
+    plan, files = AppendPlan(channel.engine().state), deliveries_of(channel).files
+
+    def failing(plan: AppendPlan) -> CommitResult:
+        plan.delay(files).place([chunk(0, 5), chunk(20, 25)])
+        raise StorageError("the disk is not there")
+
+    with pytest.raises(StorageError):
+        plan.attempt(failing)
+    assert plan.delays is None
+    first = plan.delay(files).place([chunk(10, 15)])
+    with pytest.raises(StorageError):
+        plan.attempt(failing)
+    second = plan.delay(files).place([chunk(20, 25), chunk(0, 5), chunk(10, 16)])
+    delays = Delays()
+    delays.apply(first, [])
+    delays.apply(second, [])
+    assert delays.events == 4
+    assert [(file.number, file.begin_ms, file.holes) for file in delays.files.values()] == [
+        (1, 10, ()),
+        (2, 20, ()),
+        (3, 0, ()),
+    ]
+
+
+@pytest.mark.parametrize("of", ["log-", "delayed-"])
+def test_a_put_that_fails_for_want_of_space_gives_its_own_back(
+    open_channel: Open, path: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    channel = open_channel()
+    put_late(channel, 1_000, b"a")
+    before = {file.name: file.stat().st_size for file in (path / "data").glob("delayed-*")}
+    write = File.write
+
+    def refuse(self: File, offset: int, buffers: Sequence[Payload]) -> int:
+        if Path(self.path).name.startswith(of):
+            raise StorageError("the disk is full")
+        return write(self, offset, buffers)
+
+    with monkeypatch.context() as full:
+        full.setattr(File, "write", refuse)
+        for seconds in (1_000, 1_000_000):
+            with pytest.raises(StorageError):
+                put_late(channel, seconds, b"b")
+    assert {file.name: file.stat().st_size for file in (path / "data").glob("delayed-*")} == before
+    put_late(channel, 1_000, b"b")
+    put_late(channel, 1_000_000, b"c")
+    assert sorted(file.name for file in (path / "data").glob("delayed-*")) == ["delayed-000001", "delayed-000002"]
+
+
+def test_a_file_whose_commit_may_count_yet_is_left(
+    open_channel: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    monkeypatch.setattr(channel.engine().log.tiers.disk, "append", _leave_unknown)
+    with pytest.raises(CommitOutcomeUnknownError):
+        put_late(channel, 10, b"a")
+    assert [file.name for file in (path / "data").glob("delayed-*")] == ["delayed-000001"]
+
+
+def test_events_that_wait_do_not_fit_memory(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_capacity=1, byte_capacity=1 << 20)
+    request = Put([], delayed=DelayedPuts(deliveries_of(channel).files, [chunk(0, 1), chunk(0, 2)]))
+    assert not request.fits_empty(channel.engine().state)
+
+
+def _leave_unknown(*_: object) -> NoReturn:
+    raise CommitOutcomeUnknownError("nobody knows")
 
 
 def test_what_waits_has_a_size(open_channel: Open) -> None:

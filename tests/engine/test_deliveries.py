@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
+from spillable_stream.channel.event import EventColumns
+from spillable_stream.engine import delayed_puts
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.deliveries import wall_clock_ms
 from spillable_stream.format.record import NumberedBatch, Numbers, pack
 from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.log.delayed_index import DelayedIndex
 from tests.support.damage import kill
 from tests.support.delays import clock_of, deliveries_of, put_late
-from tests.support.events import put, take
+from tests.support.events import peek, put, take
+from tests.support.expiry import WallClock
 
 Open = Callable[..., Channel]
 
@@ -249,8 +254,66 @@ def test_a_file_that_contradicts_the_log_is_left_alone(open_channel: Open, caplo
     delays.apply([], [])
     with caplog.at_level(logging.ERROR):
         assert not deliveries_of(channel).deliver()
-    assert "has no event that is due" in caplog.text
+    assert "can't be delivered" in caplog.text
     assert not deliveries_of(channel).wait_for(lambda state: state.last_id > 0, 0.05)
+
+
+def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_files(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed_puts, "_FULL_BYTES", 1000)
+    channel, bodies = open_channel(), [b"%d" % i for i in range(10)]
+    clock = clock_of(channel)
+    for body in bodies:
+        put_late(channel, 10_000, body)
+    assert len(channel.engine().state.delays.files) > 2
+    clock.pass_by(10_000)
+    assert take(channel) == bodies
+
+
+def test_a_file_that_the_file_system_refuses_holds_no_other_back(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    clock, deliveries = clock_of(channel), deliveries_of(channel)
+    put_late(channel, 10, b"a")
+    put_late(channel, 10_000, b"b")
+    clock.pass_by(10_001)
+    opened = DelayedFiles._opened
+    with monkeypatch.context() as failing:
+        failing.setattr(
+            DelayedFiles, "_opened", lambda self, number: _refuse() if number == 1 else opened(self, number)
+        )
+        assert take(channel) == [b"b"]
+        assert 0 < (deliveries._due_seconds() or 0) <= 1
+    deliveries._set_aside.clear()  # a second later
+    assert take(channel) == [b"a"]
+
+
+def test_a_file_with_events_of_a_schema_that_is_lost_holds_nobody_back(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 1, b"a")
+    clock.pass_by(2)
+    monkeypatch.setattr(channel.engine().follower, "schemas", list)
+    assert deliveries_of(channel).deliver()
+    assert not deliveries_of(channel).deliver()
+    assert channel.stats().delayed.events == 1
+
+
+def test_a_file_with_fewer_events_than_the_log_says_keeps_nobody_busy(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    put_late(channel, 1, b"a")
+    clock.pass_by(2)
+    monkeypatch.setattr(DelayedIndex, "due", lambda *_: [])
+    assert not deliveries_of(channel).deliver()
+    assert "can't be delivered" in caplog.text
+    assert deliveries_of(channel)._due_seconds() is None
 
 
 def test_what_fails_is_tried_again_later(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,12 +326,12 @@ def test_what_fails_is_tried_again_later(open_channel: Open, monkeypatch: pytest
         put(channel, b"b")
         assert not deliveries.deliver()
     assert not deliveries.deliver()  # a moment later
-    deliveries._again_at = 0.0
+    deliveries._set_aside.clear()
     assert deliveries.deliver()
     assert take(channel) == [b"b", b"a"]
 
 
-def _refuse(*_: object) -> None:
+def _refuse(*_: object) -> NoReturn:
     raise StorageError("the disk is not there")
 
 
@@ -376,13 +439,69 @@ def test_a_channel_without_a_disk_tier_refuses_a_delay(open_channel: Open) -> No
         put_late(channel, 1, b"a")
 
 
-def test_an_event_that_waits_has_no_ttl(open_channel: Open) -> None:
-    channel = open_channel()
+def test_a_ttl_counts_from_when_the_event_enters_the_order(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, clock = open_channel(), WallClock(monkeypatch)
     with channel.put_transaction() as tx:
-        with pytest.raises(OptionError, match="has no ttl"):
-            tx.put(Event(b"a"), ttl=10, deliver_after=10)
-        tx.put(Event(b"b"), ttl=10, deliver_after=0)
-    assert (channel.stats().last_id, channel.stats().delayed.events) == (1, 0)
+        tx.put(Event(b"short"), ttl=10, deliver_after=1000)
+        tx.put(Event(b"long"), ttl=timedelta(seconds=60), deliver_after=1000)
+        tx.put(Event(b"forever"), deliver_after=1000)
+        tx.put(Event(b"at once"), ttl=10, deliver_after=0)
+    clock.pass_by(20)
+    assert take(channel) == []  # only what did not wait has expired
+    clock.pass_by(1500)
+    assert deliveries_of(channel).deliver()
+    clock.pass_by(9)
+    assert peek(channel) == [b"short", b"long", b"forever"]
+    clock.pass_by(2)
+    assert take(channel) == [b"long", b"forever"]
+    assert channel.stats().groups["default"].expired_events == 2
+
+
+def test_events_of_several_ttls_are_delivered_in_the_order_of_their_due_times(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run of events with one ttl is a frame: batches and events, of transactions of their own."""
+    channel, clock = open_channel(), WallClock(monkeypatch)
+    for ttl, first in ((None, 0), (100, 1), (200, 2)):
+        with channel.put_transaction() as tx:
+            for i in range(first, 30, 3):
+                tx.put(Event(b"%d" % i), ttl=ttl, deliver_after=1 + i // 2)
+            tx.put_batch(EventColumns.of([Event(b"3%d" % first)]).batch(), ttl=ttl, deliver_after=50)
+    clock.pass_by(60)
+    while deliveries_of(channel).deliver():
+        pass
+    with channel.engine().snapshot() as state:
+        assert state.last_id == 33
+    expected = sorted(range(30), key=lambda i: (i // 2, i % 3))  # those due at once in the order of their puts
+    assert peek(channel) == [b"%d" % i for i in [*expected, 30, 31, 32]]
+    clock.pass_by(100)
+    left = [i for i in [*expected, 30, 31, 32] if i % 3 != 1]
+    assert peek(channel) == [b"%d" % i for i in left]
+    clock.pass_by(100)
+    assert take(channel) == [b"%d" % i for i in left if i % 3 == 0]
+
+
+def test_a_ttl_outlives_the_process_that_put_it(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, clock = open_channel(), WallClock(monkeypatch)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"a"), ttl=5, deliver_after=10)
+    kill(channel)
+    channel = open_channel()
+    clock.pass_by(11)
+    assert deliveries_of(channel).deliver()
+    kill(channel)
+    channel = open_channel()
+    assert peek(channel) == [b"a"]
+    clock.pass_by(6)
+    assert take(channel) == []
+    assert channel.stats().groups["default"].expired_events == 1
+
+
+def test_a_ttl_that_can_t_be_is_refused_with_a_delay_too(open_channel: Open) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx, pytest.raises(OptionError, match="ttl must be more than 0"):
+        tx.put(Event(b"a"), ttl=0, deliver_after=10)
+    assert channel.stats().delayed.events == 0
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
+from tests.support.damage import flip, log_file
 from tests.support.delays import clock_of, deliveries_of, put_late
-from tests.support.events import take
+from tests.support.events import put, take
 
 Open = Callable[..., Channel]
 
@@ -72,6 +73,46 @@ def test_a_repair_goes_on_without_a_side_file_that_is_missing(side_file: Path, p
     repair(path)
     assert verify(path).healthy
     assert delivered(path) == []
+
+
+def test_a_repaired_identity_tells_earlier_versions_of_what_waits(side_file: Path, path: Path) -> None:
+    (path / "channel.json").write_text("{")
+    repair(path)
+    assert '"format": 3' in (path / "channel.json").read_text()
+    assert len(delivered(path)) == 6
+
+
+def test_a_repair_keeps_a_copy_of_a_damaged_side_file(side_file: Path, path: Path) -> None:
+    data = bytearray(side_file.read_bytes())
+    data[len(data) // 2] ^= 0x55
+    side_file.write_bytes(data)
+    quarantine = repair(path).quarantine
+    assert isinstance(quarantine, Path)
+    assert (quarantine / "files" / "data" / side_file.name).read_bytes() == data
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_events_whose_commit_is_damaged_are_named_and_a_repair_keeps_a_copy(
+    open_channel: Open, path: Path, last: bool
+) -> None:
+    channel = open_channel()
+    clock_of(channel)
+    ends = []
+    for seconds in (10_000, 10_001, 1_000_000):
+        put_late(channel, seconds, b"a", b"b")
+        ends.append(channel.engine().follower.positions.disk.offset)
+    put(channel, b"c")
+    channel.close()
+    flip(log_file(path), ends[2 if last else 1] - 10)
+    side_file = path / "data" / ("delayed-000002" if last else "delayed-000001")
+    report = repair(path)
+    (finding,) = [f for f in report.findings if f.path == side_file]
+    assert finding.text == "2 delayed events are in no commit that can be read; a repair keeps a copy"
+    assert finding.severity == "warning"
+    assert isinstance(report.quarantine, Path)
+    copy = report.quarantine / "files" / "data" / side_file.name
+    assert copy.read_bytes() == side_file.read_bytes()
+    assert delivered(path)[:1] == [b"c"]
 
 
 def test_what_was_delivered_is_not_lost_with_its_bytes(open_channel: Open, path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, CorruptionError, DataLossError
+from spillable_stream import Channel, CorruptionError, DataLossError, Event
 from spillable_stream.format.file_names import delayed_name, parse_delayed
+from spillable_stream.format.frame import HEADER_SIZE_BYTES
+from spillable_stream.log import delayed_files
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.state.delays import DelayedFile
 from tests.support.delays import deliveries_of, put_late
@@ -43,6 +45,19 @@ def test_frames_are_read_with_their_due_times(channel: Channel, verify: bool) ->
     assert [len(frame.dues) for frame in found] == [3, 2]
     assert [max(frame.dues) - min(frame.dues) for frame in found] == [0, 0]
     assert [header.count for header, _ in files.puts(file.number, [frame.offset for frame in found])] == [3, 2]
+
+
+def test_a_frame_with_a_ttl_is_read_where_a_window_ends_behind_its_header(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    for body in (b"a", b"b"):
+        with channel.put_transaction() as tx:
+            tx.put(Event(body), ttl=7, deliver_after=10_000)
+    files, file = the_file(channel)
+    first, second = [frame.offset for frame in files.frames(file)]
+    monkeypatch.setattr(delayed_files, "_WINDOW_BYTES", second + HEADER_SIZE_BYTES - first)
+    assert [header.ttl_us for header, _ in files.puts(file.number, [first, second])] == [7_000_000] * 2
 
 
 def test_a_hole_is_passed_over(channel: Channel) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
+
 from spillable_stream import Channel, Event
+from spillable_stream.log import delayed_index
 from spillable_stream.log.delayed_index import DelayedIndex
 from tests.support.delays import clock_of, deliveries_of
 
@@ -43,3 +46,25 @@ def test_events_are_in_the_order_of_their_due_times_while_the_file_grows(open_ch
     (file,) = channel.engine().state.delays.files.values()
     index.follow(file._replace(delivered=index.place(9)))
     assert len(index.due(begin_ms + 60_000, 1000)) == 91
+
+
+def test_a_small_put_to_a_large_file_sorts_nothing_again(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each commit puts some and delivers some, the commit lock is held for all that waits in the file."""
+    channel, rng = open_channel(), random.Random(3)
+    clock = clock_of(channel)
+    clock.now_ms -= clock.now_ms % (1 << 16)
+    index = DelayedIndex(deliveries_of(channel).files)
+    delays = [rng.randint(1, 60_000) for _ in range(1000)]
+    put_at(channel, *(ms / 1000 for ms in delays))
+    (file,) = channel.engine().state.delays.files.values()
+    index.follow(file)
+    monkeypatch.setattr(delayed_index, "_ordered", None)
+    delivered = index.place(9)
+    for ms in (1, 60_000, *(rng.choice(delays) for _ in range(10))):
+        put_at(channel, ms / 1000)
+        (file,) = channel.engine().state.delays.files.values()
+        index.follow(file._replace(delivered=delivered))
+    waiting = index.due(clock.now_ms + 60_000, 2000)
+    assert waiting == sorted(waiting)
+    assert waiting[0] > delivered
+    assert len(set(waiting)) == len(waiting) >= 1000

@@ -44,3 +44,12 @@ def test_what_is_missing_before_events_is_a_hole() -> None:
     delays.apply([run(1, 0, 500, 3, 40), run(1, 700, 900, 1, 50)], [])
     assert delays.files[1].holes == ((500, 700),)
     assert delays.events == 4
+
+
+def test_a_file_stays_until_a_delivery_says_that_nothing_waits_in_it() -> None:
+    """A repair may not know of all events: the COMMIT of some of them was damaged."""
+    delays = Delays()
+    delays.apply([run(1, 0, 500, 3, 40)], [DeliveredRun(1, 30, 700, 0, 4, 40)])
+    assert (delays.events, delays.next_ms) == (1, 40)
+    delays.apply([], [DeliveredRun(1, 40, 100, 0, 3, 0)])
+    assert delays.files == {}
