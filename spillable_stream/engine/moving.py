@@ -66,7 +66,7 @@ class Moving:
         return sum(b.count for b in blocks)
 
     def _move_judgements(self) -> None:
-        """Write on disk, too, which of the events that are being taken have expired: memory may be lost without them."""
+        """Write on disk, too, which events that are being taken have expired: memory may be lost without them."""
         pending = self._follower.state.pending.items()
         judged = {tx: list(p.takes) for tx, p in pending if p.in_memory and any(take.expired for take in p.takes)}
         if judged:
