@@ -21,7 +21,7 @@ from benchmarks.floors import WRITTEN, written
 from benchmarks.ours import new_channel
 from benchmarks.rounds import Contestant, Figures, Group, Plan, percentiles
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.format.record import Numbers
+from spillable_stream.format.numbered_batch import Numbers
 
 __all__ = ["AGE", "LATENCY", "MANY", "OLD", "THREADS", "group_name", "groups", "threaded"]
 

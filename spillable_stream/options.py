@@ -293,7 +293,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("byteCapacity", (CHANNEL,), None, _integer(1 << 20), "a number of bytes, 2^20 or more",
            "The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."),
     Option("byteCapacityBufferPercentage", (CHANNEL,), 20, _integer(0, 99), "a percentage, 0 to 99",
-           "The part of `byteCapacity` that is kept foreverything but the events' own bytes."),
+           "The part of `byteCapacity` that is kept for everything but the events' own bytes."),
     Option("avgEventSize", (CHANNEL,), 500, _integer(1, 1 << 30), "a number of bytes, 1 to 2^30",
            "A guess that decides the size of the memory tier's files; the limits count real bytes."),
     Option("memoryDir", (CHANNEL,), None, _directory, _DIRECTORY,
@@ -364,7 +364,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("checkpointDir", (CREATION,), None, _text, _DIRECTORY,
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
-           "A second place forevery checkpoint, such as another disk. Default: none."),
+           "A second place for every checkpoint, such as another disk. Default: none."),
     Option("mode", (CREATION,), "0700", _mode, "0700, 0750 or 0770",
            "The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix "
            "group of its directory; 0750 lets them only read."),

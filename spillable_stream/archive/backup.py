@@ -36,7 +36,7 @@ from spillable_stream.engine.log_port import ChannelPath, Reader
 from spillable_stream.errors import ChannelBusyError, CorruptionError, ForeignDirectoryError, OptionError
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
-from spillable_stream.format.record import pack
+from spillable_stream.format.packing import pack
 from spillable_stream.log_records import fields
 from spillable_stream.objects.location import DIRECTORY, Location, is_location
 from spillable_stream.objects.open_store import open_store

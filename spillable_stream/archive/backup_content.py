@@ -12,7 +12,7 @@ from spillable_stream.archive.manifest import Manifest
 from spillable_stream.engine.options_by_place import fitting_options
 from spillable_stream.errors import ChannelError, CorruptionError
 from spillable_stream.format.frame import FrameHeader, frame_size
-from spillable_stream.format.record import MALFORMED, unpack
+from spillable_stream.format.packing import MALFORMED, unpack
 from spillable_stream.objects.store import Store
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import Meter
@@ -37,7 +37,7 @@ class MadeChannel(NamedTuple):
 
 def is_there_error(path: object) -> ChannelError:
     """Return the error of a restore that would overwrite something."""
-    return ChannelError(f"{path} is there: move it away, or restore to another path")
+    return ChannelError(f"{path} is there: move it away, or restore to another path. Nothing was restored")
 
 
 class BackupContent:
@@ -73,7 +73,7 @@ class BackupContent:
             state = ChannelState.from_image(unpack(data))
         except MALFORMED as e:
             where = f"{self._store.root}/{self.manifest.state.key}"
-            raise CorruptionError(f"the state of the backup can't be read ({e})", where) from e
+            raise CorruptionError(f"the state of the backup can't be read ({e}); make another backup", where) from e
         state.memory.open = False
         if in_store:
             state.memory = MemoryTierInfo()

@@ -50,7 +50,7 @@ def restore_to_directory(
         if not report.healthy:
             raise CorruptionError(
                 f"the channel that was made of the backup is not healthy: {report.findings[0].text}; nothing was "
-                "restored",
+                "restored. Make another backup",
                 content.where,
             )
         try:

@@ -21,7 +21,7 @@ from typing import Any
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.objects.store import Store
 
 __all__ = [

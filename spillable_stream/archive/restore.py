@@ -82,7 +82,7 @@ def restore(
     store, where = open_store(location), shown_location(location)
     manifest = newest_manifest(store)
     if manifest is None:
-        raise NotAChannelError(f"there is no backup at {where}")
+        raise NotAChannelError(f"there is no backup at {where}; give the place that a backup was made to")
     if not new_identity:
         _require_original_gone(manifest)
     content = BackupContent(store, manifest, where)

@@ -87,7 +87,8 @@ def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> Non
                 meter.add(len(payload))
             if expected != extent.last_id + 1:
                 raise CorruptionError(
-                    f"event {expected} is not there after it was written; nothing was restored",
+                    f"event {expected} is not there after it was written; nothing was restored. spillable check-store "
+                    "tests the store",
                     f"{store.root}/{extent.file}",
                     extent.offset,
                 )

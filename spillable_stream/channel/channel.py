@@ -20,50 +20,35 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
-from spillable_stream.channel.environment import environment_options
 from spillable_stream.channel.event_table import EventTable, events_from, last_events
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.live_picture import live_picture
+from spillable_stream.channel.open_arguments import FoundChannel, OpenArguments
+from spillable_stream.channel.owned_groups import OwnedGroups
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
-from spillable_stream.channel.stored_options import check_capacities, store_options
+from spillable_stream.channel.stored_options import store_options
+from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.channel.take_transaction import TakeTransaction
-from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.open_engine import (
-    NewChannel,
     channel_path,
-    ensure_channel,
-    last_known,
     open_engine,
     port_of,
     remember,
 )
-from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
+from spillable_stream.engine.options_by_place import SpoolOptions
 from spillable_stream.engine.port import ChannelPort
-from spillable_stream.engine.requests import Control
-from spillable_stream.engine.seeking import seek_group
-from spillable_stream.errors import ChannelClosedError, OptionError, SchemaError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, OptionError, SpillableError, StorageError
 from spillable_stream.format.batch import (
-    EVENT_SCHEMA,
-    check_new_schema,
     check_written_schema,
-    encode_schema,
-    merge_schemas,
 )
-from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
-from spillable_stream.format.record import SchemaRecord
 from spillable_stream.log_records import fields
-from spillable_stream.names import check_group, is_name
-from spillable_stream.objects.location import Location
-from spillable_stream.objects.store import StoreError
-from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
-from spillable_stream.options import CHANNEL, CREATION, HANDLE, defaults, parse_options
+from spillable_stream.names import check_group
+from spillable_stream.option_types import ChannelKeywords, ChannelOptions, StoredOptions
+from spillable_stream.options import CHANNEL, CREATION, parse_options
 from spillable_stream.progress import OnProgress, told_of_opens
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -71,7 +56,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from spillable_stream.channel.spool import Spool
-    from spillable_stream.engine.last_known import LastKnown
     from spillable_stream.workers.async_worker import AsyncWorker
     from spillable_stream.workers.worker import Worker
 
@@ -134,48 +118,26 @@ class Channel:
         self.path: ChannelPath = channel_path(path)
         self.readonly = readonly
         self._fs = fs or FileSystem()
-        parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
-        in_store = isinstance(self.path, Location)
-        without_cache, self._cache = divide_cache_options(parsed, in_store=in_store)
-        given, front = divide_spool_options(without_cache, in_store=in_store, readonly=readonly)
-        arrow_schema = as_arrow_schema(schema) if schema is not None else None
-
-        def new() -> NewChannel:
-            of_place = fitting_options(environment_options(), in_store=isinstance(self.path, Location))
-            all_given = {**of_place, **given}
-            options = ChannelOptions.of({k: value for k, value in all_given.items() if k not in defaults(CREATION)})
-            check_capacities(options)
-            first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
-            fixed = CreationOptions(**{name: all_given[name] for name in defaults(CREATION) if name in all_given})
-            return NewChannel(options, fixed, [encode_schema(first)])
-
-        channel = known = None
-        try:
-            channel = ensure_channel(self._fs, self.path, new if create and not readonly else None)
-        except StoreError as e:
-            known = None if front is None or e.is_lasting else last_known(self._fs, Path(front.path), self.path)
-            if known is None:
-                raise
-            _log.warning("%s: the store does not answer, so puts go to the spool, and nothing else works: %s", path, e)
+        given = OpenArguments.of(self.path, options, schema, readonly=readonly)
+        found = given.find_channel(self._fs, create=create and not readonly)
         # The channel's own is known when it is open.
-        self._open_timeout_seconds = given.get("lock_timeout", ChannelOptions().lock_timeout)
+        self._open_timeout_seconds = given.options.get("lock_timeout", ChannelOptions().lock_timeout)
         self._closed = self._left = False
-        self._consumers: dict[str, Consumer] = {}
+        self._mutex = threading.RLock()
+        self._owned = OwnedGroups(self.path, self._mutex)
         self._writable_schemas = 0
         self._workers: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
         self._worker_numbers = count()
-        self._mutex = threading.RLock()
-        self._owning = ActiveCalls(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
-        self._front = front
+        self._front, self._cache = given.front, given.cache
         self._spool: Spool | None = None
         with told_of_opens(progress):
-            self._open(known, channel)
+            self._open(found)
         try:
-            self._settle(given, arrow_schema, is_known=known is not None)
-            if front is not None:
-                self._spool = self._open_spool(front)
-                if known is None:
-                    remember(self._fs, Path(front.path), self._engine)
+            self._settle(given.options, given.schema, is_known=found.known is not None)
+            if given.front is not None:
+                self._spool = self._open_spool(given.front)
+                if found.known is None:
+                    remember(self._fs, Path(given.front.path), self._engine)
         except BaseException:
             self._engine.close()
             raise
@@ -201,16 +163,15 @@ class Channel:
             raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
-    def _open(self, known: LastKnown | None = None, channel: str | None = None) -> None:
-        timeout_seconds = self._open_timeout_seconds
+    def _open(self, found: FoundChannel) -> None:
         self._engine = open_engine(
             self._fs,
             self.path,
-            timeout_seconds,
+            self._open_timeout_seconds,
             readonly=self.readonly,
-            channel=channel,
+            channel=found.channel,
             cache=self._cache,
-            known=known,
+            known=found.known,
         )
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
@@ -224,23 +185,15 @@ class Channel:
             is_known: whether the channel is known from before only, and can't be asked: what differs is an error.
         """
         store_options(self._engine, given)
-        newest = self._engine.schemas()[-1]
-        if schema is not None and not (is_known and merge_schemas(newest, schema).equals(newest)):
+        if schema is not None and not (is_known and has_columns(self._engine, schema)):
             self.evolve(schema)
         self._engine.upkeep.ensure()
 
     def _open_spool(self, front: SpoolOptions) -> Spool:
         """Open the spool in front of the store, which takes what the channel takes."""
-        from spillable_stream.channel.spool import Spool
+        from spillable_stream.channel.spool import open_spool
 
-        stored, schema = self._engine.state.options, self.schema if self.typed else None
-        shared = {name: getattr(stored, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
-        local = Channel(front.path, schema=schema, fs=self._fs, **{**shared, **front.of_channel})
-        try:
-            return Spool(local, self._engine, is_durable=front.is_durable)
-        except BaseException:
-            local.close()
-            raise
+        return open_spool(self._fs, front, self._engine, self.schema if self.typed else None)
 
     def another(self) -> Channel:
         """Return another handle of the channel, with the spool and the cache of this one, if it has them."""
@@ -304,8 +257,8 @@ class Channel:
         if self._pid != os.getpid():
             with self._mutex:
                 if self._pid != os.getpid():
-                    self._consumers = {}
-                    self._open()
+                    self._owned.consumers = {}
+                    self._open(FoundChannel())
                     if self._spool is not None:
                         self._spool.begin(self._engine)
                     self._engine.upkeep.ensure()
@@ -366,23 +319,17 @@ class Channel:
             OptionError: the group's name is not allowed.
         """
         engine = self.engine()
-        if isinstance(group, str) and (found := self._consumers.get(group)) is not None:
+        if isinstance(group, str) and (found := self._owned.consumers.get(group)) is not None:
             return found
         check_group(group)
         if self.readonly:
             engine.refuse_to_write("a consumer")
         engine.active_calls.refuse_within("a first take")
 
-        def own() -> Consumer:
-            with self._mutex, one_look():
-                engine = self.engine()  # another thread may have closed the channel meanwhile
-                found = self._consumers.get(group)
-                if found is None:
-                    found = Consumer(engine, group, owner_timeout_seconds, starting, resume, note, create)
-                    self._consumers[group] = found
-                return found
+        def make(engine: Engine) -> Consumer:
+            return Consumer(engine, group, owner_timeout_seconds, starting, resume, note, create)
 
-        return self._owning.run("a first take", own)
+        return self._owned.own(self.engine, group, make)
 
     def worker(
         self,
@@ -476,15 +423,7 @@ class Channel:
         """
         self.engine().active_calls.refuse_within("drop_group")
         self._require_writable("drop_group")
-
-        def drop() -> None:
-            with self._mutex:
-                if is_name(group) and (mine := self._consumers.get(group)) is not None:
-                    mine.close()
-                    del self._consumers[group]
-            drop_group(self.engine(), group)
-
-        self._owning.run("drop_group", drop)
+        self._owned.drop(self.engine, group)
 
     def seek(self, group: str, to: SeekTarget) -> int:
         """Move a group back or forward: it takes every event from there on, those too that it has taken before.
@@ -513,14 +452,7 @@ class Channel:
         self.engine().active_calls.refuse_within("a seek")
         self._require_writable("a seek")
         check_group(group)
-        choose = chosen_position(self.engine(), to)
-
-        def seek() -> int:
-            with self._mutex:
-                mine = self._consumers.get(group)
-                return seek_group(self.engine(), group, choose) if mine is None else mine.seek_to(choose)
-
-        return self._owning.run("a seek", seek)
+        return self._owned.seek(self.engine, group, chosen_position(self.engine(), to))
 
     def read(
         self,
@@ -610,21 +542,10 @@ class Channel:
             SchemaError: the schema does not fit; shows both.
         """
         engine = self.engine()
-        engine.follow()
-        schemas = engine.schemas()
-        merged = merge_schemas(schemas[-1], schema)
-        if merged.equals(schemas[-1]):
-            if self._spool is not None:
-                self._spool.evolve(merged)
-            return len(schemas) - 1
-        if not self.typed:
-            raise SchemaError(f"{self.path} is an event channel (headers, body) and can't have other columns")
-        if len(schemas) == MAX_SCHEMAS:
-            raise SchemaError(f"{self.path} has had {MAX_SCHEMAS:,} schemas and can have no other; make a new channel")
-        self._require_writable("another column")
-        added: SchemaRecord = {"id": len(schemas), "schema": encode_schema(merged)}
-        engine.commit(Control(FrameType.SCHEMA, added))
-        return self.evolve(schema)
+        number = store_columns(engine, schema)
+        if self._spool is not None:
+            self._spool.evolve(engine.schemas()[number])
+        return number
 
     def stats(self) -> ChannelStats:
         """Return what the channel holds, up to date with every process's commits.
@@ -703,7 +624,8 @@ class Channel:
         if self._pid != os.getpid():
             self._closed = self._left = True
             return
-        all_calls = [self._owning, self._engine.active_calls, *(c.active_calls for c in self._consumers.values())]
+        consumers = self._owned.consumers.values()
+        all_calls = [self._owned.active_calls, self._engine.active_calls, *(c.active_calls for c in consumers)]
         if self._spool is not None:
             all_calls.append(self._spool.active_calls)
         for calls in all_calls:
@@ -722,8 +644,7 @@ class Channel:
                 return
             self._left = True
             _handles.discard(self)
-            for consumer in self._consumers.values():
-                consumer.close()
+            self._owned.close()
             try:
                 self._engine.leave(checkpoint=checkpoint, flush=flush)
             finally:
@@ -782,11 +703,9 @@ class Channel:
 
     def _forget_after_fork(self) -> None:
         """In a forked child: drop the parent's files and locks without touching what they lock."""
+        self._owned.leave()
         self._mutex = threading.RLock()
-        self._owning = ActiveCalls(f"the channel {self.path}")
-        for consumer in self._consumers.values():
-            consumer.leave()
-        self._consumers = {}
+        self._owned = OwnedGroups(self.path, self._mutex)
         for worker in self._workers.values():
             worker.leave()
         self._workers = weakref.WeakValueDictionary()

@@ -15,8 +15,8 @@ from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
+from spillable_stream.engine.take_requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.errors import (
     REFUSALS,
     ChannelClosedError,

@@ -20,12 +20,13 @@ from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.requests import NoRoomYetError, Put
+from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
 from spillable_stream.errors import DiskSpaceError, OptionError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
-from spillable_stream.format.record import MAX_NOTE_BYTES, NumberedBatch, SegmentRef
+from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
 from spillable_stream.format.row_values import row_reader
 
 __all__ = ["PutTransaction"]
@@ -167,7 +168,7 @@ class PutTransaction(Transaction):
         if found_ms and not options.overflow_capacity:
             raise OptionError(
                 f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
-                "it. Nothing was put"
+                "overflowCapacity. Nothing was put"
             )
         return found_ms
 

@@ -18,6 +18,7 @@ from spillable_stream.channel.stored_options import store_options
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.options_by_place import SpoolOptions
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import (
@@ -37,11 +38,12 @@ from spillable_stream.errors import (
 )
 from spillable_stream.log_records import fields
 from spillable_stream.objects.store import StoreError
+from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
 
-__all__ = ["CLOSE_SECONDS", "Spool"]
+__all__ = ["CLOSE_SECONDS", "Spool", "open_spool"]
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +160,9 @@ class Spool:
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
             )
         transaction = self._local.put_transaction()
-        transaction.no_delay = f"{self._store_path} is in an object store, where events can't be delayed"
+        transaction.no_delay = (
+            f"{self._store_path} is in an object store, where events can't be delayed; put them to a channel on a disk"
+        )
         return transaction
 
     def _refusal(self, trouble: Exception) -> SpillableError:
@@ -315,6 +319,29 @@ class Spool:
     def after_fork(self) -> None:
         """In a forked child: leave it to the parent to ship. `begin` follows when the child uses the channel."""
         self._mover.leave()
+
+
+def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine, schema: pa.Schema | None) -> Spool:
+    """Open the spool in front of a store, which takes what the channel takes.
+
+    Args:
+        fs: the file system.
+        front: what spool it is.
+        store: the engine of the channel in the store.
+        schema: the channel's schema, if it is a typed one.
+
+    Raises what `Spool` and `Channel` raise.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    stored = store.state.options
+    shared = {name: getattr(stored, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
+    local = Channel(front.path, schema=schema, fs=fs, **{**shared, **front.of_channel})
+    try:
+        return Spool(local, store, is_durable=front.is_durable)
+    except BaseException:
+        local.close()
+        raise
 
 
 def _is_lasting(error: Exception) -> bool:

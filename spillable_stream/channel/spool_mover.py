@@ -29,7 +29,7 @@ from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, GroupOwnedError, ProducerSequenceError
 from spillable_stream.format.batch import fit_batch
-from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.channel_state import ChannelState
 

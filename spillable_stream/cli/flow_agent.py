@@ -127,7 +127,7 @@ def _run(
             files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
         )
     except OSError as e:
-        _refuse(f"cannot read {e.filename or ', '.join(files)} ({e.strerror}); give the path of a configuration")
+        _refuse(f"can't read {e.filename or ', '.join(files)} ({e.strerror}); give the path of a configuration")
     for finding in running.findings:
         _log.log(_SEVERITIES[finding.severity.value], "%s", finding)
     if how.dryrun:

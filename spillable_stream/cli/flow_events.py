@@ -55,7 +55,12 @@ def tap(
     from spillable_stream.flow.tap import shown_row
 
     if (is_component := _is_component(path)) and (from_start or no_follow):
-        fail(path, OptionError("--from-start and --no-follow are for a channel's PATH"), False, UNKNOWN)
+        fail(
+            path,
+            OptionError("--from-start and --no-follow are for a channel's PATH; leave them out for a component"),
+            False,
+            UNKNOWN,
+        )
     try:
         rows = _component_rows if is_component else _channel_rows
         with rows(path, every, pairs(where), from_start, not no_follow) as found:

@@ -324,7 +324,9 @@ class _CsvInput(_SourceInput):
         try:
             return _without_nulls(pa.schema([(f.name, f.type) for f in schema]))
         except UnicodeDecodeError as e:
-            raise SchemaError(f"{self._source.name} can't be read as csv: its columns' names are not UTF-8") from e
+            raise SchemaError(
+                f"{self._source.name} can't be read as csv: its columns' names are not UTF-8; convert it"
+            ) from e
 
     def fit(self, schema: pa.Schema) -> None:
         self.schema = schema

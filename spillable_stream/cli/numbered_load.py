@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spillable_stream.errors import ProducerSequenceError
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.names import check_producer
 from spillable_stream.producer.fingerprint import fingerprint
 from spillable_stream.progress import UNTOLD, Meter, OnProgress

@@ -7,18 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from spillable_stream.engine.delayed_puts import DelayPlan
+from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun, Merged, Seen, SegmentRef
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import (
-    CommitRecord,
-    DelayedRun,
-    DeliveredRun,
-    Merged,
-    NumberedBatch,
-    Record,
-    Seen,
-    SegmentRef,
-)
+from spillable_stream.format.numbered_batch import NumberedBatch
+from spillable_stream.format.record import Record
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState, Pending

@@ -14,7 +14,7 @@ from datetime import datetime
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.group_owners import KeptPosition
-from spillable_stream.engine.requests import Take, Takes
+from spillable_stream.engine.take_requests import Take, Takes
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["finish_takes", "owner_since"]

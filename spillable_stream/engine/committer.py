@@ -18,7 +18,8 @@ from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.ownerless_groups import ownerless_groups
-from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
+from spillable_stream.engine.put_request import MemoryFullError, NoRoomYetError, Put
+from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.tier_ports import MemoryPort, MovingPort, RoomPort, StagedPort
 from spillable_stream.errors import (

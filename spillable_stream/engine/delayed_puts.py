@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.frame import Frame, total_size
-from spillable_stream.format.record import DelayedRun
 from spillable_stream.log.delayed_files import DelayedFiles, DelayedWrite
 from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.state.spill_rules import TierUsage

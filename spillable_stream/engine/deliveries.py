@@ -22,8 +22,8 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CorruptionError, SpillableError, StorageError
 from spillable_stream.format.batch import decode_batch, encode_batch
+from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, message_of, total_size
-from spillable_stream.format.record import DeliveredRun
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
 from spillable_stream.log_records import fields
@@ -39,7 +39,7 @@ _MOST_BYTES = 4 << 20
 _COMMIT_BYTES = 1024
 _RUN_BYTES = 64
 _AGAIN_SECONDS = 1.0  # after a failure
-_WAIT_ON = "delayed events of %s wait on: %s"
+_WAIT_ON = "delayed events of %s are late, and tried again: %s"
 
 
 def wall_clock_ms() -> int:

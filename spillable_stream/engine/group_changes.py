@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.requests import Control, Request, Rollback
+from spillable_stream.engine.requests import Control, Request
+from spillable_stream.engine.take_requests import Rollback
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.state.channel_state import ChannelState

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.errors import CorruptionError, StorageError
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.objects.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem

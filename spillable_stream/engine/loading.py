@@ -9,7 +9,7 @@ from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossE
 from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import frame_size
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame
@@ -170,7 +170,11 @@ class StateLoader:
                 )
         if state.delays.files and (gone := state.delays.files.keys() - set(self._layout.delayed_files(self._fs))):
             path = self._layout.delayed_file(min(gone))
-            raise DataLossError(f"delayed events are missing: the file {path.name} was removed", str(path))
+            raise DataLossError(
+                f"delayed events are missing: the file {path.name} was removed; put it back, or give them up "
+                "with spillable repair",
+                str(path),
+            )
 
 
 def bytes_between(start: Position, end: Position, state: ChannelState) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
 from spillable_stream.format.file_names import Tier, parse_spare
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import is_original_elsewhere, whereabouts

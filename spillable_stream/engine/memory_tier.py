@@ -10,7 +10,8 @@ from functools import partial
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
-from spillable_stream.engine.requests import Control, PrepareOnDisk
+from spillable_stream.engine.requests import Control
+from spillable_stream.engine.take_requests import PrepareOnDisk
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory, memory_file_id
 from spillable_stream.format.frame import FrameType

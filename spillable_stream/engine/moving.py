@@ -10,10 +10,12 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
-from spillable_stream.engine.requests import Control, Move, PrepareOnDisk
+from spillable_stream.engine.requests import Control, Move
+from spillable_stream.engine.take_requests import PrepareOnDisk
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import RetentionRecord, SegmentRef
+from spillable_stream.format.record import RetentionRecord
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields
@@ -66,7 +68,7 @@ class Moving:
         return sum(b.count for b in blocks)
 
     def _move_judgements(self) -> None:
-        """Write on disk, too, which events that are being taken have expired: memory may be lost without them."""
+        """Write on disk, too, which of the events that are being taken have expired: memory may be lost."""
         pending = self._follower.state.pending.items()
         judged = {tx: list(p.takes) for tx, p in pending if p.in_memory and any(take.expired for take in p.takes)}
         if judged:

@@ -16,11 +16,12 @@ from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
 from spillable_stream.engine.options_by_place import refuse_options_of_disks
-from spillable_stream.engine.requests import Put, Request
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.requests import Request
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import StorageError
-from spillable_stream.format.record import SegmentRef
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.objects.metered_store import StoreUsage
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.options import CREATION, defaults

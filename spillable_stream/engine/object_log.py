@@ -397,7 +397,7 @@ class ObjectLog:
                 if self._unsettled is not None:
                     raise StorageError(
                         f"{e}. That is an earlier commit of this handle, which has to be known first: nothing of this "
-                        "one was committed"
+                        "one was committed; commit it again"
                     ) from e
             except StorageError:
                 pass  # a fence is there now

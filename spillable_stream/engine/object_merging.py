@@ -23,10 +23,10 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Request
+from spillable_stream.format.commit_record import Merged, MergedRun
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
-from spillable_stream.format.record import Merged, MergedRun
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.staged_object import MERGED_OWNER, birth_of, segment_key
 from spillable_stream.state.blocks import BLOCK_BYTES, Block

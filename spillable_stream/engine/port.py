@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from spillable_stream.engine.one_look import one_look
-from spillable_stream.engine.requests import NoRoomYetError, Put
+from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState

@@ -23,7 +23,8 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.frame import file_seed
-from spillable_stream.format.record import NONSENSE, GroupTaken, pack, unpack
+from spillable_stream.format.packing import NONSENSE, pack, unpack
+from spillable_stream.format.take_record import GroupTaken
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState

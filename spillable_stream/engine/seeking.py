@@ -15,7 +15,8 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.group_owners import GroupHold
 from spillable_stream.engine.groups import existing_group, have_left
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.requests import Control, Request, Rollback
+from spillable_stream.engine.requests import Control, Request
+from spillable_stream.engine.take_requests import Rollback
 from spillable_stream.errors import OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.requests import Put, Request
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.requests import Request
 from spillable_stream.errors import StorageError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.disk_space import DiskSpace
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import copy_to_disk

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.state.ranges import Range

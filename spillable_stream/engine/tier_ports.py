@@ -12,7 +12,7 @@ from typing import Protocol
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import StorageError
-from spillable_stream.format.record import SegmentRef
+from spillable_stream.format.commit_record import SegmentRef
 
 __all__ = ["IDLE_SECONDS", "CheckpointingPort", "MemoryPort", "MovingPort", "RoomPort", "StagedPort", "UpkeepPort"]
 

@@ -21,7 +21,7 @@ def read_file(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as e:
-        raise StorageError(f"cannot read {path} ({e.strerror}); let this user read it") from e
+        raise StorageError(f"can't read {path} ({e.strerror}); let this user read it") from e
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -39,7 +39,7 @@ def replace_file(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(new, path)
     except OSError as e:
-        raise StorageError(f"cannot replace {path} ({e.strerror}); check the directory, and free some space") from e
+        raise StorageError(f"can't replace {path} ({e.strerror}); check the directory, and free some space") from e
     sync_directory(path.parent)
 
 
@@ -56,4 +56,4 @@ def sync_directory(path: Path) -> None:
         finally:
             os.close(descriptor)
     except OSError as e:
-        raise StorageError(f"cannot sync the directory {path} ({e.strerror})") from e
+        raise StorageError(f"can't sync the directory {path} ({e.strerror}); check the disk") from e

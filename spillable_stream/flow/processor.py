@@ -34,7 +34,8 @@ from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
-from spillable_stream.format.record import BY_PRODUCER, MALFORMED, MAX_NOTE_BYTES, NumberedBatch, Numbers, pack, unpack
+from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
+from spillable_stream.format.packing import MALFORMED, pack, unpack
 from spillable_stream.names import check_producer
 
 __all__ = ["ChannelProcessor", "Processed", "RoutedBatch", "do_not_wait"]

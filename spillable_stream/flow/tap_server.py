@@ -59,9 +59,7 @@ def socket_directory() -> Path:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         stat = found.lstat()
     except OSError as e:
-        raise StorageError(
-            f"cannot make {found} ({e.strerror}); set XDG_RUNTIME_DIR to a directory of this user"
-        ) from e
+        raise StorageError(f"can't make {found} ({e.strerror}); set XDG_RUNTIME_DIR to a directory of this user") from e
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         raise StorageError(f"others may use {found}; give it to this user alone, with mode 700")
     return found
@@ -95,7 +93,7 @@ class TapServer:
             listening.listen()
         except OSError as e:
             listening.close()
-            raise StorageError(f"cannot listen on {self._path} ({e}); set XDG_RUNTIME_DIR to a shorter path") from e
+            raise StorageError(f"can't listen on {self._path} ({e}); set XDG_RUNTIME_DIR to a shorter path") from e
         self._socket = listening
         self._begin(self._accept, listening)
 

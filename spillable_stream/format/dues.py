@@ -42,7 +42,7 @@ def parse_dues(payload: bytes, count: int) -> array[int]:
         CorruptionError: it is about another number of events.
     """
     if len(payload) not in (8, 8 * count):
-        raise CorruptionError(f"a DUES of {len(payload)} bytes is not about {count} events")
+        raise CorruptionError(f"a DUES frame of {len(payload)} bytes does not have the times of {count} events")
     values = array("q", payload)
     if sys.byteorder == "big":
         values.byteswap()

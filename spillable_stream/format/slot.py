@@ -35,7 +35,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.format.record import NONSENSE, pack, unpack
+from spillable_stream.format.packing import NONSENSE, pack, unpack
 
 __all__ = [
     "HEADER_READ_BYTES",

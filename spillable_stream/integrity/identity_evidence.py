@@ -8,7 +8,7 @@ from pathlib import Path
 from spillable_stream.errors import CorruptionError, ForeignDirectoryError, NotAChannelError, StorageError
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header, payload_matches
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import parsed_header
 from spillable_stream.log.identity_file import layout_of, read_identity

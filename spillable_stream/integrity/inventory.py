@@ -18,7 +18,8 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, group_of, in_memory, log_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd, is_half_damaged, parse_head
-from spillable_stream.format.record import MALFORMED, FileHeader
+from spillable_stream.format.packing import MALFORMED
+from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.log.chain import (
     HeaderOf,

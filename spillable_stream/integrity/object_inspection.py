@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.engine.loading import restored
-from spillable_stream.format.record import pack, unpack
+from spillable_stream.format.packing import pack, unpack
 from spillable_stream.integrity.event_check import EventCheck
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.inventory import LogFile

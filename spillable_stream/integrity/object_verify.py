@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
-from spillable_stream.format.record import MALFORMED
+from spillable_stream.format.packing import MALFORMED
 from spillable_stream.integrity.findings import Finding, Report, Severity
 from spillable_stream.integrity.object_inspection import ObjectInspection, inspect_objects
 from spillable_stream.objects.loading import BehindError

@@ -22,7 +22,8 @@ from spillable_stream.engine.loading import restored
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size, message_of
-from spillable_stream.format.record import MALFORMED, TakeRecord, pack
+from spillable_stream.format.packing import MALFORMED, pack
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
-from spillable_stream.format.record import MALFORMED
+from spillable_stream.format.packing import MALFORMED
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.object_verify import verify_objects

@@ -9,7 +9,7 @@ from pathlib import Path
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, file_seed, parse_header, payload_matches
-from spillable_stream.format.record import MALFORMED, unpack
+from spillable_stream.format.packing import MALFORMED, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.spare_segments import LeavingSegments
 from spillable_stream.log.staged_file import LOCAL_OWNER, Age, uptime_seconds

@@ -6,8 +6,9 @@ how many events it is about, so a missing, duplicated or misplaced frame is foun
 
 from __future__ import annotations
 
+from spillable_stream.format.commit_record import CommitFields, CommitRecord, SegmentRef
 from spillable_stream.format.frame import CONTROL_TYPES, MAX_COUNT, FrameHeader, FrameType
-from spillable_stream.format.record import MALFORMED, CommitFields, CommitRecord, SegmentRef, unpack
+from spillable_stream.format.packing import MALFORMED, unpack
 from spillable_stream.log.frames import Damage, LocatedFrame
 
 __all__ = ["ENDS", "AppendChecker", "TolerantAppendChecker", "parsed_commit"]

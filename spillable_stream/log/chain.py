@@ -13,7 +13,8 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.file_names import generation_of, in_memory, log_name, memory_file_id
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import TierEnd
-from spillable_stream.format.record import MALFORMED, FileHeader
+from spillable_stream.format.packing import MALFORMED
+from spillable_stream.format.record import FileHeader
 from spillable_stream.log.frames import LocatedFrame, find_frame
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.tail import Reporter

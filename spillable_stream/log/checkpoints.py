@@ -30,7 +30,8 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.format.record import NONSENSE, FileHeader, pack, unpack
+from spillable_stream.format.packing import NONSENSE, pack, unpack
+from spillable_stream.format.record import FileHeader
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import read_owner
 from spillable_stream.log.ownership import BACKUP, ownership_fault

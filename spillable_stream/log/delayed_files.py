@@ -34,7 +34,8 @@ from spillable_stream.format.frame import (
     payload_matches,
     total_size,
 )
-from spillable_stream.format.record import FORMAT_VERSION, pack
+from spillable_stream.format.packing import pack
+from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.log.frames import FrameScanner
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile
@@ -165,7 +166,10 @@ class DelayedFiles:
         try:
             file = self._fs.open(path, readonly=True)
         except FileNotFoundError as e:
-            raise DataLossError("delayed events are missing: the file was removed", str(path)) from e
+            raise DataLossError(
+                "delayed events are missing: the file was removed; put it back, or give them up with spillable repair",
+                str(path),
+            ) from e
         with contextlib.closing(file):
             yield file
 

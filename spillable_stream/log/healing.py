@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import HeadState, TierEnd
-from spillable_stream.format.record import CommitRecord
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame

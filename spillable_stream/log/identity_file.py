@@ -17,7 +17,8 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format import file_names
-from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FORMAT_VERSION, NONSENSE
+from spillable_stream.format.packing import NONSENSE
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FORMAT_VERSION
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.log.layout import IDENTITY, Layout
 from spillable_stream.option_types import CreationOptions
@@ -66,7 +67,9 @@ def require_directory(fs: FileSystem, path: Path) -> None:
         NotAChannelError: it does.
     """
     if fs.is_file(path):
-        raise NotAChannelError(f"{path} is not a channel: it is a file, and a channel is a directory")
+        raise NotAChannelError(
+            f"{path} is not a channel: it is a file, and a channel is a directory; give the directory"
+        )
 
 
 def planned_layout(path: Path, options: CreationOptions) -> Layout:

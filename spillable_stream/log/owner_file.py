@@ -28,7 +28,7 @@ import google_crc32c
 
 from spillable_stream.errors import ForeignDirectoryError
 from spillable_stream.format.file_names import OWNER_FILE
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log.identity_file import Identity
 from spillable_stream.storage.filesystem import FileSystem
 

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import TypedDict
 
 from spillable_stream.errors import StorageError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.expiry import NEVER, Expiry, joined
 from spillable_stream.format.file_names import disk_segment, in_memory, memory_segment, seed_name
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
-from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack
+from spillable_stream.format.packing import pack
+from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.log.disk_space import require_space
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.spare_segments import use_spare_segment

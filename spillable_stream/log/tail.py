@@ -18,7 +18,8 @@ from typing import NamedTuple, NoReturn
 from spillable_stream.errors import CorruptionError, TornTailWarning
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import MALFORMED, FileHeader
+from spillable_stream.format.packing import MALFORMED
+from spillable_stream.format.record import FileHeader
 from spillable_stream.log.append_check import ENDS, TolerantAppendChecker, parsed_commit
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_headers, whole_frame
 from spillable_stream.storage.file import File

@@ -22,7 +22,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.format.record import NONSENSE, pack, unpack
+from spillable_stream.format.packing import NONSENSE, pack, unpack
 from spillable_stream.format.slot import TOKEN_BYTES
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
-from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, NONSENSE
+from spillable_stream.format.packing import NONSENSE
+from spillable_stream.format.record import EXTENDED_FORMAT_VERSION
 from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
 from spillable_stream.objects.appending import new_token
 from spillable_stream.objects.patience import Patience

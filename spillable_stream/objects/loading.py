@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
-from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain

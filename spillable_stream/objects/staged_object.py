@@ -17,10 +17,11 @@ import uuid
 from collections.abc import Iterable
 
 from spillable_stream.errors import StorageError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.expiry import NEVER, Expiry, joined
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed
-from spillable_stream.format.record import SegmentRef, pack
+from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.names import check_owner
 from spillable_stream.objects.store import Store

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import Event, batch_from_columns
 from spillable_stream.errors import ProducerError, SendFailedError
-from spillable_stream.format.record import Numbers
+from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.format.row_values import row_reader
 from spillable_stream.producer.clock import wait_at_most
 from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes

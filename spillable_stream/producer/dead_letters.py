@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.format.record import BY_PRODUCER, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.target import Target, commit_to, lasting_name
 from spillable_stream.state.ranges import Range

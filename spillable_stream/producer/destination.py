@@ -13,7 +13,7 @@ from collections import deque
 
 from spillable_stream.errors import OptionError, ProducerSequenceError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.format.record import BY_PRODUCER, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.target import Target
 

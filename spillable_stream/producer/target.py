@@ -15,7 +15,7 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import ChannelClosedError
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ChannelTarget", "Receiver", "Receivers", "Target", "as_target", "commit_to", "lasting_name"]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, Put, SinkBatch, StagePlan
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from spillable_stream.engine.port import StagedFile, StagePlan
 from spillable_stream.errors import SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import Frame, total_size
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.task_guards import query_of_task
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from spillable_stream.format.commit_record import CommitRecord, Merged, Seen
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, GroupTaken, Merged, Record, Seen, TakeRecord, parse_record
+from spillable_stream.format.record import Record, parse_record
+from spillable_stream.format.take_record import GroupTaken, TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.contents import Contents, Owner, Pending, Trimmed

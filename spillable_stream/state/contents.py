@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from spillable_stream.format.commit_record import Seen
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
-from spillable_stream.format.record import LostRecord, Record, Seen, TakeRecord
+from spillable_stream.format.record import LostRecord, Record
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.delays import Delays

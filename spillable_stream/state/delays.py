@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from spillable_stream.format.record import DelayedRun, DeliveredRun
+from spillable_stream.format.commit_record import DelayedRun, DeliveredRun
 from spillable_stream.state.image import DelayedFileImage, DelaysImage
 
 __all__ = ["NOTHING_DELIVERED", "DelayedFile", "Delays", "Place"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
-from spillable_stream.format.record import GroupTaken, Ranges
+from spillable_stream.format.take_record import GroupTaken, Ranges
 from spillable_stream.state.image import GroupDetails, GroupImage
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 

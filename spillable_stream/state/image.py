@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict, cast
 
-from spillable_stream.format.record import GroupTaken, ProducerImage, ProducerNote, Ranges
+from spillable_stream.format.numbered_batch import ProducerImage, ProducerNote
+from spillable_stream.format.take_record import GroupTaken, Ranges
 
 __all__ = [
     "BlockImage",

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from spillable_stream.format.file_names import generation_of
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.format.record import GroupTaken, LostRecord, Ranges
+from spillable_stream.format.record import LostRecord
+from spillable_stream.format.take_record import GroupTaken, Ranges
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import TierImage
 from spillable_stream.state.ranges import Range

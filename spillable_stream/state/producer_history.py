@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spillable_stream.errors import ProducerSequenceError
-from spillable_stream.format.record import BY_PRODUCER, Numbers, ProducerImage, ProducerNote, StoredBatch
+from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers, ProducerImage, ProducerNote, StoredBatch
 from spillable_stream.state.image import HistoryImage, ProducersImage
 from spillable_stream.state.ranges import Range, RangeSet
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import REFUSALS, ProducerSequenceError
-from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
 
 if TYPE_CHECKING:

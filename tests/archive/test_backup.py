@@ -23,7 +23,7 @@ from spillable_stream import (
 from spillable_stream.archive import backup as backup_module
 from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import DataLossError
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from tests.support.damage import flip, log_file
 from tests.support.delays import put_late
 from tests.support.events import numbered, peek, put, take

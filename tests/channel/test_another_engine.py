@@ -172,7 +172,7 @@ def test_a_group_that_nobody_reads_as_is_named_and_dropped_in_time(open_bare: Op
     for _ in range(3):
         groups.look(300_000)
     assert "auto" in channel.stats().groups, "it has an owner"
-    channel._consumers.pop("auto").close()
+    channel._owned.consumers.pop("auto").close()
     for _ in range(4):
         groups.look(300_000)
     assert "auto" not in channel.stats().groups

@@ -1,11 +1,10 @@
-"""The handle: creating, opening, options, schemas, closing, forking, and every refusal."""
+"""The handle: creating, opening, options, closing, forking, and every refusal."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import stat
@@ -14,9 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,23 +22,17 @@ from spillable_stream import (
     Channel,
     ChannelClosedError,
     CorruptionError,
-    DataLossError,
     Event,
     ForeignDirectoryError,
     GroupOwnedError,
     LockUnsupportedError,
     NotAChannelError,
     OptionError,
-    ReadonlyChannelError,
-    SchemaError,
     SpillableError,
     StorageError,
-    TransactionStateError,
     UnsupportedFormatError,
 )
-from spillable_stream.engine.requests import Control
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.format.frame import FrameType
 from spillable_stream.progress import Progress
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, peek, put, take
@@ -198,37 +189,12 @@ def test_a_moved_channel_opens(path: Path, tmp_path: Path, open_channel: Open) -
 # ── options ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_unknown_option_names_the_nearest(path: Path) -> None:
-    with pytest.raises(OptionError, match="'overflow_capacty' is not an option of a channel; the nearest is 'overflow"):
-        Channel(path, overflow_capacty=5)
-    assert not path.exists()
-
-
-def test_a_bad_value_names_the_range(path: Path) -> None:
-    with pytest.raises(OptionError, match="transactionCapacity must be an integer of at least 1, not 0"):
-        Channel(path, transaction_capacity=0)
-    assert not path.exists()
-
-
 def test_options_are_stored_and_may_be_changed(path: Path, open_channel: Open) -> None:
     open_channel(overflow_capacity=7, keep_alive="1.5").close()
     with open_channel() as channel:
         assert (channel.options["overflow_capacity"], channel.options["keep_alive"]) == (7, 1.5)
     open_channel(overflow_capacity=8).close()
     assert open_channel().options["overflow_capacity"] == 8
-
-
-def test_defaults_are_flumes_but_for_files_that_are_small_enough_to_be_used_again(
-    open_channel: Open, path: Path
-) -> None:
-    with Channel(path) as channel:
-        options = channel.options
-    assert options["overflow_capacity"] == 100_000_000  # SpillableMemoryChannel
-    assert options["transaction_capacity"] == 10_000  # FileChannel
-    assert options["keep_alive"] == 3
-    assert options["checkpoint_interval"] == 30_000
-    assert options["max_file_size"] == 64 << 20  # FileChannel: 1.6 GB
-    assert options["minimum_required_space"] is None  # FileChannel's 500 MiB, or less on a small file system
 
 
 def test_directories_hold_what_they_are_for(path: Path, tmp_path: Path, open_channel: Open) -> None:
@@ -256,72 +222,6 @@ def test_a_data_directory_of_another_channel_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ForeignDirectoryError, match=f"is data-0 of the channel {one.uuid} at {tmp_path}/one"):
             Channel(tmp_path / "two", data_dirs=[str(tmp_path / "data")])
         assert peek(one) == [b"x"]
-
-
-# ── schemas ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_typed_channel_keeps_its_schema(path: Path, open_channel: Open) -> None:
-    open_channel(schema=pa.schema([N])).close()
-    channel = open_channel()
-    assert channel.typed and channel.schema.equals(pa.schema([N]))
-
-
-def test_a_schema_that_does_not_fit_is_refused_with_both(open_channel: Open) -> None:
-    open_channel(schema=pa.schema([N])).close()
-    with pytest.raises(SchemaError, match=r"The channel has \(n: int64\); the batch has \(n: string\)"):
-        open_channel(schema=pa.schema([("n", pa.string())]))
-
-
-def test_new_nullable_columns_are_added_and_read_as_null_before(path: Path, open_channel: Open) -> None:
-    channel = open_channel(schema=pa.schema([N]))
-    with channel.put_transaction() as tx:
-        tx.put({"n": 1})
-    other = open_channel(schema=pa.schema([("s", pa.string()), N]))
-    with channel.put_transaction() as tx:
-        tx.put({"n": 2, "s": "two"})
-    with other.take_transaction() as tx:
-        assert tx.take_many(5) == [{"n": 1, "s": None}, {"n": 2, "s": "two"}]
-        tx.rollback()
-    with other.take_transaction() as tx:
-        table = tx.take_batch(5)
-        assert table is not None and table.column("s").to_pylist() == [None, "two"]
-        tx.rollback()
-    channel.close()
-    other.close()
-    assert open_channel().schema.names == ["n", "s"]
-
-
-def test_a_new_column_without_a_type_is_refused(open_channel: Open) -> None:
-    channel = open_channel(schema=pa.schema([N]))
-    with pytest.raises(SchemaError, match="the column 'm' has the type null"):
-        channel.evolve(pa.schema([N, ("m", pa.null())]))
-
-
-def test_a_channel_that_has_a_column_without_a_type_opens_and_takes_its_schema(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A version before this check may have made it."""
-    schema = pa.schema([N, ("N", pa.int64()), ("m", pa.null())])
-    with monkeypatch.context() as patch:
-        patch.setattr("spillable_stream.channel.channel.check_new_schema", lambda schema: schema)
-        open_channel(schema=schema).close()
-    assert open_channel(schema=schema).schema.equals(schema)
-
-
-def test_a_transaction_begun_before_an_evolution_commits(open_channel: Open) -> None:
-    channel = open_channel(schema=pa.schema([N]))
-    with channel.put_transaction() as tx:
-        tx.put({"n": 1})
-        channel.evolve(pa.schema([N, ("s", pa.string())]))
-        tx.put({"n": 2})
-    with channel.take_transaction() as tx:
-        assert tx.take_many(5) == [{"n": 1, "s": None}, {"n": 2, "s": None}]
-
-
-def test_an_event_channel_takes_no_other_columns(open_channel: Open) -> None:
-    with pytest.raises(SchemaError, match="is an event channel"):
-        open_channel().evolve(EVENT_SCHEMA.append(N))
 
 
 # ── closing ─────────────────────────────────────────────────────────────────────────────────────
@@ -585,154 +485,10 @@ def test_a_transaction_does_not_cross_a_fork(open_channel: Open) -> None:
     assert peek(channel) == [b"x"]
 
 
-# ── going back ──────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def kept(open_channel: Open) -> Channel:
-    """A channel that keeps what is taken, of ten events, of which a group that nobody owns has taken seven."""
-    channel = open_channel(retention_ms=3_600_000)
-    put(channel, *numbered(0, 10))
-    channel.port().create_group("g", "8")
-    return channel
-
-
-@pytest.mark.parametrize(
-    ("to", "next_id"),
-    [("earliest", 1), ("latest", 11), (4, 4), (11, 11), (timedelta(hours=1), 1), (datetime(2020, 1, 1, tzinfo=UTC), 1),
-     (timedelta(0), 11)],
-    ids=repr,
-)  # fmt: skip
-@pytest.mark.parametrize("owned", [True, False], ids=["owned", "not owned"])
-def test_a_group_goes_to_any_place_by_its_owners_handle_or_without_an_owner(
-    kept: Channel, owned: bool, to: Any, next_id: int
-) -> None:
-    if owned:
-        kept.consumer("g")
-    assert kept.seek("g", to) == next_id
-    assert kept.stats().groups["g"].position == next_id - 1
-    assert take(kept, group="g") == numbered(next_id - 1, 11 - next_id)
-
-
-def test_a_group_that_goes_back_takes_everything_again_and_others_do_not(kept: Channel, open_channel: Open) -> None:
-    assert take(kept) == numbered(0, 10)
-    assert take(kept, group="g") == numbered(7, 3)
-    kept.seek("g", 3)
-    kept.close()
-    with open_channel() as other:
-        assert other.stats().groups["default"].lag == 0
-        assert take(other, group="g") == numbered(2, 8)
-
-
-def test_another_process_takes_from_where_a_group_was_moved(kept: Channel, path: Path) -> None:
-    program = "import sys; from tests.support.events import take; from spillable_stream import Channel\nprint(take("
-    kept.seek("g", 5)
-    done = subprocess.run(
-        [sys.executable, "-c", f"{program}Channel(sys.argv[1]), 3, 'g'))", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == str(numbered(4, 3))
-    assert kept.stats().groups["g"].position == 7
-    assert kept.seek("g", "earliest") == 1
-
-
-def test_a_group_that_another_handle_owns_is_not_moved(kept: Channel, open_channel: Open) -> None:
-    other = open_channel()
-    owner = other.consumer("g").owner
-    with pytest.raises(GroupOwnedError, match=rf"the group 'g' of .* is owned by {re.escape(owner)}; stop it first"):
-        kept.seek("g", "earliest")
-    assert kept.stats().groups["g"].position == 7
-    other.close()
-    assert kept.seek("g", "earliest") == 1
-
-
-@pytest.mark.parametrize(
-    ("group", "to", "error", "why"),
-    [
-        ("G", "earliest", OptionError, "has no group 'G'; its groups are: 'g'"),
-        ("a/b", "earliest", OptionError, "group must be letters"),
-        ("g", 12, OptionError, "the event 12 is beyond the next event of .*, 11"),
-        ("g", 3, DataLossError, "the events 3 to 5 have left the channel: the first event that it keeps is 6"),
-        ("g", datetime(2020, 1, 1), OptionError, "a time without a zone"),
-        ("g", timedelta(-1), OptionError, "negative"),
-        ("g", True, OptionError, "begins at True"),
-        ("g", 2.5, OptionError, "begins at 2.5"),
-        ("g", "yesterday", OptionError, "begins at 'yesterday'"),
-    ],
-    ids=repr,
-)
-@pytest.mark.parametrize("owned", [True, False], ids=["owned", "not owned"])
-def test_a_seek_to_nowhere_says_so_and_changes_nothing(
-    kept: Channel, owned: bool, group: str, to: Any, error: type[Exception], why: str
-) -> None:
-    kept.engine().commit(Control(FrameType.RETENTION, {"through": 5}))
-    if owned:
-        claimed = kept.consumer("g").claim(1)
-    before = kept.engine().positions
-    with pytest.raises(error, match=why):
-        kept.seek(group, to)
-    assert kept.engine().positions == before
-    if owned:
-        kept.consumer("g").commit(claimed)
-
-
-def test_a_handle_that_only_looks_moves_no_group(kept: Channel, path: Path) -> None:
-    with Channel(path, readonly=True) as view, pytest.raises(ReadonlyChannelError, match="a seek would change"):
-        view.seek("g", "earliest")
-
-
-def test_without_retention_a_group_goes_as_far_as_there_are_events(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 10))
-    take(channel, 5, "g")
-    peek(channel, group="other")  # begins with the sixth
-    take(channel, 2, "g")
-    assert channel.seek("g", "earliest") == 6
-    with pytest.raises(DataLossError, match=r"the event 5 has left .*: the first event that it keeps is 6\. Begin"):
-        channel.seek("g", 5)
-    assert channel.seek("g", "latest") == 11
-    put(channel, b"new")
-    assert take(channel, group="g") == [b"new"]
-
-
-def test_a_closed_handle_moves_no_group(kept: Channel) -> None:
-    kept.close()
-    with pytest.raises(ChannelClosedError):
-        kept.seek("g", "earliest")
-
-
-def test_a_group_can_be_moved_while_threads_take_from_it(kept: Channel) -> None:
-    """Whatever was begun before a seek commits nothing after it."""
-    put(kept, *numbered(10, 190))
-    kept.seek("g", "earliest")
-    ended, taken = threading.Event(), list[list[int]]()
-
-    def run() -> None:
-        while not ended.is_set():
-            try:
-                with kept.take_transaction("g") as tx:
-                    found = [e.write_order_id for e in tx.take_many(7)]
-                taken.append(found)
-            except TransactionStateError as e:
-                assert "was moved by a seek" in str(e)
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for _ in range(20):
-        kept.seek("g", "earliest")
-    while kept.stats().groups["g"].lag:
-        threading.Event().wait(0.001)
-    ended.set()
-    for thread in threads:
-        thread.join()
-    assert kept.consumer("g").position() == 200
-    assert {i for found in taken for i in found} == set(range(1, 201))
-
-
-def test_what_is_in_the_channel_is_read_without_taking_it(kept: Channel) -> None:
+def test_what_is_in_the_channel_is_read_without_taking_it(open_channel: Open) -> None:
+    kept = open_channel(retention_ms=3_600_000)
+    put(kept, *numbered(0, 10))
+    kept.port().create_group("g", "8")
     batches = list(kept.read(2, 4))
     assert [row["write_order_id"] for b in batches for row in b.to_pylist()] == [2, 3, 4]
     assert sum(b.num_rows for b in kept.read(group="g")) == 3

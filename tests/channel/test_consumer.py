@@ -18,7 +18,7 @@ from spillable_stream import (
 )
 from spillable_stream.engine.group_commit import Ticket
 from spillable_stream.engine.position_hint import read_position_hint
-from spillable_stream.engine.requests import Rollback, Take
+from spillable_stream.engine.take_requests import Rollback, Take
 from spillable_stream.log.event_reader import EventReader
 from tests.support.damage import memory_of, reboot
 from tests.support.events import numbered, peek, put, take

@@ -14,7 +14,8 @@ from spillable_stream import Channel, Event
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.errors import MemoryLossWarning, OptionError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import BY_PRODUCER, MAX_NOTE_BYTES, FileHeader, NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
+from spillable_stream.format.record import FileHeader
 from spillable_stream.state.producer_history import ProducerHistory, ProducerState
 from tests.support.damage import flip, frames, kill, log_file, lose_memory, offsets
 from tests.support.events import numbered, peek, put

@@ -187,7 +187,7 @@ def test_a_staged_file_that_could_not_be_copied_is_copied_and_synced_again(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark commits the same staged files again: what a failed copy left does not pass for one."""
-    from spillable_stream.engine.requests import Put
+    from spillable_stream.engine.put_request import Put
 
     fs = FaultyFileSystem()
     channel = open_channel(fs=fs, max_inline_bytes=0, memory_capacity=10, overflow_timeout=0)

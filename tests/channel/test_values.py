@@ -114,8 +114,8 @@ def test_a_channel_that_an_earlier_version_made_of_categories_takes_no_more_puts
     """What it stored can't be read by anybody."""
     schema = pa.schema([("c", CATEGORIES)])
     with monkeypatch.context() as patch:
-        patch.setattr("spillable_stream.channel.channel.check_new_schema", lambda schema: schema)
-        patch.setattr("spillable_stream.channel.channel.merge_schemas", lambda current, _: current)
+        patch.setattr("spillable_stream.channel.open_arguments.check_new_schema", lambda schema: schema)
+        patch.setattr("spillable_stream.channel.stored_schema.merge_schemas", lambda current, _: current)
         patch.setattr("spillable_stream.channel.channel.check_written_schema", lambda schema: None, raising=False)
         channel = open_channel(schema=schema)
         put_batch(channel, pa.record_batch([pa.array(["a"]).dictionary_encode().cast(CATEGORIES)], schema=schema))

@@ -122,7 +122,7 @@ def test_the_level_of_the_log_is_the_one_of_flumes_start_scripts() -> None:
     [
         (["-z", "host:2181"], 2, "ZooKeeper"),
         (["-u", "http://x"], 2, "--conf-file"),
-        (["-f", "/no/file"], 2, "cannot read /no/file (No such file or directory)"),
+        (["-f", "/no/file"], 2, "can't read /no/file (No such file or directory)"),
         (["-n", "a2"], 1, "there is no agent 'a2'"),
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=x"], 2, "is not a port"),
     ],

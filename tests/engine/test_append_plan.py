@@ -8,18 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import spillable_stream.channel.channel as channel_module
-from spillable_stream import Channel, SchemaError, TransactionCapacityError
+from spillable_stream import Channel, TransactionCapacityError
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.commit_on_behalf import finish_takes
-from spillable_stream.engine.requests import PrepareOnDisk, Put, Rollback, Take, Takes
-from spillable_stream.errors import EventTooLargeError, GroupOwnedError, StateTooLargeError
+from spillable_stream.engine.put_request import Put
+from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode_with
-from spillable_stream.format.record import SegmentRef, TakeRecord
+from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.contents import Pending
 from tests.support.damage import reboot
 
 Open = Callable[..., Channel]
@@ -115,15 +113,6 @@ def test_a_take_of_more_that_was_not_prepared_is_committed(open_channel: Open) -
     assert owner.position() == MANY
 
 
-def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -> None:
-    plan = AppendPlan(ChannelState(ChannelOptions(overflow_capacity=1), [b"schema"]))
-    PrepareOnDisk({7: [TakeRecord("g", [(1, MANY)])]}).plan(plan)
-    plan.commit("move", MANY, 8)
-    assert [e.header.count for e in plan.entries] == [MAX_COUNT] * 2
-    for entry in plan.entries:
-        encode_with(entry.header, entry.payload, 0)
-
-
 def test_a_request_that_fails_half_way_leaves_nothing_in_the_plan() -> None:
     state = ChannelState(ChannelOptions(), [b"schema"])
     state.memory.open = True
@@ -148,17 +137,6 @@ def test_a_record_that_nobody_would_read_is_not_made(monkeypatch: pytest.MonkeyP
         Frame.of(FrameType.SCHEMA, bytes(1001))
 
 
-def test_a_channel_has_no_more_schemas_than_a_frame_can_name(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(channel_module, "MAX_SCHEMAS", 2)
-    channel = open_channel(schema=pa.schema([("a", pa.int8())]))
-    channel.evolve(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
-    with pytest.raises(SchemaError, match="has had 2 schemas and can have no other"):
-        channel.evolve(pa.schema([("a", pa.int8()), ("c", pa.int8())]))
-    assert channel.evolve(pa.schema([("b", pa.int8())])) == 1
-
-
 def test_more_events_move_from_memory_to_disk_in_one_append_and_the_log_is_read_again(
     open_channel: Open, path: Path
 ) -> None:
@@ -170,17 +148,3 @@ def test_more_events_move_from_memory_to_disk_in_one_append_and_the_log_is_read_
     reboot(path)
     stats = opened(open_channel).stats()
     assert (stats.channel_size, stats.memory.events) == (6 << 30, 0)
-
-
-def test_takes_of_which_one_is_refused_leave_the_others_open_for_the_requests_behind_them() -> None:
-    state = ChannelState(ChannelOptions(), [b"schema"])
-    state.pending[5] = Pending(takes=[TakeRecord("g", [(1, 1)])])
-    plan = AppendPlan(state)
-
-    def refuse() -> None:
-        raise GroupOwnedError("another owns it")
-
-    with pytest.raises(GroupOwnedError):
-        plan.attempt(Takes([Take("g", [(1, 1)], 5), Take("g", [(2, 2)], 0, require_owner=refuse)]).plan)
-    plan.attempt(Rollback([5]).plan)
-    assert [(e.header.type, e.header.transaction_id) for e in plan.entries] == [(FrameType.ROLLBACK, 5)]

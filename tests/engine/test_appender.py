@@ -12,7 +12,7 @@ import pytest
 from spillable_stream import Channel, ChannelClosedError, TransactionStateError
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.appender import Appender
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import ReadonlyChannelError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.file_names import Tier

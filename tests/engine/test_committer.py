@@ -14,7 +14,7 @@ from spillable_stream import (
     Event,
     StorageError,
 )
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, peek, put, take

@@ -17,7 +17,8 @@ from spillable_stream.channel.event import EventColumns
 from spillable_stream.engine import delayed_puts
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.deliveries import wall_clock_ms
-from spillable_stream.format.record import NumberedBatch, Numbers, pack
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
+from spillable_stream.format.packing import pack
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
 from tests.support.damage import kill

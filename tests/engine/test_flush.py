@@ -13,7 +13,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine.local_engine import LocalEngine
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import ChannelClosedError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.file_names import Tier

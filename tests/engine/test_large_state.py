@@ -11,7 +11,8 @@ from spillable_stream import Channel
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import StateTooLargeError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import Numbers, pack
+from spillable_stream.format.numbered_batch import Numbers
+from spillable_stream.format.packing import pack
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState

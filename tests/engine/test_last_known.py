@@ -11,7 +11,7 @@ from spillable_stream import Channel, NotAChannelError, StorageError
 from spillable_stream.engine.last_known import LastKnown, recall, write_down
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_opening import open_object_engine
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem

@@ -11,8 +11,8 @@ import pytest
 from spillable_stream import Channel, ChannelBusyError, DataLossError
 from spillable_stream.engine.loading import StateLoader, restored
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.tier_logs import Positions
 from tests.support.damage import flip, log_file

@@ -16,7 +16,7 @@ import pytest
 from spillable_stream import Channel, CommitOutcomeUnknownError, Event, GroupOwnedError, StorageError
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.objects.slots import LOG
 from tests.support.events import peek, put, take
 from tests.support.faulty_store import Fault, Request
@@ -65,7 +65,7 @@ def roll_back(channel: Channel) -> None:
 
 def give_a_group_up(channel: Channel) -> None:
     channel.consumer("mine").close()
-    del channel._consumers["mine"]
+    del channel._owned.consumers["mine"]
     assert "mine" not in channel.engine().follow().owners
 
 

@@ -38,7 +38,9 @@ def is_inside_the_engine(module: str) -> bool:
 
 def test_what_reaches_into_the_engine_is_found() -> None:
     """The test above would pass as well if it looked for nothing."""
-    program = "import spillable_stream.engine.engine\nfrom spillable_stream.engine.requests import Put\nc.engine().lock"
+    program = (
+        "import spillable_stream.engine.engine\nfrom spillable_stream.engine.put_request import Put\nc.engine().lock"
+    )
     program += "\nfrom spillable_stream.log.layout import Layout\nimport spillable_stream.storage.filesystem"
     assert len(list(reaches_into_the_engine(ast.parse(program)))) == 5
 

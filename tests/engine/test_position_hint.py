@@ -19,10 +19,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from spillable_stream import Channel, MemoryLossWarning
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.position_hint import NO_HINT, parse_position_hint, read_position_hint
-from spillable_stream.engine.requests import Control, Move, Prepare, Put, Request, Rollback, Take
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.requests import Control, Move, Request
+from spillable_stream.engine.take_requests import Prepare, Rollback, Take
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.file_names import Tier, memory_file_id
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, file_seed, frame_size
-from spillable_stream.format.record import CommitRecord, pack
+from spillable_stream.format.packing import pack
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Entry

@@ -11,11 +11,12 @@ import pytest
 
 from spillable_stream import Channel, DiskSpaceError, Event, StorageError
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.requests import Prepare, Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.staged_puts import StagedPuts
+from spillable_stream.engine.take_requests import Prepare
 from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.staged_file import StagedFileWriter
 from tests.support.events import peek, put, take
 from tests.support.fake_files import FaultyFileSystem

@@ -69,7 +69,7 @@ def test_it_answers_as_flume_and_says_how_the_agent_is(client: httpx.Client, run
 def test_a_port_in_use_is_refused(client: httpx.Client, running: Agent) -> None:
     port = client.base_url.port
     assert port is not None
-    with pytest.raises(StorageError, match="cannot listen"):
+    with pytest.raises(StorageError, match="can't listen"):
         Monitoring(running, port, host="127.0.0.1").start()
 
 

@@ -35,7 +35,7 @@ from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
-from spillable_stream.format.record import MAX_NOTE_BYTES
+from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES
 from tests.support.events import peek
 from tests.support.examples import examples
 from tests.support.flow_batches import STILL, batch_of
@@ -308,7 +308,7 @@ def test_a_note_that_is_too_large_is_refused_before_anything_is_put(channels: di
 
 
 def test_a_note_that_no_processor_wrote_is_passed_over(channels: dict[str, Channel]) -> None:
-    from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+    from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 
     with channels["c1"].put_transaction() as tx:
         tx.producer = NumberedBatch("p", Numbers(1, 4, BY_PRODUCER), b"\xff a note of another program")

@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from spillable_stream.errors import CorruptionError, UnsupportedFormatError
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
-from spillable_stream.format.record import CommitRecord
 from spillable_stream.format.slot import (
     HEADER_READ_BYTES,
     NO_TOKEN,

@@ -17,7 +17,8 @@ from unittest import mock
 import pyarrow as pa
 
 from spillable_stream import Channel, Event, MemoryLossWarning
-from spillable_stream.engine.requests import Control, Put
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.requests import Control
 from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.position_file import Place

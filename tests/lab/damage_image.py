@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.file_names import disk_segment, in_memory, memory_file_id
 from spillable_stream.format.frame import FrameType, file_seed
-from spillable_stream.format.record import CommitRecord
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.tier_logs import Positions

@@ -93,7 +93,8 @@ def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
         return function(descriptor, [data[: (len(data) + 1) // 2]], offset)
     if name in _READS:
         descriptor, (buffer,), offset = arguments
-        return function(descriptor, [memoryview(buffer)[: (len(buffer) + 1) // 2]], offset)  # a slice of Arrow's is readonly
+        half = memoryview(buffer)[: (len(buffer) + 1) // 2]  # a slice of Arrow's own is readonly
+        return function(descriptor, [half], offset)
     return function(*arguments)
 
 

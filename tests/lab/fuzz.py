@@ -16,9 +16,12 @@ from spillable_stream.engine.loading import restored
 from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError, UnsupportedFormatError
 from spillable_stream.format.batch import decode_batch, decode_schema
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header
 from spillable_stream.format.head_page import parse_head, parse_host
-from spillable_stream.format.record import CommitRecord, FileHeader, TakeRecord, unpack
+from spillable_stream.format.packing import unpack
+from spillable_stream.format.record import FileHeader
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, find_frame

@@ -13,7 +13,8 @@ from unittest import mock
 from spillable_stream.engine import creation, memory_directory, opening
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.requests import Put, Take
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.take_requests import Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import TierEnd

@@ -12,7 +12,7 @@ import pytest
 from spillable_stream import Channel, CorruptionError, StorageError
 from spillable_stream.errors import BackupCheckpointWarning
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
-from spillable_stream.format.record import pack
+from spillable_stream.format.packing import pack
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.storage.filesystem import FileSystem

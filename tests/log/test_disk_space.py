@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel, DiskSpaceError, Event
 from spillable_stream.channel.event import batch_from_events
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log import disk_space
 from spillable_stream.log.disk_space import required_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream.errors import ChannelBusyError, CommitOutcomeUnknownError, CorruptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
-from spillable_stream.format.record import CommitRecord
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.appending import Appending, Tail
 from spillable_stream.objects.checkpoints import Checkpoints, Hint

@@ -8,7 +8,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header
-from spillable_stream.format.record import unpack
+from spillable_stream.format.packing import unpack
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.staged_object import StagedObjectWriter, birth_of, owner_of, segment_key

@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel, Event, Producer, Result
 from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError, SendFailedError, StorageError
-from spillable_stream.format.record import Numbers
+from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.target import ChannelTarget
 from tests.producer.conftest import MakeProducer
 from tests.support.events import peek

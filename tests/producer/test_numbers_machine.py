@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from spillable_stream import Channel, Producer
 from spillable_stream.errors import ChannelFullError, OptionError, ProducerSequenceError, SendFailedError
-from spillable_stream.format.record import Numbers
+from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
 from tests.support.events import peek

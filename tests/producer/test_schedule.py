@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, Event, Producer
-from spillable_stream.engine.requests import NoRoomYetError
+from spillable_stream.engine.put_request import NoRoomYetError
 from spillable_stream.errors import ProducerTimeoutError, SendFailedError
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.schedule import LONGEST_LOOK_SECONDS, SLOW_SECONDS

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spillable_stream as ss
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.spark.partition import plan_partitions, read_partition

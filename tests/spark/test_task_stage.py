@@ -7,7 +7,7 @@ import pytest
 
 from spillable_stream.errors import NotAChannelError, SchemaError, StorageError
 from spillable_stream.format.batch import encode_schema
-from spillable_stream.format.record import SegmentRef
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.spark.task_stage import Staged, TaskStage, staging
 from tests.support.fake_plans import ObjectStagePlan, StagedObject
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import Frame, FrameType
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.state.channel_state import ChannelState
 from tests.support.state_log import Log, filled
 

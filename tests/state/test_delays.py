@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from spillable_stream.format.record import DelayedRun, DeliveredRun, pack, unpack
+from spillable_stream.format.commit_record import DelayedRun, DeliveredRun
+from spillable_stream.format.packing import pack, unpack
 from spillable_stream.state.delays import Delays
 
 

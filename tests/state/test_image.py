@@ -9,7 +9,9 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import ControlRecord, NumberedBatch, Numbers, pack, unpack
+from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
+from spillable_stream.format.packing import pack, unpack
+from spillable_stream.format.record import ControlRecord
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import MemoryImage, ObjectsImage, SmallImage, StateImage
 from tests.support.events import numbered, put

@@ -9,9 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from spillable_stream.format.commit_record import CommitRecord, SegmentRef
 from spillable_stream.format.file_names import in_memory, memory_file_id
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack, unpack
+from spillable_stream.format.packing import pack, unpack
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.memory_loss_rules import lose_memory

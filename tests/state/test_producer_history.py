@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from spillable_stream import Channel, Event
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import MemoryLossWarning, ProducerSequenceError
-from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state import producer_history as producers_module
 from spillable_stream.state.channel_state import ChannelState
@@ -202,7 +202,7 @@ def test_another_process_knows_it(path: Path, open_channel: Open) -> None:
     commit(channel, 1, b"x")
     program = (
         "import sys; from spillable_stream import *\n"
-        "from spillable_stream.format.record import NumberedBatch, Numbers\n"
+        "from spillable_stream.format.numbered_batch import NumberedBatch, Numbers\n"
         "with Channel(sys.argv[1]) as c:\n"
         "    for sequence in 1, 2:\n"
         "        tx = c.put_transaction(); tx.begin()\n"

@@ -22,7 +22,7 @@ from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import GroupOwnedError, StorageError
-from spillable_stream.format.record import SegmentRef
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from spillable_stream.engine.port import PlanReader, ReadBatch, ReadPlan, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
+from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.state.ranges import Range
 
 Events = ReadBatch | Unreadable

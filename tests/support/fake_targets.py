@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream.engine.requests import NoRoomYetError
+from spillable_stream.engine.put_request import NoRoomYetError
 from spillable_stream.errors import ChannelFullError, ProducerBusyError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.format.record import Numbers
+from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.clock import Clock
 
 PATIENCE_SECONDS = 20.0  # of a test that would hang; none waits for it

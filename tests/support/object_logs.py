@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch, encode_schema
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, TakeRecord, pack
+from spillable_stream.format.packing import pack
+from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 

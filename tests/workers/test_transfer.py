@@ -11,8 +11,8 @@ from spillable_stream.channel.event import Event, batch_from_events
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.engine_port import EnginePort
-from spillable_stream.engine.requests import Put
-from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.engine.put_request import Put
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.integrity.verify import verify
 from spillable_stream.names import is_name
 from spillable_stream.workers.transfer import Transfer, transfer_name

@@ -60,7 +60,7 @@ class Times:
         try:
             return ZoneInfo(self.zone_name)
         except (ZoneInfoNotFoundError, ValueError) as e:
-            raise OptionError(f"there is no time zone {self.zone_name!r}; say one such as UTC or Europe/Berlin") from e
+            raise OptionError(f"there is no time zone {self.zone_name!r}; give one such as UTC or Europe/Berlin") from e
 
 
 class Bucketing:

@@ -68,7 +68,7 @@ class LocalFiles:
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"cannot make {path} ({e.strerror}); check the directory") from e
+            raise StorageError(f"can't make {path} ({e.strerror}); check the directory") from e
 
     def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
         """Sync, close and rename; see `Files.publish`."""
@@ -78,7 +78,7 @@ class LocalFiles:
             stream.close()
             os.rename(temporary, final)
         except OSError as e:
-            raise StorageError(f"cannot finish {final} ({e.strerror})") from e
+            raise StorageError(f"can't finish {final} ({e.strerror}); check the directory, and free some space") from e
         sync_directory(Path(final).parent)
 
     def exists(self, path: str) -> bool:
@@ -113,7 +113,7 @@ class ArrowFiles:
                 self._fs.create_dir(path.rpartition("/")[0], recursive=True)  # type: ignore[attr-defined]
             return self._fs.open_output_stream(path)  # type: ignore[attr-defined,no-any-return]
         except OSError as e:
-            raise StorageError(f"cannot make {path} ({e}); check the address and the credentials") from e
+            raise StorageError(f"can't make {path} ({e}); check the address and the credentials") from e
 
     def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
         """Close, and rename where it has another name; see `Files.publish`."""
@@ -122,7 +122,7 @@ class ArrowFiles:
             if temporary != final:
                 self._fs.move(temporary, final)  # type: ignore[attr-defined]
         except OSError as e:
-            raise StorageError(f"cannot finish {final} ({e})") from e
+            raise StorageError(f"can't finish {final} ({e}); check the address and the credentials") from e
 
     def exists(self, path: str) -> bool:
         """See `Files.exists`."""
@@ -131,7 +131,7 @@ class ArrowFiles:
         try:
             return self._fs.get_file_info(path).type is not FileType.NotFound  # type: ignore[attr-defined]
         except OSError as e:
-            raise StorageError(f"cannot look at {path} ({e})") from e
+            raise StorageError(f"can't look at {path} ({e}); check the address and the credentials") from e
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""

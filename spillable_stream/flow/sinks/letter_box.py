@@ -14,7 +14,8 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.flow.dead_letters import as_dead_letters
 from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
-from spillable_stream.format.record import BY_PRODUCER, MALFORMED, NumberedBatch, Numbers, pack, unpack
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.packing import MALFORMED, pack, unpack
 from spillable_stream.state.ranges import Range
 
 __all__ = ["LetterBox"]

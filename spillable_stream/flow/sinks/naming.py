@@ -27,7 +27,9 @@ def rename(in_use: str, final: str) -> None:
     try:
         os.rename(in_use, final)
     except OSError as e:
-        raise StorageError(f"cannot rename {in_use} to {final} ({e.strerror})") from e
+        raise StorageError(
+            f"can't rename {in_use} to {final} ({e.strerror}); let this user write to the directory"
+        ) from e
     sync_directory(Path(final).parent)
 
 

@@ -37,7 +37,7 @@ class OutputFile:
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"cannot make {path} ({e.strerror}); check the directory") from e
+            raise StorageError(f"can't make {path} ({e.strerror}); check the directory") from e
 
     def append(self, data: pa.Buffer | bytes) -> None:
         """Write behind what counts; it does not count before `sync` and `keep`.
@@ -52,7 +52,7 @@ class OutputFile:
                 self._written += written
                 view = view[written:]
         except OSError as e:
-            raise StorageError(f"cannot write {self.path} ({e.strerror}); free some space") from e
+            raise StorageError(f"can't write {self.path} ({e.strerror}); free some space") from e
 
     @property
     def size_bytes(self) -> int:
@@ -68,7 +68,7 @@ class OutputFile:
         try:
             os.fdatasync(self._descriptor)
         except OSError as e:
-            raise StorageError(f"cannot sync {self.path} ({e.strerror})") from e
+            raise StorageError(f"can't sync {self.path} ({e.strerror}); check the disk") from e
 
     def keep(self) -> None:
         """Let what was written count."""
@@ -85,7 +85,9 @@ class OutputFile:
         try:
             os.ftruncate(self._descriptor, self.length)
         except OSError as e:
-            raise StorageError(f"cannot cut {self.path} back to {self.length:,} bytes ({e.strerror})") from e
+            raise StorageError(
+                f"can't cut {self.path} back to {self.length:,} bytes ({e.strerror}); check the disk"
+            ) from e
 
     def close(self) -> None:
         """Close it."""
@@ -109,7 +111,7 @@ def cut_back(path: Path, length: int) -> bool:
     except FileNotFoundError:
         raise
     except OSError as e:
-        raise StorageError(f"cannot open {path} ({e.strerror})") from e
+        raise StorageError(f"can't open {path} ({e.strerror}); let this user write to it") from e
     try:
         size = os.fstat(descriptor).st_size
         if size > length:
@@ -117,6 +119,6 @@ def cut_back(path: Path, length: int) -> bool:
             os.fsync(descriptor)
         return size >= length
     except OSError as e:
-        raise StorageError(f"cannot cut {path} back to {length:,} bytes ({e.strerror})") from e
+        raise StorageError(f"can't cut {path} back to {length:,} bytes ({e.strerror}); check the disk") from e
     finally:
         os.close(descriptor)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import DeliveryError
 from spillable_stream.flow.processor import ChannelProcessor, do_not_wait
-from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.names import check_producer
 
 __all__ = ["ClientNumbers"]

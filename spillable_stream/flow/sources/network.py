@@ -86,7 +86,7 @@ def bound_socket(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STR
     except OSError as e:
         found.close()
         raise StorageError(
-            f"cannot listen on {host}:{port} ({e.strerror}); choose another port, or end what has it"
+            f"can't listen on {host}:{port} ({e.strerror}); choose another port, or end what has it"
         ) from e
     return found
 

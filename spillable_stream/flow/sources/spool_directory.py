@@ -154,7 +154,7 @@ class SpoolDirectory:
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"cannot {what} {path} ({e.strerror}); give this user the right") from e
+            raise StorageError(f"can't {what} {path} ({e.strerror}); give this user the right") from e
 
 
 def spool_directory(

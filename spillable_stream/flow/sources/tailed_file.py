@@ -73,7 +73,7 @@ class TailedFile:
             except FileNotFoundError:
                 raise
             except OSError as e:
-                raise StorageError(f"cannot open {self.path} ({e.strerror}); let this user read it") from e
+                raise StorageError(f"can't open {self.path} ({e.strerror}); let this user read it") from e
             if os.fstat(descriptor).st_ino != self.mark.inode:
                 os.close(descriptor)
                 raise FileNotFoundError(self.path)
@@ -102,7 +102,7 @@ class TailedFile:
         try:
             found = os.pread(descriptor, before + size_bytes, mark.position - before)
         except OSError as e:
-            raise StorageError(f"cannot read {self.path} at {mark.position} ({e.strerror})") from e
+            raise StorageError(f"can't read {self.path} at {mark.position} ({e.strerror}); check the disk") from e
         if before and (len(found) < before or crc32(found[:before]) != mark.tail):
             return None
         if len(found) == before and os.fstat(descriptor).st_size < mark.position:

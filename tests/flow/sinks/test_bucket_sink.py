@@ -71,7 +71,7 @@ def test_a_file_that_fails_after_it_has_its_name_is_removed_and_its_events_come_
 ) -> None:
     def refuse(directory: Path) -> None:
         monkeypatch.undo()
-        raise StorageError(f"cannot sync {directory}")
+        raise StorageError(f"can't sync {directory}")
 
     channel, made = open_channel(), sink(str(tmp_path / "out"), can_be_cut=False)
     with channel.put_transaction() as tx:
@@ -80,7 +80,7 @@ def test_a_file_that_fails_after_it_has_its_name_is_removed_and_its_events_come_
     made.open(channel)
     made.process()
     monkeypatch.setattr(destinations, "sync_directory", refuse)
-    with pytest.raises(StorageError, match="cannot sync"):
+    with pytest.raises(StorageError, match="can't sync"):
         made.close()
     made.process()
     made.close()

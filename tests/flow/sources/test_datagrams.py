@@ -34,7 +34,7 @@ def test_what_is_there_is_one_batch_and_a_failure_does_not_end_the_source() -> N
         assert source.counters.generic_processing_fail == 1
         other = Kept()
         other._address = ("127.0.0.1", source.port)
-        with pytest.raises(StorageError, match="cannot listen"):
+        with pytest.raises(StorageError, match="can't listen"):
             other.start(KeptBatches())
     finally:
         source.stop()

@@ -144,7 +144,7 @@ def test_a_stop_answers_the_requests_under_way() -> None:
 
 
 def test_a_port_in_use_and_an_unknown_handler_are_refused() -> None:
-    with listening(KeptBatches()) as (source, _), pytest.raises(StorageError, match="cannot listen"):
+    with listening(KeptBatches()) as (source, _), pytest.raises(StorageError, match="can't listen"):
         Http(source.port, bind="127.0.0.1").start(KeptBatches())
     with pytest.raises(OptionError, match="handler"):
         Http(0, handler="com.acme.Handler")

@@ -1,0 +1,120 @@
+"""What a handle is opened with: options and a schema, and the channel that is made of them if there is none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
+from spillable_stream.channel.environment import environment_options
+from spillable_stream.channel.read_cache import divide_cache_options
+from spillable_stream.channel.stored_options import check_capacities
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.open_engine import NewChannel, ensure_channel, last_known
+from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
+from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, encode_schema
+from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import StoreError
+from spillable_stream.option_types import ChannelOptions, CreationOptions
+from spillable_stream.options import CHANNEL, CREATION, HANDLE, defaults, parse_options
+from spillable_stream.storage.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from spillable_stream.engine.last_known import LastKnown
+
+__all__ = ["FoundChannel", "OpenArguments"]
+
+_log = logging.getLogger(__name__)
+
+
+class FoundChannel(NamedTuple):
+    """A channel that is there.
+
+    Args:
+        channel: its UUID, if it is in a store that answers; None otherwise.
+        known: what the host knew last of it, if it is in a store that does not answer.
+    """
+
+    channel: str | None = None
+    known: LastKnown | None = None
+
+
+class OpenArguments(NamedTuple):
+    """What a handle is opened with.
+
+    Args:
+        path: where the channel is.
+        options: the channel's options that were given, by keyword name.
+        schema: the events' schema, if it was given.
+        cache: the handle's read cache, if it wants one.
+        front: the spool in front of the channel, if it wants one.
+    """
+
+    path: ChannelPath
+    options: dict[str, Any]
+    schema: pa.Schema | None
+    cache: DiskCache | None
+    front: SpoolOptions | None
+
+    @classmethod
+    def of(
+        cls, path: ChannelPath, options: Mapping[str, Any], schema: pa.Schema | SparkSchema | None, *, readonly: bool
+    ) -> OpenArguments:
+        """Return arguments as users give them, checked and divided.
+
+        Args:
+            path: where the channel is.
+            options: options of channel and handle, by keyword name.
+            schema: a schema of Arrow or Spark.
+            readonly: whether the handle only looks.
+
+        Raises:
+            OptionError: an option is unknown, out of range, or not for a channel at such a place.
+            SchemaError: the schema has a type that Arrow lacks.
+        """
+        parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
+        in_store = isinstance(path, Location)
+        without_cache, cache = divide_cache_options(parsed, in_store=in_store)
+        of_channel, front = divide_spool_options(without_cache, in_store=in_store, readonly=readonly)
+        return cls(path, of_channel, as_arrow_schema(schema) if schema is not None else None, cache, front)
+
+    def new_channel(self) -> NewChannel:
+        """Return the channel that is made of them, and of the environment's options.
+
+        Raises:
+            OptionError: the channel could hold nothing, or an option of the environment is out of range.
+            SchemaError: no channel can have the schema.
+        """
+        of_place = fitting_options(environment_options(), in_store=isinstance(self.path, Location))
+        given = {**of_place, **self.options}
+        options = ChannelOptions.of({k: value for k, value in given.items() if k not in defaults(CREATION)})
+        check_capacities(options)
+        first = check_new_schema(EVENT_SCHEMA if self.schema is None else self.schema)
+        fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
+        return NewChannel(options, fixed, [encode_schema(first)])
+
+    def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
+        """Return the channel, which is made if there is none, or what is known of it if its store does not answer.
+
+        Args:
+            fs: the file system.
+            create: whether to make it.
+
+        Raises what `ensure_channel` raises.
+        """
+        try:
+            return FoundChannel(ensure_channel(fs, self.path, self.new_channel if create else None))
+        except StoreError as e:
+            front = self.front
+            known = None if front is None or e.is_lasting else last_known(fs, Path(front.path), self.path)
+            if known is None:
+                raise
+            _log.warning(
+                "%s: the store does not answer, so puts go to the spool, and nothing else works: %s", self.path, e
+            )
+            return FoundChannel(known=known)

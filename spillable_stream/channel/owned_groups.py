@@ -1,0 +1,99 @@
+"""The groups that a handle owns: it becomes their owner, moves them, and drops them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.groups import drop_group
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.one_look import one_look
+from spillable_stream.engine.seeking import Choose, seek_group
+from spillable_stream.names import is_name
+
+__all__ = ["OwnedGroups"]
+
+
+class OwnedGroups:
+    """The groups that a handle owns. Thread-safe.
+
+    Its methods ask for the engine when they have the mutex: another thread may have closed the handle meanwhile.
+
+    Args:
+        path: the channel.
+        mutex: the handle's, of who becomes an owner, or closes the handle.
+
+    Attributes:
+        consumers: the consumers by their groups.
+        active_calls: the calls of this class that are under way.
+    """
+
+    def __init__(self, path: ChannelPath, mutex: threading.RLock) -> None:
+        self.consumers: dict[str, Consumer] = {}
+        self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
+        self._mutex = mutex
+
+    def own(self, engine: Callable[[], Engine], group: str, make: Callable[[Engine], Consumer]) -> Consumer:
+        """Return the handle's consumer of a group, which is made if there is none.
+
+        Args:
+            engine: returns the engine.
+            group: the group's name.
+            make: makes the consumer, which becomes the group's owner.
+        """
+
+        def own() -> Consumer:
+            with self._mutex, one_look():
+                open_engine = engine()
+                found = self.consumers.get(group)
+                if found is None:
+                    found = self.consumers[group] = make(open_engine)
+                return found
+
+        return self.active_calls.run("a first take", own)
+
+    def drop(self, engine: Callable[[], Engine], group: str) -> None:
+        """Forget a group, also if the handle owns it.
+
+        Args:
+            engine: returns the engine.
+            group: the group's name.
+        """
+
+        def drop() -> None:
+            with self._mutex:
+                if is_name(group) and (mine := self.consumers.get(group)) is not None:
+                    mine.close()
+                    del self.consumers[group]
+            drop_group(engine(), group)
+
+        self.active_calls.run("drop_group", drop)
+
+    def seek(self, engine: Callable[[], Engine], group: str, choose: Choose) -> int:
+        """Move a group that the handle owns, or nobody, and return the event that it takes next.
+
+        Args:
+            engine: returns the engine.
+            group: the group's name.
+            choose: chooses the position.
+        """
+
+        def seek() -> int:
+            with self._mutex:
+                mine = self.consumers.get(group)
+                return seek_group(engine(), group, choose) if mine is None else mine.seek_to(choose)
+
+        return self.active_calls.run("a seek", seek)
+
+    def close(self) -> None:
+        """Give up the groups when the handle is closed; the caller has the mutex."""
+        for consumer in self.consumers.values():
+            consumer.close()
+
+    def leave(self) -> None:
+        """In a forked child: leave the groups to the parent."""
+        for consumer in self.consumers.values():
+            consumer.leave()

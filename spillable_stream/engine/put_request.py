@@ -1,0 +1,203 @@
+"""A put: which tier takes it, whether it fits, and whether it was committed before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.delayed_puts import DelayedPuts
+from spillable_stream.engine.requests import COMMIT_BYTES, SEGMENT_BYTES, Request
+from spillable_stream.errors import ChannelFullError, ProducerSequenceError, StorageError, TransactionCapacityError
+from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.file_names import Tier, in_memory
+from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
+from spillable_stream.format.numbered_batch import NumberedBatch
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.producer_history import Answer
+from spillable_stream.state.spill_rules import TierUsage, choose_tier
+
+__all__ = ["MemoryFullError", "NoRoomYetError", "Put"]
+
+_DELAYED_RUN_BYTES = 80
+
+_UNBOUNDED = 1 << 63
+
+
+class MemoryFullError(ChannelFullError):
+    """The memory tier has no room now; the put may spill to disk after it has waited."""
+
+
+class NoRoomYetError(ChannelFullError):
+    """The channel has no room now, and the caller retries instead of waiting here. Nothing was stored.
+
+    Args:
+        message: what is full.
+        may_be_over: tells whether a retry makes sense now: something has changed, or the put has waited long enough.
+    """
+
+    def __init__(self, message: str, may_be_over: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(message)
+        self.may_be_over = may_be_over
+
+
+@dataclass(slots=True)
+class Put(Request):
+    """A put transaction: all of it goes to one tier.
+
+    Args:
+        frames: PUT frames that go into the log.
+        segments: staged files to adopt; their events come first.
+        sink: query ID and batch ID of a streaming sink; a batch is committed only once.
+        producer: a producer's numbered batch; likewise.
+        may_spill: whether it has waited long enough for room in memory.
+        not_staged: why a staged file could not be copied from memory to disk, if that failed.
+        follows: the producer's last number in the channel, on which the batch was cut; None for any.
+        delayed: events that wait until they are due; all of the put goes to disk with them.
+    """
+
+    frames: list[Frame]
+    segments: list[SegmentRef] = field(default_factory=list)
+    sink: tuple[str, int] | None = None
+    producer: NumberedBatch | None = None
+    may_spill: bool = False
+    not_staged: StorageError | None = None
+    follows: int | None = None
+    delayed: DelayedPuts | None = None
+    _spilled: str = ""
+    _use: TierUsage | None = None
+    _expires: bool = False
+    _size_bytes: int = 0
+
+    def may_repeat(self) -> bool:
+        return bool(self.sink or self.producer)  # which the state knows
+
+    def size_bytes(self) -> int:
+        if not self._size_bytes:
+            note_bytes = len(self.producer.note) if self.producer else 0
+            self._size_bytes = total_size(self.frames) + COMMIT_BYTES + SEGMENT_BYTES * len(self.segments) + note_bytes
+            if self.delayed:
+                self._size_bytes += _DELAYED_RUN_BYTES * len(self.delayed.chunks)
+        return self._size_bytes
+
+    def use(self) -> TierUsage:
+        """Return the number of events and the size of their payloads."""
+        if self._use is None:
+            events = size_bytes = 0
+            for frame in self.frames:
+                events += frame.count
+                size_bytes += len(frame.payload)
+                if frame.ttl_us:
+                    self._expires = True
+            for segment in self.segments:
+                events += segment.count
+                size_bytes += segment.payload_bytes
+                if segment.least_ttl_us:
+                    self._expires = True
+            self._use = TierUsage(events, size_bytes)
+            if self.delayed:
+                self._use = self._use.plus(self.delayed.use())
+        return self._use
+
+    def fits_empty(self, state: ChannelState) -> bool:
+        """Tell whether it would fit into the channel if that were empty."""
+        wanted, limits, disk = self.use(), state.memory_limits(), state.options.overflow_capacity
+        most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown until the memory tier exists
+        fits_memory = wanted.events <= limits.events and wanted.payload_bytes <= most_bytes
+        return wanted.events <= disk or (fits_memory and not self.delayed)
+
+    def done(self, plan: AppendPlan) -> CommitResult | None:
+        """Return the result again if a query's or a producer's batch was committed before; otherwise None.
+
+        Raises:
+            ProducerSequenceError: the producer's batch can't have this number.
+        """
+        if self.sink:
+            query, batch = self.sink
+            return CommitResult() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
+        if self.producer:
+            name, numbers, _ = self.producer
+            if self.follows is not None and (last := plan.state.producers.last(name)) != self.follows:
+                raise ProducerSequenceError(
+                    f"the producer {name!r} has batches up to {last:,} in the channel, and not up to {self.follows:,} "
+                    "as when this one was cut. Nothing was stored: cut it anew"
+                )
+            planned = plan.batches.get((name, numbers.last))
+            answer = planned.to(name, numbers) if planned else plan.state.producers.answer(name, numbers)
+            return CommitResult(0, answer.first_id, answer.last_id) if answer else None
+        return None
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        """Return the tier that the spill rules choose (`spillable_stream.state.spill_rules.choose_tier`).
+
+        Raises:
+            MemoryFullError: memory has no room, and the put has not waited for it yet.
+            ChannelFullError: neither tier has room.
+            TransactionCapacityError: the transaction has more events than a COMMIT can count.
+        """
+        self._spilled = ""
+        if (self.sink or self.producer) and self.done(plan):
+            return plan.tier
+        wanted = self.use()
+        if wanted.events > MAX_COUNT:
+            raise TransactionCapacityError(
+                f"a transaction puts at most {MAX_COUNT:,} events, not {wanted.events:,}; put them in several"
+            )
+        options = plan.state.options
+        if (
+            plan.memory_room
+            and not self.delayed
+            and (not self.segments or all([in_memory(s.name) for s in self.segments]))
+        ):
+            limits = plan.state.memory_limits()
+            waits = options.overflow_capacity > 0 and not (plan.overflow or self.may_spill)
+            tier, self._spilled = choose_tier(wanted, limits, waits, partial(self._fits_memory, plan, wanted, limits))
+            if tier is Tier.MEMORY:
+                return tier
+            if tier is None:
+                raise MemoryFullError("the memory tier is full")
+        if not plan.fits(wanted, (Tier.DISK,), TierUsage(options.overflow_capacity, _UNBOUNDED)):
+            events = "1 event does" if wanted.events == 1 else f"{wanted.events:,} events do"
+            raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
+        return Tier.DISK
+
+    def _fits_memory(self, plan: AppendPlan, wanted: TierUsage, limits: TierUsage) -> bool:
+        # Without a disk tier, the events that a close moved to disk count against memory too.
+        tiers = (Tier.MEMORY,) if plan.state.options.overflow_capacity else (Tier.MEMORY, Tier.DISK)
+        if not plan.fits(wanted, tiers, limits) or plan.memory_room is None:
+            return False
+        return plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        if (self.sink or self.producer) and (done := self.done(plan)):
+            return done
+        wanted = self.use()
+        plan.is_extended = plan.is_extended or self._expires
+        tx = plan.new_transaction()
+        first = plan.next_id
+        for segment in self.segments:
+            plan.next_id += segment.count
+        for frame in self.frames:
+            plan.add(frame, tx, plan.next_id)
+            plan.next_id += frame.count
+        delayed = plan.delay(self.delayed.files).place(self.delayed.chunks) if self.delayed else None
+        plan.put = wanted.plus(plan.put)
+        plan.overflow = plan.overflow or self._spilled == "full"
+        plan.commit(
+            "put",
+            plan.next_id - first,
+            tx,
+            first,
+            segments=self.segments,
+            sink=self.sink,
+            producer=self.producer,
+            spilled=self._spilled,
+            delayed=delayed,
+        )
+        if self.sink:
+            plan.sinks[self.sink[0]] = self.sink[1]
+        if self.producer:
+            name, numbers, _ = self.producer
+            plan.batches[name, numbers.last] = Answer(first, plan.next_id - 1, numbers.fingerprint)
+        return CommitResult(tx, first, plan.next_id - 1)

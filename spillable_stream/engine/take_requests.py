@@ -1,0 +1,216 @@
+"""Takes: what a group takes is prepared, committed or rolled back, one by one or several in one append."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.group_owners import KeptPosition
+from spillable_stream.engine.requests import COMMIT_BYTES, Request
+from spillable_stream.format.file_names import Tier
+from spillable_stream.format.frame import Frame, FrameType
+from spillable_stream.format.take_record import TakeRecord
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import Range, RangeSet, count_of
+
+__all__ = ["Prepare", "PrepareOnDisk", "Rollback", "Take", "Takes", "TakesAndPrepare"]
+
+
+@dataclass(slots=True)
+class Prepare(Request):
+    """Record that a group takes events, without committing the take: a micro-batch has begun.
+
+    Args:
+        group: the group.
+        ranges: the events, as inclusive ranges of write-order IDs.
+        require_owner: as in `Take`.
+        after: the transaction's ID is greater than this one. Those that only a lost memory tier had are used again.
+        expired: those of the events that have expired.
+    """
+
+    group: str
+    ranges: list[Range]
+    require_owner: Callable[[], None] | None = None
+    after: int = 0
+    expired: list[Range] = field(default_factory=list)
+    _may_be_there: bool = False
+
+    def may_repeat(self) -> bool:
+        self._may_be_there = True
+        return True
+
+    def size_bytes(self) -> int:
+        return COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        if self.require_owner is not None:
+            self.require_owner()
+        if self._may_be_there:
+            prepared = plan.state.taking(self.group)
+            if found := [tx for tx in prepared if tx > self.after and RangeSet(prepared[tx]) == RangeSet(self.ranges)]:
+                return CommitResult(found[-1])
+        plan.next_transaction = max(plan.next_transaction, self.after + 1)
+        tx = plan.new_transaction()
+        record = TakeRecord(self.group, list(self.ranges), self.expired)
+        plan.add(record.frame(count_of(self.ranges)), tx, record=record)
+        return CommitResult(tx)
+
+
+@dataclass(slots=True)
+class Take(Request):
+    """Commit a take transaction.
+
+    Args:
+        group: the group that took.
+        ranges: the events, as inclusive ranges of write-order IDs.
+        prepared: the transaction's ID if `Prepare` wrote it; otherwise 0.
+        position: where the group's position is kept beside the log; None if it is nowhere, or the caller updates it.
+        require_owner: raises if the consumer no longer owns the group.
+        expired: those of the events that had expired when they were taken; of a prepared one, its TAKE says it.
+    """
+
+    group: str
+    ranges: list[Range]
+    prepared: int = 0
+    position: KeptPosition | None = None
+    require_owner: Callable[[], None] | None = None
+    expired: list[Range] = field(default_factory=list)
+
+    def size_bytes(self) -> int:
+        return 2 * COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        prepared = plan.state.pending.get(self.prepared)
+        if prepared is not None and not prepared.in_memory:
+            return Tier.DISK
+        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        if self.require_owner is not None:
+            self.require_owner()
+        count = count_of(self.ranges)
+        tx = self.prepared
+        prepared = plan.open_take(tx)
+        if prepared is None:
+            tx = plan.new_transaction()
+        if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # a log's COMMIT needs its own TAKE
+            expired = self.expired if prepared is None else [r for take in prepared.takes for r in take.expired]
+            record = TakeRecord(self.group, list(self.ranges), expired)
+            plan.add(record.frame(count), tx, record=record)
+        plan.commit("take", count, tx)
+        plan.settled.add(tx)
+        return CommitResult(tx)
+
+    def appended(self, state: ChannelState) -> None:
+        if self.position is not None:
+            self.position.keep(state)
+
+
+@dataclass(slots=True)
+class Takes(Request):
+    """Commit several take transactions of one group in one append.
+
+    Args:
+        takes: the transactions, in order; at least one.
+    """
+
+    takes: list[Take]
+    _may_be_there: bool = field(default=False, kw_only=True)
+
+    def may_repeat(self) -> bool:
+        self._may_be_there = all(take.prepared for take in self.takes)
+        return self._may_be_there
+
+    def size_bytes(self) -> int:
+        return sum(take.size_bytes() for take in self.takes)
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        in_memory = all(take.tier(plan) is Tier.MEMORY for take in self.takes)
+        return Tier.MEMORY if in_memory else Tier.DISK
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        left = [take for take in self.takes if not self._may_be_there or plan.open_take(take.prepared) is not None]
+        return [CommitResult(), *[take.plan(plan) for take in left]][-1]
+
+    def appended(self, state: ChannelState) -> None:
+        self.takes[-1].appended(state)
+
+
+@dataclass(slots=True)
+class TakesAndPrepare(Request):
+    """Commit take transactions and record another one, in one append: a micro-batch ends and the next begins.
+
+    Args:
+        takes: what ends.
+        prepare: what begins.
+    """
+
+    takes: Takes
+    prepare: Prepare
+
+    def may_repeat(self) -> bool:
+        return self.takes.may_repeat() and self.prepare.may_repeat()
+
+    def size_bytes(self) -> int:
+        return self.takes.size_bytes() + self.prepare.size_bytes()
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        in_memory = all(request.tier(plan) is Tier.MEMORY for request in (self.takes, self.prepare))
+        return Tier.MEMORY if in_memory else Tier.DISK
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        self.takes.plan(plan)
+        return self.prepare.plan(plan)
+
+    def appended(self, state: ChannelState) -> None:
+        self.takes.appended(state)
+
+
+@dataclass(slots=True)
+class Rollback(Request):
+    """Roll back take transactions that `Prepare` wrote, by their IDs."""
+
+    transactions: list[int]
+
+    def may_repeat(self) -> bool:
+        return True
+
+    def size_bytes(self) -> int:
+        return COMMIT_BYTES * len(self.transactions)
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        pending = [plan.state.pending[tx] for tx in self.transactions if tx in plan.state.pending]
+        in_memory = plan.memory_room is not None and all(p.in_memory for p in pending)
+        return Tier.MEMORY if pending and in_memory else Tier.DISK
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        for tx in self.transactions:
+            if plan.open_take(tx) is not None:
+                plan.settled.add(tx)
+                plan.add(Frame.of(FrameType.ROLLBACK, b""), tx)
+        return CommitResult()
+
+
+@dataclass(slots=True)
+class PrepareOnDisk(Request):
+    """Copy take transactions that `Prepare` wrote in memory to the disk tier.
+
+    Args:
+        transactions: the TAKE records by transaction ID.
+    """
+
+    transactions: dict[int, list[TakeRecord]]
+
+    def size_bytes(self) -> int:
+        every = [take for takes in self.transactions.values() for take in takes]
+        return sum(COMMIT_BYTES + 20 * (len(take.ranges) + len(take.expired)) for take in every)
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        for tx, takes in self.transactions.items():
+            for take in takes:
+                plan.add(take.frame(count_of(take.ranges)), tx, record=take)
+        return CommitResult()

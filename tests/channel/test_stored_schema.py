@@ -1,0 +1,117 @@
+"""The schema of a channel that exists: what fits it, and the columns that are added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, ReadonlyChannelError, SchemaError
+from spillable_stream.channel import stored_schema
+from spillable_stream.channel.stored_schema import has_columns, store_columns
+from spillable_stream.format.batch import EVENT_SCHEMA
+
+Open = Callable[..., Channel]
+N = pa.field("n", pa.int64())
+
+
+def test_a_typed_channel_keeps_its_schema(path: Path, open_channel: Open) -> None:
+    open_channel(schema=pa.schema([N])).close()
+    channel = open_channel()
+    assert channel.typed and channel.schema.equals(pa.schema([N]))
+
+
+def test_a_schema_that_does_not_fit_is_refused_with_both(open_channel: Open) -> None:
+    open_channel(schema=pa.schema([N])).close()
+    with pytest.raises(SchemaError, match=r"The channel has \(n: int64\); the batch has \(n: string\)"):
+        open_channel(schema=pa.schema([("n", pa.string())]))
+
+
+def test_new_nullable_columns_are_added_and_read_as_null_before(path: Path, open_channel: Open) -> None:
+    channel = open_channel(schema=pa.schema([N]))
+    with channel.put_transaction() as tx:
+        tx.put({"n": 1})
+    other = open_channel(schema=pa.schema([("s", pa.string()), N]))
+    with channel.put_transaction() as tx:
+        tx.put({"n": 2, "s": "two"})
+    with other.take_transaction() as tx:
+        assert tx.take_many(5) == [{"n": 1, "s": None}, {"n": 2, "s": "two"}]
+        tx.rollback()
+    with other.take_transaction() as tx:
+        table = tx.take_batch(5)
+        assert table is not None and table.column("s").to_pylist() == [None, "two"]
+        tx.rollback()
+    channel.close()
+    other.close()
+    assert open_channel().schema.names == ["n", "s"]
+
+
+def test_a_new_column_without_a_type_is_refused(open_channel: Open) -> None:
+    channel = open_channel(schema=pa.schema([N]))
+    with pytest.raises(SchemaError, match="the column 'm' has the type null"):
+        channel.evolve(pa.schema([N, ("m", pa.null())]))
+
+
+def test_a_channel_that_has_a_column_without_a_type_opens_and_takes_its_schema(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version before this check may have made it."""
+    schema = pa.schema([N, ("N", pa.int64()), ("m", pa.null())])
+    with monkeypatch.context() as patch:
+        patch.setattr("spillable_stream.channel.open_arguments.check_new_schema", lambda schema: schema)
+        open_channel(schema=schema).close()
+    assert open_channel(schema=schema).schema.equals(schema)
+
+
+def test_a_transaction_begun_before_an_evolution_commits(open_channel: Open) -> None:
+    channel = open_channel(schema=pa.schema([N]))
+    with channel.put_transaction() as tx:
+        tx.put({"n": 1})
+        channel.evolve(pa.schema([N, ("s", pa.string())]))
+        tx.put({"n": 2})
+    with channel.take_transaction() as tx:
+        assert tx.take_many(5) == [{"n": 1, "s": None}, {"n": 2, "s": None}]
+
+
+def test_an_event_channel_takes_no_other_columns(open_channel: Open) -> None:
+    with pytest.raises(SchemaError, match="is an event channel"):
+        open_channel().evolve(EVENT_SCHEMA.append(N))
+
+
+def test_a_channel_has_no_more_schemas_than_a_frame_can_name(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_schema, "MAX_SCHEMAS", 2)
+    channel = open_channel(schema=pa.schema([("a", pa.int8())]))
+    channel.evolve(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+    with pytest.raises(SchemaError, match="has had 2 schemas and can have no other"):
+        channel.evolve(pa.schema([("a", pa.int8()), ("c", pa.int8())]))
+    assert channel.evolve(pa.schema([("b", pa.int8())])) == 1
+
+
+def test_only_new_columns_are_stored(open_channel: Open) -> None:
+    engine = open_channel(schema=pa.schema([N])).engine()
+    before = engine.positions
+    assert has_columns(engine, pa.schema([N])) and store_columns(engine, pa.schema([N])) == 0
+    assert engine.positions == before
+    wider = pa.schema([N, ("s", pa.string())])
+    assert not has_columns(engine, wider)
+    assert store_columns(engine, wider) == 1 and has_columns(engine, wider)
+
+
+def test_columns_that_another_handle_added_are_not_stored_again(open_channel: Open) -> None:
+    wider = pa.schema([N, ("s", pa.string())])
+    channel, other = open_channel(schema=pa.schema([N])), open_channel()
+    store_columns(other.engine(), wider)
+    assert store_columns(channel.engine(), wider) == 1
+    assert len(channel.engine().schemas()) == 2
+
+
+def test_a_handle_that_only_looks_adds_no_column(open_channel: Open, path: Path) -> None:
+    open_channel(schema=pa.schema([N])).close()
+    with Channel(path, readonly=True) as view:
+        with pytest.raises(ReadonlyChannelError, match="another column would change"):
+            store_columns(view.engine(), pa.schema([N, ("s", pa.string())]))
+        assert store_columns(view.engine(), pa.schema([N])) == 0

@@ -1,0 +1,38 @@
+"""Takes that are committed, moved and rolled back in one append."""
+
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.take_requests import PrepareOnDisk, Rollback, Take, Takes
+from spillable_stream.errors import GroupOwnedError
+from spillable_stream.format.frame import MAX_COUNT, FrameType, encode_with
+from spillable_stream.format.take_record import TakeRecord
+from spillable_stream.option_types import ChannelOptions
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Pending
+
+
+def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -> None:
+    many = 5 << 30
+    plan = AppendPlan(ChannelState(ChannelOptions(overflow_capacity=1), [b"schema"]))
+    PrepareOnDisk({7: [TakeRecord("g", [(1, many)])]}).plan(plan)
+    plan.commit("move", many, 8)
+    assert [e.header.count for e in plan.entries] == [MAX_COUNT] * 2
+    for entry in plan.entries:
+        encode_with(entry.header, entry.payload, 0)
+
+
+def test_takes_of_which_one_is_refused_leave_the_others_open_for_the_requests_behind_them() -> None:
+    state = ChannelState(ChannelOptions(), [b"schema"])
+    state.pending[5] = Pending(takes=[TakeRecord("g", [(1, 1)])])
+    plan = AppendPlan(state)
+
+    def refuse() -> None:
+        raise GroupOwnedError("another owns it")
+
+    with pytest.raises(GroupOwnedError):
+        plan.attempt(Takes([Take("g", [(1, 1)], 5), Take("g", [(2, 2)], 0, require_owner=refuse)]).plan)
+    plan.attempt(Rollback([5]).plan)
+    assert [(e.header.type, e.header.transaction_id) for e in plan.entries] == [(FrameType.ROLLBACK, 5)]
