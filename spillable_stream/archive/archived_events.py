@@ -24,7 +24,7 @@ from spillable_stream.format.frame import (
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.progress import UNTOLD, Meter
 
-__all__ = ["EventFileWriter", "check_file", "read_events", "read_file"]
+__all__ = ["EventFileWriter", "check_file", "read_events", "read_file", "write_file"]
 
 _WRITE_BYTES = 1 << 20
 _READ_BYTES = 8 << 20
@@ -82,6 +82,22 @@ class EventFileWriter:
     def discard(self) -> None:
         """Forget what was written."""
         self._upload.discard()
+
+
+def write_file(store: Store, key: str, data: bytes) -> ArchivedFile:
+    """Write a whole file, durably, and return what a manifest says about it.
+
+    Raises:
+        StoreError: the store refused.
+    """
+    upload = store.upload(key)
+    try:
+        upload.write(data)
+        upload.finish()
+    except BaseException:
+        upload.discard()
+        raise
+    return ArchivedFile(key, len(data), int(google_crc32c.value(data)))
 
 
 def _bytes_of(store: Store, file: ArchivedFile) -> Iterator[pa.Buffer]:

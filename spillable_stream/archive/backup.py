@@ -3,8 +3,8 @@
 A backup is the channel at one moment: its state, and every event that is in it. The state is an image of what the
 log publishes at that moment, of both tiers. Events never change, so those that an earlier backup has are not read
 again; the new ones are read where that state says, in order. Nothing is held for the copy: an event that every group
-has taken may leave before it is read. Then the copy begins anew with a later state, which does not need the event
-any more, and keeps what it has read.
+has taken may leave before it is read, and so may a side file whose delayed events were all delivered. Then the copy
+begins anew with a later state, which does not need them any more, and keeps what it has read.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import google_crc32c
-
-from spillable_stream.archive.archived_events import EventFileWriter, check_file
+from spillable_stream.archive.archived_delays import DelayedCopies
+from spillable_stream.archive.archived_events import EventFileWriter, check_file, write_file
 from spillable_stream.archive.manifest import (
     ArchivedFile,
     LastEvent,
@@ -33,7 +32,13 @@ from spillable_stream.archive.manifest import (
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath, Reader
-from spillable_stream.errors import ChannelBusyError, CorruptionError, ForeignDirectoryError, OptionError
+from spillable_stream.errors import (
+    ChannelBusyError,
+    CorruptionError,
+    DataLossError,
+    ForeignDirectoryError,
+    OptionError,
+)
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.packing import pack
@@ -42,12 +47,14 @@ from spillable_stream.objects.location import DIRECTORY, Location, is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.blocks import Block
+from spillable_stream.state.delays import Delays
 from spillable_stream.state.image import StateImage
 
 __all__ = ["BackupReport", "archive_location", "backup", "shown_location"]
 
 _log = logging.getLogger(__name__)
 
+_FOLDERS = ("delays/", "events/", "states/")
 _FILE_BYTES = 64 << 20
 _ROUNDS = 100
 _OPEN_PAUSES_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -64,9 +71,10 @@ class BackupReport:
         number: the backup's number there; the first is 1.
         last_id: the last write-order ID in use at that moment: the copy has what came up to there, and nothing after.
         copied_events: how many events were copied now.
-        copied_bytes: how many bytes were written for them.
+        copied_bytes: how many bytes were written for them, and for those that wait.
         files: how many files of events the backup has.
         kept_files: how many of them an earlier backup had written.
+        delayed_events: how many events wait in it until they are due; they are none of those that were copied.
     """
 
     channel: str
@@ -78,6 +86,7 @@ class BackupReport:
     copied_bytes: int
     files: int
     kept_files: int
+    delayed_events: int
 
 
 def archive_location(to: str | os.PathLike[str]) -> Location:
@@ -118,7 +127,7 @@ def backup(
         ForeignDirectoryError: ``to`` has a backup of another channel, or of another continuation of this one.
         ChannelBusyError: events leave faster than they can be copied, or another backup was made here meanwhile.
         CorruptionError: an event can't be read, or ``to`` does not return what was written.
-        OptionError: nothing can be at ``to``; or events wait until they are due.
+        OptionError: nothing can be at ``to``.
         StorageError: the file system or the store refused.
     """
     if not isinstance(channel, Channel):
@@ -171,6 +180,7 @@ class _Backup:
         self._token = uuid.uuid4().hex
         self._taken_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._files: list[ArchivedFile] = []
+        self._delays = DelayedCopies(self._store, self._token, ())
         self._writer: EventFileWriter | None = None
         self._last: LastEvent | None = None
         self._copied_through = 0
@@ -184,12 +194,13 @@ class _Backup:
                 f"{self._where} is a backup of the channel {before.channel}, not of {self._engine.channel} at "
                 f"{self._engine.path}; give each channel a place of its own"
             )
-        left = {info.key for folder in ("events/", "states/") for info in self._store.list(folder)}
+        left = {info.key for folder in _FOLDERS for info in self._store.list(folder)}
         try:
             self._begin_behind(before)
-            image = self._copy()
-            manifest = self._manifest(image, before)
-            written = [manifest.state, *(f for f in manifest.files if f.key.endswith(self._token))]
+            image, delays = self._copy()
+            manifest = self._manifest(image, delays, before)
+            events = [*manifest.files, *manifest.delays]
+            written = [manifest.state, *(f for f in events if f.key.endswith(self._token))]
             self._check_meter.begin(sum(file.size_bytes for file in written))
             for file in written:
                 check_file(self._store, file, self._check_meter)
@@ -200,11 +211,11 @@ class _Backup:
             self._discard()
             raise
         # Another backup that needs one of these began before this one counted, so it fails.
-        for key in left - manifest.keys():
+        for key in (left | {file.key for file in self._delays.written}) - manifest.keys():
             self._store.delete(key)
         if before is not None:
             self._store.delete(manifest_key(before.number))
-        kept = sum(not file.key.endswith(self._token) for file in manifest.files)
+        kept = sum(not file.key.endswith(self._token) for file in events)
         report = BackupReport(
             manifest.channel,
             manifest.source,
@@ -212,9 +223,10 @@ class _Backup:
             manifest.number,
             manifest.last_id,
             self._copied_events,
-            self._copied_bytes,
-            len(manifest.files),
+            self._copied_bytes + sum(file.size_bytes for file in self._delays.written),
+            len(events),
             kept,
+            delays.events,
         )
         more = fields(report.source, last_id=report.last_id)
         _log.info("backed up %s to %s up to the event %d", report.source, report.copy, report.last_id, extra=more)
@@ -226,6 +238,7 @@ class _Backup:
         """Continue an earlier backup, once it has proven to be of this channel's past."""
         if before is None:
             return
+        self._delays = DelayedCopies(self._store, self._token, before.delays)
         with self._engine.snapshot() as state:
             last_id = state.last_id
             extents = (
@@ -259,17 +272,15 @@ class _Backup:
 
     # ── copying ─────────────────────────────────────────────────────────────────────────────────
 
-    def _copy(self) -> StateImage:
-        """Copy the events that are not copied yet, and return a state all of whose events are."""
+    def _copy(self) -> tuple[StateImage, Delays]:
+        """Copy the events that are not copied yet, and return a state all of whose events are, and which of it wait."""
         failed: tuple[int, int | str] | None = None
         for _ in range(_ROUNDS):
             with self._engine.snapshot() as state:
-                image, waiting = state.image(), state.delays.events
-            if waiting:
-                raise OptionError(
-                    f"{waiting:,} events of {self._engine.path} wait until they are due, and a backup has no place for "
-                    "them; make it when none waits"
-                )
+                image = state.image()
+            delays = Delays(*image.get("delays", ()))
+            if not self._copy_delays(delays):
+                continue
             extents = [Block(*row).extent(self._copied_through + 1) for row in image["blocks"]]
             try:
                 self._copy_extents([e for e in extents if e.last_id > self._copied_through])
@@ -280,11 +291,26 @@ class _Backup:
                 failed = now
                 continue
             self._finish_file()
-            return image
+            return image, delays
         raise ChannelBusyError(
             f"the events of {self._engine.path} leave faster than they can be copied to {self._where}; try again "
             "when less is put and taken, or set retentionBytes, so that events stay for a while"
         )
+
+    def _copy_delays(self, delays: Delays) -> bool:
+        """Copy side files, and tell whether all are; if not, the events of one have been delivered meanwhile."""
+        deliveries = self._engine.deliveries
+        if deliveries is None:
+            return True
+        for file in sorted(delays.files.values(), key=lambda f: f.next_ms):  # those that go first
+            try:
+                self._delays.copy(deliveries.files, file)
+            except DataLossError:
+                with self._engine.snapshot() as state:
+                    if file.number in state.delays.files:
+                        raise
+                return False
+        return True
 
     def _copy_extents(self, extents: list[Extent]) -> None:
         new = sum(e.last_id - max(e.first_id - 1, self._copied_through) for e in extents)
@@ -318,15 +344,11 @@ class _Backup:
 
     # ── the manifest ────────────────────────────────────────────────────────────────────────────
 
-    def _manifest(self, image: StateImage, before: Manifest | None) -> Manifest:
+    def _manifest(self, image: StateImage, delays: Delays, before: Manifest | None) -> Manifest:
         """Write the state, and return the manifest of the backup."""
         number = before.number + 1 if before is not None else 1
         small = {name: value for name, value in image.items() if name != "blocks"}
-        data = pack(small)
-        state = ArchivedFile(f"states/{number:020}-{self._token}", len(data), int(google_crc32c.value(data)))
-        upload = self._store.upload(state.key)
-        upload.write(data)
-        upload.finish()
+        state = write_file(self._store, f"states/{number:020}-{self._token}", pack(small))
         first_kept = image.get("firstKept", image["floor"])
         return Manifest(
             number=number,
@@ -338,12 +360,13 @@ class _Backup:
             state=state,
             files=tuple(file for file in self._files if file.last_id >= first_kept),
             last_event=self._last,
+            delays=self._delays.of(delays.files.values()),
         )
 
     def _require_files(self, manifest: Manifest) -> None:
         """Prove that the files of earlier backups are there, and as large as they were."""
-        sizes = {info.key: info.size_bytes for info in self._store.list("events/")}
-        for file in manifest.files:
+        sizes = {info.key: info.size_bytes for folder in _FOLDERS for info in self._store.list(folder)}
+        for file in (*manifest.files, *manifest.delays):
             if sizes.get(file.key) != file.size_bytes:
                 raise CorruptionError(
                     "a file of an earlier backup is gone, or was cut: make a new backup elsewhere",

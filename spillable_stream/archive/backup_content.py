@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from spillable_stream.archive.archived_delays import read_delays
 from spillable_stream.archive.archived_events import read_events, read_file
 from spillable_stream.archive.manifest import Manifest
 from spillable_stream.engine.options_by_place import fitting_options
@@ -29,10 +30,12 @@ class MadeChannel(NamedTuple):
     Args:
         channel: its UUID.
         events: how many events are in it.
+        delayed_events: how many more wait until they are due.
     """
 
     channel: str
     events: int
+    delayed_events: int = 0
 
 
 def is_there_error(path: object) -> ChannelError:
@@ -87,6 +90,14 @@ class BackupContent:
         state.owners = {}
         state.options = ChannelOptions.of(fitting_options(state.options.values(), in_store=in_store))
         return state
+
+    def delays(self, state: ChannelState) -> Iterator[tuple[int, bytes]]:
+        """Yield the number and the content of each side file with events that wait; `read_delays` says what it raises.
+
+        Args:
+            state: what `state` returned.
+        """
+        return read_delays(self._store, self.manifest, state.delays.files.values())
 
     def frames(self, state: ChannelState, meter: Meter) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the frames of the backup that the channel keeps, in order, each with a proven payload.

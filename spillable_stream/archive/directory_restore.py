@@ -24,6 +24,7 @@ from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_w
 from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FileHeader
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.claim import make_directories
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import CreationOptions
@@ -45,7 +46,7 @@ def restore_to_directory(
     fs = FileSystem()
     _require_free(fs, path)
     with _building_place(fs, path) as building:
-        layout, events = _Build(fs, content, building, new_identity, progress).run()
+        made = _Build(fs, content, building, new_identity, progress).run()
         report = verify(building, progress=progress)
         if not report.healthy:
             raise CorruptionError(
@@ -59,7 +60,7 @@ def restore_to_directory(
             _require_free(fs, path)  # another restore was faster
             raise
         fs.sync_directory(path.parent)
-    return MadeChannel(layout.channel, events)
+    return made
 
 
 def _require_free(fs: FileSystem, path: Path) -> None:
@@ -126,8 +127,8 @@ class _Build:
         self._new = new_identity
         self._meter = Meter("restore", "bytes", progress)
 
-    def run(self) -> tuple[Layout, int]:
-        """Write the channel's files, the identity last, and return how many events it has."""
+    def run(self) -> MadeChannel:
+        """Write the channel's files, the identity last."""
         manifest, path = self._content.manifest, self._path
         layout = planned_layout(path, CreationOptions(mode=manifest.mode))
         if not self._new:
@@ -139,7 +140,7 @@ class _Build:
         state = self._content.state(in_store=False)
         frames = self._content.frames(state, self._meter)
         state.blocks, newest = _EventFiles(self._fs, layout, state).write(frames)
-        events = sum(block.count for block in state.blocks)
+        self._make_side_files(layout, state)
         image = state.image()
         file = _new_file(self._fs, layout, newest + 1)
         with contextlib.closing(file):
@@ -149,7 +150,15 @@ class _Build:
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
         version = EXTENDED_FORMAT_VERSION if state.is_extended else layout.format
         write_identity(self._fs, replace(layout, format=version))
-        return layout, events
+        return MadeChannel(layout.channel, sum(block.count for block in state.blocks), state.delays.events)
+
+    def _make_side_files(self, layout: Layout, state: ChannelState) -> None:
+        """Write the files in which delayed events wait."""
+        files, original = DelayedFiles(self._fs, layout), self._content.manifest.channel
+        for number, data in self._content.delays(state):
+            files.make(number, data, original)
+        for directory in {layout.delayed_file(number).parent for number in state.delays.files}:
+            self._fs.sync_directory(directory)
 
 
 class _EventFiles:

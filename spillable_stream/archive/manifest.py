@@ -5,6 +5,7 @@
     COPY/backups/N.json         manifest N, 20 digits: the newest one counts
     COPY/states/N-TOKEN         the channel's state, but for where its events are: msgpack
     COPY/events/FIRST-TOKEN     PUT frames with their own IDs, from the event FIRST on
+    COPY/delays/N-END-TOKEN     the first END bytes of the side file N, in which delayed events wait
 
 Nothing is ever written over. A manifest is created last, and only if there is none of its number, so a backup counts
 as a whole or not at all, and of two at once one fails. Files that the newest manifest does not name are left of
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 BACKUP_FORMAT = 1
+_DELAYS_FORMAT = 2  # it has delayed events, without which an earlier version would restore it
 _FOLDER = "backups/"
 
 
@@ -88,6 +90,7 @@ class Manifest:
         state: the channel's state.
         files: the events, in order.
         last_event: the last frame of events that was copied; None if none ever was.
+        delays: the side files, in which delayed events wait.
     """
 
     number: int
@@ -99,10 +102,11 @@ class Manifest:
     state: ArchivedFile
     files: tuple[ArchivedFile, ...]
     last_event: LastEvent | None
+    delays: tuple[ArchivedFile, ...] = ()
 
     def keys(self) -> set[str]:
         """Return the keys of the objects that it needs."""
-        return {self.state.key, *(file.key for file in self.files)}
+        return {file.key for file in (self.state, *self.files, *self.delays)}
 
 
 def manifest_key(number: int) -> str:
@@ -116,7 +120,9 @@ def write_manifest(store: Store, manifest: Manifest) -> bool:
     Raises:
         StoreError: the store refused, or did not answer.
     """
-    value = {"format": BACKUP_FORMAT, **asdict(manifest)}
+    value = {"format": _DELAYS_FORMAT if manifest.delays else BACKUP_FORMAT, **asdict(manifest)}
+    if not manifest.delays:  # the bytes of earlier versions
+        del value["delays"]
     data = json.dumps({**value, "checksum": _checksum(value)}, indent=1).encode() + b"\n"
     return store.create(manifest_key(manifest.number), data)
 
@@ -132,7 +138,7 @@ def newest_manifest(store: Store) -> Manifest | None:
     found = max((info.key for info in store.list(_FOLDER) if info.key.endswith(".json")), default=None)
     if found is not None:
         return _parsed(bytes(store.get(found)), f"{store.root}/{found}")
-    other = next((name for name in store.folders() if name not in ("events", "states")), None)
+    other = next((name for name in store.folders() if name not in ("delays", "events", "states")), None)
     if other is not None:
         raise NotAChannelError(f"{store.root} is neither empty nor a backup: it holds {other!r}; give another place")
     return None
@@ -144,18 +150,19 @@ def _parsed(data: bytes, where: str) -> Manifest:
         if value.pop("checksum") != _checksum(value):
             raise ValueError("its checksum does not match")
         version = int(value.pop("format"))
-        if version == BACKUP_FORMAT:
+        if version in (BACKUP_FORMAT, _DELAYS_FORMAT):
             last = value.pop("last_event")
             return Manifest(
                 state=ArchivedFile(**value.pop("state")),
                 files=tuple(ArchivedFile(**file) for file in value.pop("files")),
+                delays=tuple(ArchivedFile(**file) for file in value.pop("delays", ())),
                 last_event=None if last is None else LastEvent(**last),
                 **value,
             )
     except NONSENSE as e:
         raise CorruptionError(f"the manifest of the backup can't be read ({e})", where) from e
     raise UnsupportedFormatError(
-        f"{where} has format version {version}; this package reads {BACKUP_FORMAT}: upgrade it"
+        f"{where} has format version {version}; this package reads up to {_DELAYS_FORMAT}: upgrade it"
     )
 
 

@@ -36,6 +36,7 @@ class RestoreReport:
         last_id: the last write-order ID in use: the channel has what the original had up to there.
         events: how many events are in it.
         is_new: whether it has an identity of its own.
+        delayed_events: how many more events wait in it until they are due.
     """
 
     channel: str
@@ -46,6 +47,7 @@ class RestoreReport:
     last_id: int
     events: int
     is_new: bool
+    delayed_events: int
 
 
 def restore(
@@ -73,7 +75,8 @@ def restore(
         ChannelError: something is at ``to``.
         ForeignDirectoryError: the original is where it was, and ``new_identity`` is false.
         CorruptionError: the backup is damaged; nothing was made.
-        OptionError: nothing can be at ``copy``, or no channel at ``to``.
+        OptionError: nothing can be at ``copy``, or no channel at ``to``; or ``to`` is in a store, and events of
+            the backup wait until they are due.
         UnsafeStoreError: the store of ``to`` does not create objects only if they are absent.
         UnsupportedFormatError: a newer version wrote the backup.
         StorageError: the file system or the store refused; nothing was made.
@@ -92,9 +95,8 @@ def restore(
         made = restore_to_store(content, path, new_identity, progress)
     more = fields(path, last_id=manifest.last_id)
     _log.info("restored %s from %s up to the event %d", path, where, manifest.last_id, extra=more)
-    return RestoreReport(
-        made.channel, str(path), where, manifest.number, manifest.taken_at, manifest.last_id, made.events, new_identity
-    )
+    of = where, manifest.number, manifest.taken_at, manifest.last_id
+    return RestoreReport(made.channel, str(path), *of, made.events, new_identity, made.delayed_events)
 
 
 def _require_original_gone(manifest: Manifest) -> None:

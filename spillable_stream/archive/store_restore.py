@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
-from spillable_stream.errors import CorruptionError
+from spillable_stream.errors import CorruptionError, OptionError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
@@ -48,9 +48,14 @@ def restore_to_store(
     store = open_store(to)
     if any(not info.key.startswith(SEGMENTS) for info in store.list("")):
         raise is_there_error(to)
+    state = content.state(in_store=True)
+    if state.delays.events:
+        raise OptionError(
+            f"{state.delays.events:,} events of the backup {content.where} wait until they are due, and a channel in "
+            "an object store can't delay events: restore it to a disk. Nothing was made"
+        )
     require_sound(store)
     channel = str(uuid.uuid4()) if new_identity else content.manifest.channel
-    state = content.state(in_store=True)
     objects = _EventObjects(store, channel)
     try:
         state.blocks = objects.write(content.frames(state, Meter("restore", "bytes", progress)), state)

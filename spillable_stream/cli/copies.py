@@ -46,6 +46,8 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
         kept = f", {report.kept_files:,} files were there" if report.kept_files else ""
         typer.echo(f"{report.copy}: backup {report.number} has {report.source} up to the event {report.last_id:,}")
         typer.echo(f"copied {report.copied_events:,} events, {report.copied_bytes:,} bytes{kept}")
+        if report.delayed_events:
+            typer.echo(f"{report.delayed_events:,} events wait in it until they are due")
 
 
 @app.command()
@@ -69,3 +71,5 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, as_json: AsJson 
         identity = "as a second channel" if report.is_new else "as its successor"
         said = f"{report.path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
         typer.echo(f"{said}: {report.events:,} events, up to the event {report.last_id:,}")
+        if report.delayed_events:
+            typer.echo(f"{report.delayed_events:,} more wait until they are due")

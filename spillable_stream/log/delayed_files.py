@@ -29,6 +29,7 @@ from spillable_stream.format.frame import (
     FrameType,
     Payload,
     encode,
+    encode_with,
     file_seed,
     parse_header,
     payload_matches,
@@ -36,7 +37,7 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.packing import pack
 from spillable_stream.format.record import FORMAT_VERSION
-from spillable_stream.log.frames import FrameScanner
+from spillable_stream.log.frames import Damage, FrameScanner, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.storage.file import File
@@ -235,6 +236,52 @@ class DelayedFiles:
                 if not payload_matches(header, payload):
                     raise self.damaged(number, offset)
                 yield header, payload
+
+    # ── copies ──────────────────────────────────────────────────────────────────────────────────
+
+    def content(self, of: DelayedFile) -> bytes:
+        """Return the bytes of a side file that count, once all their frames have proven to be whole.
+
+        Raises:
+            DataLossError: the file is missing.
+            CorruptionError: a frame is damaged.
+        """
+        for _ in self.frames(of, verify=True):
+            pass
+        with self._opened(of.number) as file:
+            return file.read(0, of.end)
+
+    def make(self, number: int, content: bytes, original: str) -> None:
+        """Make a side file, durably but for its directory, of what `content` returned.
+
+        Args:
+            number: the file's number, in this channel and in that one.
+            content: the bytes.
+            original: the UUID of the channel that they are from.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        file = self._fs.open(self._layout.delayed_file(number), create=True, exclusive=True)
+        with contextlib.closing(file):
+            file.write(0, [content])
+            if original != self._layout.channel:
+                self._adopt(file, number, original, len(content))
+            file.sync()
+
+    def _adopt(self, file: File, number: int, original: str, end: int) -> None:
+        """Write the frames of another channel's file again, each where it is, with this channel's checksums."""
+        seed = self._seed(file.path)
+        for found in walk(file, file_seed(original, delayed_name(number)), 0, end):
+            if isinstance(found, Damage):  # a hole
+                continue
+            header, payload = found.header, found.payload or b""
+            if header.type is FrameType.SEGMENT_HEADER:
+                file.write(found.offset, encode(self.header(number), seed, time_us=header.time_us))
+            else:
+                file.write(found.offset, encode_with(header, payload, seed))
+
+    # ── damage ──────────────────────────────────────────────────────────────────────────────────
 
     def damaged(self, number: int, offset: int) -> CorruptionError:
         """Return the error of a file that is damaged."""

@@ -8,7 +8,7 @@ import pytest
 
 from spillable_stream import CorruptionError
 from spillable_stream.archive import archived_events
-from spillable_stream.archive.archived_events import EventFileWriter, check_file, read_events
+from spillable_stream.archive.archived_events import EventFileWriter, check_file, read_events, read_file, write_file
 from spillable_stream.archive.manifest import ArchivedFile
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.objects.directory_store import DirectoryStore
@@ -33,6 +33,16 @@ def test_frames_come_back_however_they_are_read(
     check_file(store, file)
     found = [(h.write_order_id, h.transaction_id, h.time_us, bytes(p)) for h, p in read_events(store, "uuid", file)]
     assert found == [(10 + 2 * i, 5, 7, bytes([i]) * n) for i, n in enumerate([1, 100, 8, 1000])]
+
+
+def test_a_whole_file_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path)
+    file = write_file(store, "states/1-x", b"as it was")
+    assert (file.key, file.size_bytes, file.first_id) == ("states/1-x", 9, 0)
+    assert read_file(store, file) == b"as it was"
+    (tmp_path / "states" / "1-x").write_bytes(b"as it wa5")
+    with pytest.raises(CorruptionError, match="not what was written"):
+        read_file(store, file)
 
 
 def test_every_flipped_byte_every_cut_and_another_channels_file_is_found(tmp_path: Path) -> None:

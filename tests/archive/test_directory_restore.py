@@ -13,6 +13,7 @@ import spillable_stream as ss
 from spillable_stream import Channel, ChannelError, CorruptionError, Progress
 from tests.support.command_line import start
 from tests.support.damage import flip
+from tests.support.delays import clock_of, deliveries_of, put_late
 from tests.support.events import numbered, peek, put, take
 
 
@@ -84,6 +85,57 @@ def test_a_damaged_backup_makes_no_channel(copy: Path, tmp_path: Path, folder: s
         with pytest.raises(CorruptionError):
             ss.restore(copy, tmp_path / "r", new_identity=True)
         assert not (tmp_path / "r").exists() and not list(tmp_path.glob(".r.*"))
+
+
+def test_a_damaged_copy_of_a_side_file_makes_no_channel(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with Channel(path, minimum_required_space=0) as channel:
+        put_late(channel, 10_000, b"late" * 30)
+        ss.backup(channel, copy)
+    file = next((copy / "delays").iterdir())
+    whole = file.read_bytes()
+    for damage in (lambda: flip(file, len(whole) // 2), lambda: file.write_bytes(whole[:-9]), file.unlink):
+        file.write_bytes(whole)
+        damage()
+        with pytest.raises(CorruptionError):
+            ss.restore(copy, tmp_path / "r", new_identity=True)
+        assert not (tmp_path / "r").exists() and not list(tmp_path.glob(".r.*"))
+
+
+@pytest.mark.parametrize("new_identity", [False, True])
+def test_side_files_are_spread_over_directories_again_and_appended_to(
+    path: Path, tmp_path: Path, new_identity: bool
+) -> None:
+    with Channel(path, minimum_required_space=0, data_dirs=[str(tmp_path / "d1"), str(tmp_path / "d2")]) as channel:
+        clock = clock_of(channel)
+        for seconds in (10_000, 1_000_000):
+            put_late(channel, seconds, b"%d" % seconds)
+        ss.backup(channel, tmp_path / "copy")
+    path.rename(tmp_path / "away")
+    ss.restore(tmp_path / "copy", path, new_identity=new_identity)
+    side_files = sorted((path / "data").glob("delayed-*"))
+    assert len(side_files) == 2
+    with Channel(path, create=False, minimum_required_space=0) as channel:
+        deliveries_of(channel).clock_ms = clock
+        put_late(channel, 10_000, b"as late")
+        assert sorted((path / "data").glob("delayed-*")) == side_files
+        clock.pass_by(20_000)
+        assert take(channel) == [b"10000", b"as late"]
+    assert ss.verify(path).healthy
+
+
+def test_a_hole_of_a_side_file_stays_one(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        for body in (b"a" * 100, b"b" * 100, b"c" * 100):
+            put_late(channel, 10_000, body)
+    (file,) = (path / "data").glob("delayed-*")
+    flip(file, file.read_bytes().index(b"b" * 100))
+    ss.repair(path)
+    ss.backup(path, tmp_path / "copy")
+    assert ss.restore(tmp_path / "copy", tmp_path / "r", new_identity=True).delayed_events == 2
+    with Channel(tmp_path / "r", create=False, minimum_required_space=0) as channel:
+        clock_of(channel).pass_by(20_000)
+        assert take(channel) == [b"a" * 100, b"c" * 100]
 
 
 def test_a_restore_that_is_killed_leaves_no_channel_and_is_done_again(path: Path, tmp_path: Path) -> None:

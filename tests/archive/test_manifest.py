@@ -48,6 +48,18 @@ def test_a_number_is_given_once(tmp_path: Path) -> None:
     assert newest_manifest(store) == MANIFEST
 
 
+def test_side_files_are_what_earlier_versions_are_told_of(tmp_path: Path) -> None:
+    store, delays = DirectoryStore(tmp_path), (replace(FILE, key="delays/1-2-a"),)
+    write_manifest(store, MANIFEST)
+    before = json.loads((tmp_path / manifest_key(3)).read_text())
+    assert before["format"] == 1 and "delays" not in before
+    later = replace(MANIFEST, number=4, delays=delays)
+    write_manifest(store, later)
+    assert json.loads((tmp_path / manifest_key(4)).read_text())["format"] == 2
+    assert newest_manifest(store) == later
+    assert later.keys() == MANIFEST.keys() | {"delays/1-2-a"}
+
+
 def test_a_manifest_that_was_changed_or_cut_is_refused(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path)
     write_manifest(store, MANIFEST)
@@ -67,9 +79,9 @@ def test_a_later_format_is_refused_and_so_is_another_thing(tmp_path: Path) -> No
     from spillable_stream.archive import manifest
 
     del value["checksum"]
-    value["format"] = 2
+    value["format"] = 3
     file.write_text(json.dumps({**value, "checksum": manifest._checksum(value)}))
-    with pytest.raises(UnsupportedFormatError, match="format version 2"):
+    with pytest.raises(UnsupportedFormatError, match="format version 3; this package reads up to 2"):
         newest_manifest(store)
     (tmp_path / "b" / "data").mkdir(parents=True)
     (tmp_path / "b" / "data" / "log-000001").touch()

@@ -13,6 +13,7 @@ import spillable_stream as ss
 from spillable_stream import Channel, ChannelError, CorruptionError, Event, ForeignDirectoryError, Progress
 from spillable_stream.archive import store_restore
 from tests.support.damage import flip
+from tests.support.delays import clock_of, deliveries_of, put_late
 from tests.support.events import numbered, put, take
 
 KINDS = ["a disk", "a disk and memory", "a store"]
@@ -49,6 +50,22 @@ def bodies(channel: Channel, group: str | None = None) -> list[bytes]:
 @pytest.fixture
 def address(tmp_path: Path) -> str:
     return f"object+file://{tmp_path}/restored"
+
+
+def test_a_backup_with_events_that_wait_is_refused_before_anything_is_made(tmp_path: Path, address: str) -> None:
+    with Channel(tmp_path / "original", minimum_required_space=0) as channel:
+        clock = clock_of(channel)
+        put_late(channel, 1000, b"late")
+        ss.backup(channel, tmp_path / "copy")
+        with pytest.raises(ss.OptionError, match=r"1 events of the backup .* wait .*: restore it to a disk"):
+            ss.restore(tmp_path / "copy", address, new_identity=True)
+        assert not list(tmp_path.glob("restored/*"))
+        clock.pass_by(1001)
+        assert deliveries_of(channel).deliver()
+        ss.backup(channel, tmp_path / "copy")
+    assert ss.restore(tmp_path / "copy", address, new_identity=True).events == 1
+    with Channel(address, create=False) as restored:
+        assert take(restored) == [b"late"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from spillable_stream import Channel
 from tests.support.command_line import run
+from tests.support.delays import put_late
 from tests.support.events import numbered, peek, put
 
 
@@ -33,6 +34,16 @@ def test_a_backup_says_what_it_has_and_is_restored(path: Path, tmp_path: Path) -
     path.rename(tmp_path / "old")
     said = json.loads(run("restore", copy, path, "--json").stdout)
     assert said["events"] == 4 and not said["is_new"]
+
+
+def test_how_many_events_wait_in_a_copy_is_said(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put_late(channel, 1000, b"a", b"b")
+    assert run("backup", path, tmp_path / "copy").stdout.splitlines()[2] == "2 events wait in it until they are due"
+    done = run("restore", tmp_path / "copy", tmp_path / "r", "--new-identity")
+    assert done.stdout.splitlines()[1] == "2 more wait until they are due"
+    refused = run("restore", tmp_path / "copy", f"object+file://{tmp_path}/store", "--new-identity")
+    assert refused.exit_code == 2 and "2 events of the backup" in refused.stderr
 
 
 def test_what_is_not_there_is_status_2(path: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, CorruptionError, DataLossError, Event
+from spillable_stream import Channel, CorruptionError, DataLossError, Event, StorageError
 from spillable_stream.format.file_names import delayed_name, parse_delayed
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.log import delayed_files
@@ -69,6 +69,34 @@ def test_a_hole_is_passed_over(channel: Channel) -> None:
     assert [frame.offset for frame in files.frames(holed)] == [second.offset]
 
 
+@pytest.mark.parametrize("is_another", [False, True])
+def test_a_file_is_made_of_what_counts_of_another_one(
+    channel: Channel, path: Path, tmp_path: Path, is_another: bool
+) -> None:
+    files, file = the_file(channel)
+    side_file = path / "data" / delayed_name(file.number)
+    whole = side_file.read_bytes()
+    with side_file.open("ab") as appended:
+        appended.write(b"left by a crash")
+    content = files.content(file)
+    assert content == whole
+    found = list(files.frames(file))
+    if not is_another:
+        side_file.unlink()
+        files.make(file.number, content, channel.uuid)
+        assert side_file.read_bytes() == whole
+        return
+    with Channel(tmp_path / "other") as other:
+        made = deliveries_of(other).files
+        made.make(file.number, content, channel.uuid)
+        assert made.content(file) != content
+        assert list(made.frames(file, verify=True)) == found
+        offsets = [frame.offset for frame in found]
+        assert list(made.puts(file.number, offsets)) == list(files.puts(file.number, offsets))
+        with pytest.raises(StorageError):
+            made.make(file.number, content, channel.uuid)
+
+
 def test_damage_is_named(channel: Channel, path: Path) -> None:
     files, file = the_file(channel)
     first, _ = files.frames(file)
@@ -77,7 +105,7 @@ def test_damage_is_named(channel: Channel, path: Path) -> None:
     data[first.offset + 100] ^= 1
     side_file.write_bytes(data)
     with pytest.raises(CorruptionError, match="delayed events is damaged"):
-        list(files.frames(file, verify=True))
+        files.content(file)
     with pytest.raises(CorruptionError) as caught:
         list(files.puts(file.number, [first.offset]))
     assert (caught.value.path, caught.value.offset) == (str(side_file), first.offset)
