@@ -30,9 +30,8 @@ def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None,
         raise OptionError("deliver_after and deliver_at are both given; give one of them. Nothing was put")
     delay_ms = _delay_ms(deliver_after) if deliver_after is not None else _moment_ms(deliver_at) - now_ms
     if delay_ms > MOST_DELAY_SECONDS * 1000:
-        raise OptionError(
-            f"an event waits at most a year ({MOST_DELAY_SECONDS:,} s), not {delay_ms / 1000:,.0f} s. Nothing was put"
-        )
+        given = f"deliver_after = {deliver_after}" if deliver_at is None else f"until {deliver_at.isoformat()}"
+        raise OptionError(f"an event waits at most a year ({MOST_DELAY_SECONDS:,} s), not {given}. Nothing was put")
     return now_ms + delay_ms if delay_ms > 0 else 0
 
 

@@ -21,6 +21,7 @@ Open = Callable[..., Channel]
 def side_file(open_channel: Open, path: Path) -> Path:
     """The side file of a channel with three transactions that wait, two events each, closed."""
     channel = open_channel()
+    clock_of(channel).begin_stretch(10_000)
     for number in (1, 2, 3):
         put_late(channel, 10_000 + number, b"%d a" % number, b"%d b" % number)
     channel.close()
@@ -96,7 +97,7 @@ def test_events_whose_commit_is_damaged_are_named_and_a_repair_keeps_a_copy(
     open_channel: Open, path: Path, last: bool
 ) -> None:
     channel = open_channel()
-    clock_of(channel)
+    clock_of(channel).begin_stretch(10_000)
     ends = []
     for seconds in (10_000, 10_001, 1_000_000):
         put_late(channel, seconds, b"a", b"b")
@@ -118,6 +119,7 @@ def test_events_whose_commit_is_damaged_are_named_and_a_repair_keeps_a_copy(
 def test_what_was_delivered_is_not_lost_with_its_bytes(open_channel: Open, path: Path) -> None:
     channel = open_channel()
     clock = clock_of(channel)
+    clock.begin_stretch(10_000)
     put_late(channel, 10_000, b"1")
     put_late(channel, 10_500, b"2")
     clock.pass_by(10_200)

@@ -13,7 +13,7 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.log import delayed_files
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.state.delays import DelayedFile
-from tests.support.delays import deliveries_of, put_late
+from tests.support.delays import clock_of, deliveries_of, put_late
 
 Open = Callable[..., Channel]
 
@@ -22,6 +22,7 @@ Open = Callable[..., Channel]
 def channel(open_channel: Open) -> Channel:
     """A channel with five events that wait, in two transactions, and in one side file."""
     channel = open_channel()
+    clock_of(channel).begin_stretch(10_000)
     put_late(channel, 10_000, b"a", b"b", b"c")
     put_late(channel, 10_001, b"d", b"e")
     return channel

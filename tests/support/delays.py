@@ -6,6 +6,7 @@ import time
 
 from spillable_stream import Channel, Event
 from spillable_stream.engine.deliveries import Deliveries
+from spillable_stream.format.dues import stretch_of
 
 __all__ = ["Clock", "clock_of", "deliveries_of", "put_late"]
 
@@ -22,6 +23,12 @@ class Clock:
     def pass_by(self, seconds: float) -> None:
         """Let time pass."""
         self.now_ms += round(1000 * seconds)
+
+    def begin_stretch(self, seconds: float) -> None:
+        """Let time pass until what waits so long begins a stretch of time: what is due soon after is in its file."""
+        due_ms = self.now_ms + round(1000 * seconds)
+        begin_ms, width_ms = stretch_of(due_ms, self.now_ms)
+        self.now_ms += begin_ms + width_ms - due_ms
 
 
 def deliveries_of(channel: Channel) -> Deliveries:
