@@ -387,6 +387,29 @@ def test_a_side_file_that_is_delivered_while_it_is_copied_is_copied_as_events(
     assert contents(tmp_path / "copy", tmp_path / "r", "default") == (1, {1: b"a"})
 
 
+def test_a_copy_of_a_side_file_that_is_not_needed_in_the_end_is_removed(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first side file is copied, and all events are delivered before the second one is."""
+    with Channel(path, minimum_required_space=0) as channel:
+        clock = clock_of(channel)
+        put_late(channel, 10, b"a")
+        put_late(channel, 100_000, b"b")
+        content, read = DelayedFiles.content, list[int]()
+
+        def deliver_before_the_second(files: DelayedFiles, file: DelayedFile) -> bytes:
+            read.append(file.number)
+            if len(read) == 2:
+                clock.pass_by(200_000)
+                deliveries_of(channel).deliver()
+            return content(files, file)
+
+        monkeypatch.setattr(DelayedFiles, "content", deliver_before_the_second)
+        report = ss.backup(path, tmp_path / "copy")
+    assert (read, report.copied_events, report.delayed_events) == ([1, 2], 2, 0)
+    assert list((tmp_path / "copy" / "delays").iterdir()) == []
+
+
 def test_a_side_file_that_is_gone_or_damaged_leaves_the_earlier_backup(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with Channel(path, minimum_required_space=0) as channel:

@@ -166,7 +166,7 @@ def test_a_newer_format_is_refused(path: Path, open_channel: Open) -> None:
     value = json.loads(identity.read_text())
     del value["checksum"]
     identity.write_text(json.dumps({**value, "format": 2}))
-    with pytest.raises(UnsupportedFormatError, match="has format version 2; this package reads up to 1: upgrade"):
+    with pytest.raises(UnsupportedFormatError, match="has format version 2; this package reads up to 3: upgrade"):
         Channel(path)
 
 
