@@ -126,6 +126,7 @@ def test_side_files_are_spread_over_directories_again_and_appended_to(
 
 def test_a_hole_of_a_side_file_stays_one(path: Path, tmp_path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
+        clock_of(channel).begin_stretch(10_000)
         for body in (b"a" * 100, b"b" * 100, b"c" * 100):
             put_late(channel, 10_000, body)
     (file,) = (path / "data").glob("delayed-*")

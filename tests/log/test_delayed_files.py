@@ -52,6 +52,7 @@ def test_a_frame_with_a_ttl_is_read_where_a_window_ends_behind_its_header(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel()
+    clock_of(channel).begin_stretch(10_000)
     for body in (b"a", b"b"):
         with channel.put_transaction() as tx:
             tx.put(Event(body), ttl=7, deliver_after=10_000)
