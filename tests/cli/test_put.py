@@ -130,7 +130,7 @@ def killed_again_and_again(path: Path, file: Path, kills: int, rows: int, signal
     """Load a file, kill the load at random moments, run it again, and compare what is stored with the file."""
     for i in range(kills):
         process = start("put", path, file, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wanted = rows * (i + 1) // (kills + 1)
+        wanted = rows * (i + 1) // (3 * kills)  # in the first third: it must not end before it is looked at
         while process.poll() is None:
             if (path / "channel.json").exists() and len_stored(path) >= wanted:
                 process.send_signal(signals[i % len(signals)])
@@ -151,7 +151,7 @@ def len_stored(path: Path) -> int:
 def test_a_load_that_is_killed_and_run_again_stores_each_row_once(
     path: Path, tmp_path: Path, memory_capacity: int
 ) -> None:
-    file, rows = tmp_path / "f", 200_000
+    file, rows = tmp_path / "f", 400_000
     file.write_bytes(b"".join(b"row %d\n" % i for i in range(rows)))
     with Channel(path, minimum_required_space=0, transaction_capacity=1000, memory_capacity=memory_capacity):
         killed_again_and_again(path, file, 3, rows, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
@@ -163,7 +163,7 @@ def test_a_load_that_is_killed_and_run_again_stores_each_row_once(
 def test_a_load_of_ten_million_rows_that_is_killed_twenty_times_stores_each_row_once(
     path: Path, tmp_path: Path
 ) -> None:
-    file, (rows, kills) = tmp_path / "f", sized(ci=(300_000, 4), full=(10_000_000, 20))
+    file, (rows, kills) = tmp_path / "f", sized(ci=(1_000_000, 4), full=(10_000_000, 20))
     with open(file, "wb") as out:
         out.writelines(b"row %d\n" % i for i in range(rows))
     with Channel(path, minimum_required_space=0):
