@@ -18,13 +18,13 @@ CONFIGURATIONS = pytest.mark.parametrize(
 
 
 def many(configuration: str) -> int:
-    """Return how many states to try: those of a channel that keeps take longer, since more is checked of each."""
-    return sized(ci=300 if configuration.startswith(KEEPING) else 600, full=10_000)
+    """Return how many states to try: those of a channel that keeps, or delays, take longer: more is checked of each."""
+    return sized(ci=300 if configuration.startswith((KEEPING, DELAYING)) else 600, full=10_000)
 
 
 def samples(configuration: str) -> int:
-    """Return how many subsets to try after each operation: a program that keeps does so many."""
-    return sized(ci=0 if configuration.startswith(KEEPING) else 1, full=10)
+    """Return how many subsets to try after each operation: a program that keeps, or delays, does so many."""
+    return sized(ci=0 if configuration.startswith((KEEPING, DELAYING)) else 1, full=10)
 
 
 def shown(lab: CrashStates) -> str:
@@ -46,7 +46,7 @@ def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, conf
 @pytest.mark.crash
 @CONFIGURATIONS
 def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configuration: str) -> None:
-    every = sized(ci=100 if configuration.startswith(KEEPING) else 34, full=1)
+    every = sized(ci=100 if configuration.startswith((KEEPING, DELAYING)) else 34, full=1)
     lab = CrashStates(shared_memory, configuration, samples=0)
     syncs = lab.run()
     assert syncs > 30
