@@ -80,17 +80,23 @@ class TapServer:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Listen, at a socket with the agent's name and this process's ID.
+        """Listen, at a socket with the agent's name and this process's ID; remove those of agents that were killed.
 
         Raises:
             StorageError: the socket can't be made.
         """
-        self._path = socket_directory() / f"{self._agent.name}.{os.getpid()}"
-        self._path.unlink(missing_ok=True)
+        directory = socket_directory()
+        for path in _sockets(directory):
+            if (client := _connection(path)) is not None:
+                client.close()
+        self._path = directory / f"{self._agent.name}.{os.getpid()}"
+        beginning = directory / f".{self._path.name}"
+        beginning.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)
         try:
-            listening.bind(str(self._path))
+            listening.bind(str(beginning))
             listening.listen()
+            beginning.rename(self._path)  # only now: one that refuses a connection is a killed agent's
         except OSError as e:
             listening.close()
             raise StorageError(f"can't listen on {self._path} ({e}); set XDG_RUNTIME_DIR to a shorter path") from e
@@ -246,18 +252,29 @@ def tap_component(
                 yield answer.get("row", answer)
 
 
+def _sockets(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if not path.name.startswith(".")]
+
+
+def _connection(path: Path) -> socket.socket | None:
+    """Return a connection to the agent of a socket; None if it was killed, and then remove the socket."""
+    client = socket.socket(socket.AF_UNIX)
+    try:
+        client.connect(str(path))
+    except OSError:
+        client.close()
+        path.unlink(missing_ok=True)
+        return None
+    return client
+
+
 def _connected(agent: str) -> socket.socket:
     """Return a connection to an agent."""
     directory = socket_directory()
     found: dict[str, socket.socket] = {}
-    for path in [p for p in directory.iterdir() if agent in (p.name, p.name.rpartition(".")[0])]:
-        client = socket.socket(socket.AF_UNIX)
-        try:
-            client.connect(str(path))
+    for path in [p for p in _sockets(directory) if agent in (p.name, p.name.rpartition(".")[0])]:
+        if (client := _connection(path)) is not None:
             found[path.name] = client
-        except OSError:
-            client.close()
-            path.unlink(missing_ok=True)  # its agent was killed
     if len(found) == 1:
         return next(iter(found.values()))
     for client in found.values():

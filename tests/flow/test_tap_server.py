@@ -118,3 +118,17 @@ def test_a_directory_that_others_may_use_is_refused(monkeypatch: pytest.MonkeyPa
     (tmp_path / "spillable").mkdir(mode=0o755)
     with pytest.raises(StorageError, match="others may use"):
         socket_directory()
+
+
+def test_an_agent_that_starts_removes_the_sockets_of_those_that_were_killed(source: Given, tmp_path: Path) -> None:
+    directory = socket_directory()
+    (running,) = directory.iterdir()
+    for name in ("a1.1", "another.2"):
+        killed = socket.socket(socket.AF_UNIX)
+        killed.bind(str(directory / name))
+        killed.close()
+    server = TapServer(flow.Agent(sources=[], sinks=[], name="a2"))
+    server.start()
+    assert sorted(path.name for path in directory.iterdir()) == [running.name, f"a2.{os.getpid()}"]
+    server.stop()
+    assert list(directory.iterdir()) == [running]
