@@ -46,6 +46,7 @@ __all__ = [
     "groups",
     "loopback_name",
     "new_place",
+    "s3_environment",
     "region_name",
     "s3_place",
 ]
@@ -137,6 +138,11 @@ def s3_place(directory: Path) -> Iterator[Location]:
         stack.enter_context(mock.patch.dict(os.environ, {**S3_ENVIRONMENT, "AWS_ENDPOINT_URL": url}))
         make_bucket(url, "bucket")
         yield Location("s3", "bucket", "orders")
+
+
+def s3_environment() -> dict[str, str]:
+    """Return the variables by which processes find that S3."""
+    return {name: os.environ[name] for name in (*S3_ENVIRONMENT, "AWS_ENDPOINT_URL")}
 
 
 def new_place(location: Location) -> Location:

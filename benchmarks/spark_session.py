@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,14 +27,20 @@ _POLL_SECONDS = 0.02
 
 
 @contextmanager
-def session() -> Iterator[Any]:
-    """Yield a quiet local Spark session of two cores."""
+def session(environment: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Yield a quiet local Spark session of two cores.
+
+    Args:
+        environment: variables for Python's workers, which else have those of the JVM, as it was started.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in (environment or {}).items():
+        builder = builder.config(f"spark.executorEnv.{name}", value)
     spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
+        builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
         .getOrCreate()

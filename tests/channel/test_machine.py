@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning, TakeTransaction
 from spillable_stream.channel import consumer
+from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.expiry import now_us
 from spillable_stream.log import head as head_module
 from tests.support.damage import kill, lose_memory
@@ -63,19 +65,16 @@ class ChannelMachine(RuleBasedStateMachine):
         self.waiting: dict[int, int | None] = {}  # ttls of delayed events, by when they are due: no two at once
         self.ttls: dict[int, int] = {}
         self.passed_seconds = 0
-        self.clock = mock.patch.object(consumer, "now_us", lambda: now_us() + self.passed_seconds * 1_000_000)
-        self.clock.start()
+        self.clocks = ExitStack()
+        for module, name, clock in (
+            (consumer, "now_us", lambda: now_us() + self.passed_seconds * 1_000_000),
+            (deliveries_module, "wall_clock_ms", lambda: self.now_ms),  # of an open, too
+        ):
+            self.clocks.enter_context(mock.patch.object(module, name, clock))
 
     # ── handles ─────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> Channel:
-        channel = self.opened()
-        deliveries = channel.engine().deliveries
-        assert deliveries is not None
-        deliveries.clock_ms = lambda: self.now_ms
-        return channel
-
-    def opened(self) -> Channel:
         return Channel(
             self.path,
             minimum_required_space=0,
@@ -376,7 +375,7 @@ class ChannelMachine(RuleBasedStateMachine):
                 with channel.take_transaction(name) as tx:
                     left = [i for i in group.queue if not self.is_expired(i)]
                     assert [e.write_order_id for e in tx.take_many(10_000)] == left
-        self.clock.stop()
+        self.clocks.close()
         head_module.boot_id = self.real_boot
         shutil.rmtree(self.directory)
 
