@@ -46,8 +46,8 @@ __all__ = [
     "groups",
     "loopback_name",
     "new_place",
-    "s3_environment",
     "region_name",
+    "s3_environment",
     "s3_place",
 ]
 
