@@ -22,11 +22,16 @@ quick_pythons()
 gc.disable()  # until all tests are collected
 
 
+@pytest.hookimpl(trylast=True)  # after hypothesis has marked its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the laboratory's recipes the time that their size takes."""
+    """Give the laboratory's recipes the time that their size takes, and what is slow more than the rest."""
     for item in items:
-        if item.get_closest_marker("crash") and not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("timeout"):
+            continue
+        if item.get_closest_marker("crash"):
             item.add_marker(pytest.mark.timeout(sized(ci=900, full=7200)))
+        elif item.get_closest_marker("slow") or item.get_closest_marker("hypothesis"):
+            item.add_marker(pytest.mark.timeout(600))
 
 
 def pytest_collection_finish() -> None:
