@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -97,7 +98,7 @@ def _foreseen(path: Path, uuid: str) -> list[Path]:
 def test_what_is_planted_under_a_name_that_can_be_foreseen_is_not_touched_nor_in_the_way(
     common: Path, victim: Path, kind: str, user: int
 ) -> None:
-    path = common / "channel"
+    path = common / f"channel-{uuid4().hex}"  # tests that run at the same time have names of their own
 
     def make() -> None:
         with Channel(path, **_OPTIONS) as channel:

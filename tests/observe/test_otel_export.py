@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from spillable_stream import Channel, otel_metrics
 from spillable_stream.observe.metric_names import METRICS
 from spillable_stream.observe.otel_export import otel_name
+from tests.support.delays import put_late
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -29,13 +30,14 @@ def test_every_metric_is_an_instrument_with_a_name_a_unit_and_the_value(open_cha
     channel, reader = open_channel(), InMemoryMetricReader()
     put(channel, *numbered(0, 20))
     take(channel, 5, "a")
+    put_late(channel, 3600, b"later")
     path, missing = str(channel.path), str(tmp_path / "missing")
     with otel_metrics([channel, missing], MeterProvider([reader])) as reporting:
         found = collected(reader)
         assert found.keys() == {otel_name(m) for m in METRICS if "_spool_" not in m.name and "_worker_" not in m.name}
         assert found["spillable.channel.up"] == {(path,): 1, (missing,): 0}
         assert found["spillable.channel.put_events"] == {(path,): 20}
-        assert found["spillable.channel.events"] == {(path, "memory"): 0, (path, "disk"): 15}
+        assert found["spillable.channel.events"] == {(path, "memory"): 0, (path, "disk"): 16}  # and one that waits
         assert found["spillable.group.lag_events"] == {(path, "a"): 15}
         data = reader.get_metrics_data()
         assert data is not None

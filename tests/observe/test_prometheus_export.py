@@ -16,6 +16,7 @@ from spillable_stream.observe.metric_names import METRICS
 from spillable_stream.observe.observer import Observer
 from spillable_stream.observe.prometheus_export import prometheus_registry
 from tests.observe.test_metric_names import NEEDS_PROMTOOL, PROMTOOL
+from tests.support.delays import put_late
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -25,6 +26,7 @@ def test_the_text_has_each_metric_with_its_meaning_labels_and_value(open_channel
     channel = open_channel()
     put(channel, *numbered(0, 20))
     take(channel, 5, "first")
+    put_late(channel, 3600, b"later")
     with Observer([channel, tmp_path / 'mis"sing\n']) as observer:
         text = generate_latest(prometheus_registry(observer)).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
