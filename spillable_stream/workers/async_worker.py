@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import signal
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,17 +31,22 @@ class CoroutineCall:
         self._timeout_seconds = timeout_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: set[concurrent.futures.Future[None]] = set()
+        self._is_cancelled = False
+        self._lock = threading.Lock()  # of both: no call begins unseen by a cancel
         self.__qualname__ = function_name(function)  # for messages
 
     def begin(self) -> None:
         """Use the running event loop from now on."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._is_cancelled = asyncio.get_running_loop(), False
 
     def __call__(self, events: Any) -> None:
-        """Call the function and wait until it is done; raises what it raises."""
+        """Call the function and wait until it is done; raises what it raises, and `CancelledError` after a cancel."""
         assert self._loop is not None
-        call = asyncio.run_coroutine_threadsafe(self._run(events), self._loop)
-        self._under_way.add(call)
+        with self._lock:
+            if self._is_cancelled:
+                raise concurrent.futures.CancelledError
+            call = asyncio.run_coroutine_threadsafe(self._run(events), self._loop)
+            self._under_way.add(call)
         try:
             call.result()
         finally:
@@ -58,8 +64,11 @@ class CoroutineCall:
             ) from None
 
     def cancel(self) -> None:
-        """Cancel the calls under way."""
-        for call in list(self._under_way):
+        """Cancel the calls under way, and let no other begin."""
+        with self._lock:
+            self._is_cancelled = True
+            calls = list(self._under_way)
+        for call in calls:
             call.cancel()
 
 

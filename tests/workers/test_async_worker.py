@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import signal
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Event, WorkerTimeoutError
+from spillable_stream.workers.async_worker import CoroutineCall
 from tests.support.events import peek, put
 
 
@@ -100,6 +102,25 @@ def test_cancelling_the_run_gives_back_what_is_under_way(channel: Channel) -> No
 
     asyncio.run(main())
     assert channel.stats().groups["g"].lag == 10
+
+
+def test_a_call_that_a_thread_begins_after_the_cancel_is_not_made() -> None:
+    made: list[Event] = []
+
+    async def work(event: Event) -> None:
+        made.append(event)
+
+    async def main() -> None:
+        call = CoroutineCall(work, None)
+        call.begin()
+        call.cancel()
+        with pytest.raises(concurrent.futures.CancelledError):
+            await asyncio.to_thread(call, Event(b"late"))
+        call.begin()
+        await asyncio.to_thread(call, Event(b"again"))
+
+    asyncio.run(main())
+    assert [event.body for event in made] == [b"again"]
 
 
 def test_sigterm_lets_the_calls_under_way_end(channel: Channel) -> None:
