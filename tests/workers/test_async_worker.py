@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import signal
 from pathlib import Path
@@ -114,7 +113,7 @@ def test_a_call_that_a_thread_begins_after_the_cancel_is_not_made() -> None:
         call = CoroutineCall(work, None)
         call.begin()
         call.cancel()
-        with pytest.raises(concurrent.futures.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
             await asyncio.to_thread(call, Event(b"late"))
         call.begin()
         await asyncio.to_thread(call, Event(b"again"))
