@@ -21,7 +21,7 @@ from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode, encode_with, file_seed
-from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FileHeader
+from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.delayed_files import DelayedFiles
@@ -148,8 +148,7 @@ class _Build:
             file.write(0, encode(header, file_seed(layout.channel, log_name(newest + 1)), time_us=state.time_us))
             file.sync()
         self._fs.sync_directory(layout.log_file(newest + 1).parent)
-        version = EXTENDED_FORMAT_VERSION if state.is_extended else layout.format
-        write_identity(self._fs, replace(layout, format=version))
+        write_identity(self._fs, layout, extended=state.is_extended)
         return MadeChannel(layout.channel, sum(block.count for block in state.blocks), state.delays.events)
 
     def _make_side_files(self, layout: Layout, state: ChannelState) -> None:

@@ -33,7 +33,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
 from spillable_stream.format.frame import FrameType, encode, encode_with, file_seed
 from spillable_stream.format.head_page import disowned, parse_host
-from spillable_stream.format.record import EXTENDED_FORMAT_VERSION, FileHeader, LostRecord
+from spillable_stream.format.record import FileHeader, LostRecord
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.object_repair import repair_objects
@@ -184,8 +184,7 @@ class _Repair:
         self._checkpoints.remove(inspection.inventory.bad_checkpoints)
         self._remove(inspection.bad_positions)
         if inspection.identity_damaged:
-            version = EXTENDED_FORMAT_VERSION if inspection.state.is_extended else self._layout.format
-            write_identity(fs, replace(self._layout, owned=True, format=version))
+            write_identity(fs, replace(self._layout, owned=True), extended=inspection.state.is_extended)
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:

@@ -87,9 +87,18 @@ def planned_layout(path: Path, options: CreationOptions) -> Layout:
     )
 
 
-def write_identity(fs: FileSystem, layout: Layout) -> None:
-    """Write the identity file; from then on the directory is a channel."""
-    said = identity_of(layout)
+def write_identity(fs: FileSystem, layout: Layout, *, extended: bool = False) -> None:
+    """Write the identity file; from then on the directory is a channel.
+
+    Args:
+        fs: the file system.
+        layout: what it says.
+        extended: whether the channel has records that earlier versions can't read, whatever the layout says.
+
+    Raises:
+        StorageError: the file system refused; nothing was changed.
+    """
+    said = identity_of(replace(layout, format=EXTENDED_FORMAT_VERSION) if extended else layout)
     value = {**said, "checksum": _checksum(said)}
     fs.write_atomically(layout.path / IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
@@ -104,7 +113,7 @@ def extend_identity(fs: FileSystem, layout: Layout) -> None:
     """
     found = read_identity(fs, layout.path)
     if found.format < EXTENDED_FORMAT_VERSION:
-        write_identity(fs, replace(found, format=EXTENDED_FORMAT_VERSION))
+        write_identity(fs, found, extended=True)
 
 
 def remove_unfinished_identity(fs: FileSystem, layout: Layout) -> None:

@@ -118,7 +118,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
             channel, is_mine = header.channel, header.token in tokens
-            if store.create(IDENTITY, _encoded(channel, _version_of(header))):
+            if store.create(IDENTITY, _encoded(channel, extended=_is_extended(header))):
                 return channel, is_mine
             if (found := read_identity(store)) is not None:
                 return found, is_mine
@@ -142,7 +142,7 @@ def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> N
     Raises:
         StoreError: the store refused or failed.
     """
-    store.replace(IDENTITY, _encoded(channel, EXTENDED_FORMAT_VERSION if extended else OBJECT_FORMAT_VERSION))
+    store.replace(IDENTITY, _encoded(channel, extended=extended))
 
 
 def extend_identity(store: Store, channel: str) -> None:
@@ -153,21 +153,19 @@ def extend_identity(store: Store, channel: str) -> None:
     Raises:
         StoreError: the store refused or failed.
     """
-    extended = _encoded(channel, EXTENDED_FORMAT_VERSION)
-    if bytes(store.get(IDENTITY)) != extended:
-        store.replace(IDENTITY, extended)
+    if bytes(store.get(IDENTITY)) != _encoded(channel, extended=True):
+        rewrite_identity(store, channel, extended=True)
 
 
-def _encoded(channel: str, version: int = OBJECT_FORMAT_VERSION) -> bytes:
-    data = {"format": version, "channel": channel}
+def _encoded(channel: str, *, extended: bool = False) -> bytes:
+    data = {"format": EXTENDED_FORMAT_VERSION if extended else OBJECT_FORMAT_VERSION, "channel": channel}
     text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
     return text.encode()
 
 
-def _version_of(header: SlotHeader) -> int:
-    """Return the format version of a channel that begins with slot 0: a restored one may begin with events."""
-    is_extended = ChannelState.from_image(header.state or {}).is_extended
-    return EXTENDED_FORMAT_VERSION if is_extended else OBJECT_FORMAT_VERSION
+def _is_extended(header: SlotHeader) -> bool:
+    """Tell whether a channel that begins with slot 0 is extended: a restored one may begin with events."""
+    return ChannelState.from_image(header.state or {}).is_extended
 
 
 def _first_slot(store: Store) -> SlotHeader:

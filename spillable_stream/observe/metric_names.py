@@ -118,6 +118,10 @@ def _of_workers(value: Callable[[Sequence[WorkerStats]], float]) -> _Points:
     return points
 
 
+def _sum_of_workers(value: Callable[[WorkerStats], int]) -> _Points:
+    return _of_workers(lambda workers: sum(map(value, workers)))
+
+
 def _age(seconds: float | None, waiting: int) -> float | None:
     return seconds if waiting else 0.0
 
@@ -227,19 +231,19 @@ METRICS: tuple[Metric, ...] = (
            _of_workers(lambda workers: workers[-1].is_healthy)),
     Metric("spillable_worker_done_events", Kind.COUNTER, _GROUP,
            "Events for which the function of the program's own workers returned.",
-           _of_workers(lambda workers: sum(w.done_events for w in workers))),
+           _sum_of_workers(lambda w: w.done_events)),
     Metric("spillable_worker_dropped_events", Kind.COUNTER, _GROUP,
            "Events that this function dropped.",
-           _of_workers(lambda workers: sum(w.dropped_events for w in workers))),
+           _sum_of_workers(lambda w: w.dropped_events)),
     Metric("spillable_worker_dead_letter_events", Kind.COUNTER, _GROUP,
            "Events that these workers put into the dead-letter channel.",
-           _of_workers(lambda workers: sum(w.dead_letter_events for w in workers))),
+           _sum_of_workers(lambda w: w.dead_letter_events)),
     Metric("spillable_worker_failed_calls", Kind.COUNTER, _GROUP,
            "Calls of this function that took too long or raised an error.",
-           _of_workers(lambda workers: sum(w.failed_calls for w in workers))),
+           _sum_of_workers(lambda w: w.failed_calls)),
     Metric("spillable_worker_waiting_events", Kind.GAUGE, _GROUP,
            "Events that wait to be tried again.",
-           _of_workers(lambda workers: sum(w.waiting_events for w in workers))),
+           _sum_of_workers(lambda w: w.waiting_events)),
     Metric("spillable_handle_put_events", Kind.COUNTER, _CHANNEL,
            "Events that the program's own handle put.",
            _of_handle(lambda s: s.counters.event_put_success_count)),
