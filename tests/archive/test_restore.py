@@ -13,17 +13,7 @@ from spillable_stream import (
     NotAChannelError,
     OptionError,
 )
-from tests.support.events import numbered, peek, put, take
-
-
-@pytest.fixture
-def copy(path: Path, tmp_path: Path) -> Path:
-    """A backup of a channel with ten events, one of which was taken."""
-    with Channel(path, minimum_required_space=0, mode="0770", data_dirs=[str(tmp_path / "d")]) as channel:
-        put(channel, *numbered(1, 10))
-        take(channel, 1)
-        ss.backup(channel, tmp_path / "copy")
-    return tmp_path / "copy"
+from tests.support.events import numbered, peek
 
 
 def test_the_successor_keeps_the_identity_once_the_original_is_gone(copy: Path, path: Path, tmp_path: Path) -> None:

@@ -36,28 +36,23 @@ Recipe = Callable[[Path, str], list[str]]
 
 
 def crash_states(directory: Path, mutant: str) -> list[str]:
-    for seed, samples in (1, 0), (2, 0), (1, 10):  # the quick ones first
-        lab = CrashStates(directory, seed=seed, samples=samples)
-        with broken(mutant):
-            lab.run()
-        if lab.failures:
-            break
-    return [w for failure in lab.failures for w in failure.wrong]
+    return wrong_in_states(directory, mutant, "disk", [(1, 0), (2, 0), (1, 10)])  # the quick ones first
 
 
 def keeping_states(directory: Path, mutant: str) -> list[str]:
-    for seed in (1, 2, 3):
-        lab = CrashStates(directory, f"{KEEPING}disk", seed, samples=0)
-        with broken(mutant):
-            lab.run()
-        if lab.failures:
-            break
-    return [w for failure in lab.failures for w in failure.wrong]
+    return wrong_in_states(directory, mutant, f"{KEEPING}disk", [(1, 0), (2, 0), (3, 0)])
 
 
 def delaying_states(directory: Path, mutant: str) -> list[str]:
-    for seed in (1, 2, 3):
-        lab = CrashStates(directory, f"{DELAYING}disk", seed, samples=0)
+    return wrong_in_states(directory, mutant, f"{DELAYING}disk", [(1, 0), (2, 0), (3, 0)])
+
+
+def wrong_in_states(
+    directory: Path, mutant: str, configuration: str, seeds_and_samples: list[tuple[int, int]]
+) -> list[str]:
+    """Return what is wrong in the first run that fails; nothing if none does."""
+    for seed, samples in seeds_and_samples:
+        lab = CrashStates(directory, configuration, seed, samples)
         with broken(mutant):
             lab.run()
         if lab.failures:

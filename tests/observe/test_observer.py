@@ -17,6 +17,18 @@ from tests.support.events import put
 Open = Callable[..., Channel]
 
 
+def hold_up(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let looks at a channel hang until an event is set, and return it."""
+    free, real = threading.Event(), channel.stats
+
+    def stats() -> ChannelStats:
+        assert free.wait(60)
+        return real()
+
+    monkeypatch.setattr(channel, "stats", stats)
+    return free
+
+
 def test_each_channel_is_one_observation_in_order_and_a_failure_is_one_too(tmp_path: Path) -> None:
     good, bad, missing = (tmp_path / name for name in ("good", "bad", "missing"))
     for path in (good, bad):
@@ -44,14 +56,8 @@ def test_nothing_to_look_at_and_the_same_twice_are_refused(path: Path) -> None:
 def test_a_look_that_hangs_holds_up_no_other(
     open_channel: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, free = open_channel(), threading.Event()
-    real = slow.stats
-
-    def stats() -> ChannelStats:
-        assert free.wait(60)
-        return real()
-
-    monkeypatch.setattr(slow, "stats", stats)
+    slow = open_channel()
+    free = hold_up(slow, monkeypatch)
     other = Channel(tmp_path / "other", minimum_required_space=0)
     with other, Observer([slow, other], patience_seconds=0.05) as o:
         for _ in range(2):
@@ -66,14 +72,8 @@ def test_a_look_that_hangs_holds_up_no_other(
 def test_of_more_channels_than_can_be_looked_at_at_once_the_others_have_their_turn(
     open_channel: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow, free = open_channel(), threading.Event()
-    real = slow.stats
-
-    def stats() -> ChannelStats:
-        assert free.wait(60)
-        return real()
-
-    monkeypatch.setattr(slow, "stats", stats)
+    slow = open_channel()
+    free = hold_up(slow, monkeypatch)
     monkeypatch.setattr("spillable_stream.observe.observer._MOST_THREADS", 1)
     other = Channel(tmp_path / "other", minimum_required_space=0)
     with other, Observer([slow, other], patience_seconds=0.05) as observer:
