@@ -135,12 +135,13 @@ def select_each(batch: pa.RecordBatch, routes: Mapping[str, pa.Array | None]) ->
     if columns is None or not columns.shared:
         return {name: batch if rows is None else batch.take(rows) for name, rows in routes.items()}
     found = dict.fromkeys(routes, batch)
-    width, bodies = len(columns.shared), batch.column(1)
-    of_event = np.arange(width)
+    width, text_ends = len(columns.shared), _text_ends(columns.values)
+    lengths = np.diff(text_ends).reshape(-1, width)
+    joined = _view(columns.values, text_ends[columns.ends])  # the values of each event as one: fewer to gather
     for name, rows in chosen.items():
-        values = columns.values.take(pa.array((np.asarray(rows)[:, None] * width + of_event).ravel()))
+        values = _texts(lengths.take(np.asarray(rows), axis=0), joined.take(rows).buffers()[2])
         ends = np.arange(0, len(values) + 1, width, dtype=np.int32)
-        found[name] = _batch(ends, columns.names.slice(0, len(values)), values, bodies.take(rows))
+        found[name] = _batch(ends, columns.names.slice(0, len(values)), values, batch.column(1).take(rows))
     return found
 
 
@@ -334,11 +335,7 @@ def _joined(old: pa.Array, layout: _Layout, added: Sequence[str | pa.Array]) -> 
     if present is not None:
         lengths[layout.new] = new_lengths[present]
     _check_size(int(lengths.sum(dtype=np.int64)))
-    offsets = np.zeros(lengths.size + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:], dtype=np.int32)
-    together = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
-    data = together.buffers()[2]
-    return pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), data])
+    return _texts(lengths, pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())).buffers()[2])
 
 
 def _shared(names: pa.Array, ends: NDArray[np.int32]) -> list[str] | None:
@@ -404,6 +401,13 @@ def _text_ends(texts: pa.Array) -> NDArray[np.int32]:
 def _data(texts: pa.Array) -> NDArray[np.uint8]:
     """Return the bytes of a column's data, those of all texts that share it."""
     return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+
+
+def _texts(lengths: NDArray[np.int32], data: pa.Buffer | None) -> pa.Array:
+    """Return a column of the texts that have these lengths, one after the other in the data."""
+    offsets = np.zeros(lengths.size + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), data or pa.py_buffer(b"")])
 
 
 def _view(texts: pa.Array, ends: NDArray[np.int32]) -> pa.Array:
