@@ -8,10 +8,12 @@ does so for some texts only, the translation says for which.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import NamedTuple
 
+from spillable_stream.flow.character_run import CharacterRun, Repeated, Run, in_a_row, repetition
 from spillable_stream.flow.code_points import CodePoints, python_char, re2_char
 from spillable_stream.flow.java_classes import LINE_END, PREDEFINED, bracketed, class_escape
 from spillable_stream.flow.java_pattern_text import PatternText
@@ -40,6 +42,7 @@ class Translation:
         groups: how many groups it has.
         names: the numbers of named groups.
         prefix: what every match begins with, as far as that is the same.
+        run: the characters in a row that are found wherever the pattern is; None where it looks for more than such.
     """
 
     java: str
@@ -53,6 +56,7 @@ class Translation:
     groups: int
     names: dict[str, int]
     prefix: str
+    run: CharacterRun | None
 
 
 def translate(pattern: str) -> Translation:
@@ -77,6 +81,7 @@ def translate(pattern: str) -> Translation:
         groups=parser.groups,
         names=parser.names,
         prefix=whole.prefix,
+        run=None if whole.repeated is None else CharacterRun.of(whole.repeated),
     )
 
 
@@ -90,6 +95,7 @@ class _Part(NamedTuple):
         has_group: whether a group is in it.
         prefix: what a match begins with, as far as that is the same.
         is_text: whether it matches its prefix and nothing else.
+        repeated: the same as characters that are repeated; None where it is more than such.
     """
 
     python: str
@@ -98,9 +104,18 @@ class _Part(NamedTuple):
     has_group: bool = False
     prefix: str = ""
     is_text: bool = False
+    repeated: Run = None
 
 
-_NOTHING = _Part("", "", True)
+_NOTHING = _Part("", "", True, repeated=())
+
+
+def _in_a_row(parts: Sequence[_Part]) -> _Part:
+    python, re2 = "".join(p.python for p in parts), "".join(p.re2 for p in parts)
+    may_be_empty, has_group = all(p.may_be_empty for p in parts), any(p.has_group for p in parts)
+    texts = list(takewhile(lambda p: p.is_text, parts))
+    prefix = "".join(p.prefix for p in parts[: len(texts) + 1])
+    return _Part(python, re2, may_be_empty, has_group, prefix, texts == parts, in_a_row([p.repeated for p in parts]))
 
 
 _FLAG_NAMES = {"i": "ignore_case", "m": "multiline", "s": "dot_all", "x": "comments", "d": "unix_lines"}
@@ -144,12 +159,7 @@ class _Parser(PatternText):
         parts: list[_Part] = []
         while (c := self.peek()) and c not in "|)":
             parts.append(self._quantified(self._atom()))
-        python, re2 = "".join(p.python for p in parts), "".join(p.re2 for p in parts)
-        texts = list(takewhile(lambda p: p.is_text, parts))
-        prefix = "".join(p.prefix for p in parts[: len(texts) + 1])
-        return _Part(
-            python, re2, all(p.may_be_empty for p in parts), any(p.has_group for p in parts), prefix, texts == parts
-        )
+        return _in_a_row(parts)
 
     def _quantified(self, part: _Part) -> _Part:
         c = self.peek()
@@ -183,6 +193,7 @@ class _Parser(PatternText):
             f"(?:{part.re2}){written}",
             part.may_be_empty or least == 0,
             part.has_group,
+            repeated=repetition(part.repeated, least, most, is_possessive=mode == "+"),
         )
 
     def _bounds(self) -> tuple[int, int | None]:
@@ -229,12 +240,13 @@ class _Parser(PatternText):
     def _literal(self, code: int) -> _Part:
         if self.flags.ignore_case:
             return self._set(CodePoints([(code, code)]))
-        return _Part(python_char(code), re2_char(code), prefix=chr(code), is_text=True)
+        one = (Repeated(CodePoints([(code, code)])),)
+        return _Part(python_char(code), re2_char(code), prefix=chr(code), is_text=True, repeated=one)
 
     def _set(self, points: CodePoints) -> _Part:
         if self.flags.ignore_case and len(points.ranges) == 1 and points.ranges[0][0] == points.ranges[0][1]:
             points = points.in_both_cases()
-        return _Part(points.python(), points.re2())
+        return _Part(points.python(), points.re2(), repeated=(Repeated(points),))
 
     def _dot(self) -> CodePoints:
         if self.flags.dot_all:
@@ -306,7 +318,8 @@ class _Parser(PatternText):
             self.names[name] = number
         inner = self._inner()
         self.closed.add(number)
-        return _Part(f"({inner.python})", f"(?P<g{number}>{inner.re2})", inner.may_be_empty, True)
+        re2 = f"(?P<g{number}>{inner.re2})"
+        return _Part(f"({inner.python})", re2, inner.may_be_empty, True, repeated=inner.repeated)
 
     def _inner(self) -> _Part:
         self.depth += 1
@@ -332,7 +345,8 @@ class _Parser(PatternText):
             return _NOTHING
         inner = self._inner()
         self.flags = before
-        return _Part(f"(?:{inner.python})", f"(?:{inner.re2})", inner.may_be_empty, inner.has_group)
+        python, re2 = f"(?:{inner.python})", f"(?:{inner.re2})"
+        return _Part(python, re2, inner.may_be_empty, inner.has_group, repeated=inner.repeated)
 
     # ── escapes ─────────────────────────────────────────────────────────────────────────────
 
@@ -385,5 +399,4 @@ class _Parser(PatternText):
         if not quoted:
             return _NOTHING
         *before, last = map(self._literal, map(ord, quoted))
-        last = self._quantified(last)
-        return _Part("".join(p.python for p in (*before, last)), "".join(p.re2 for p in (*before, last)))
+        return _in_a_row([*before, self._quantified(last)])
