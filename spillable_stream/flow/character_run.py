@@ -1,4 +1,4 @@
-"""Patterns that look for some characters in a row, as ``.*ERROR.*`` and ``"amount":\\d+`` do, searched as bytes.
+r"""Patterns that look for some characters in a row, as ``.*ERROR.*`` and ``"amount":\d+`` do, searched as bytes.
 
 Whether such a pattern is found does not depend on what it may repeat at its ends. A run of characters is left,
 each of a set. Of ASCII characters, bytes tell the same as texts, whether or not these are UTF-8.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,22 @@ from spillable_stream.flow.byte_search import first_places, occurrences
 from spillable_stream.flow.code_points import CodePoints
 from spillable_stream.flow.text_columns import text_data, text_ends
 
-__all__ = ["CharacterRun", "Repeated", "Run", "in_a_row", "repetition"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
+__all__ = [
+    "CharacterRun",
+    "Repeated",
+    "Ways",
+    "either",
+    "find_runs",
+    "in_a_row",
+    "one_character",
+    "repetition",
+    "runs_of",
+]
+
+_MOST_WAYS = 6  # more take longer than RE2
 _MOST_CHARACTERS = 64
 _ASCII = CodePoints([(0, 0x7F)])
 
@@ -40,25 +54,68 @@ class Repeated(NamedTuple):
     is_possessive: bool = False
 
 
-Run: TypeAlias = "tuple[Repeated, ...] | None"
-"""A pattern, or a part of one, as repeated characters; None where it is more than such."""
+_ONCE = (1, 1, False)
+
+Ways: TypeAlias = "tuple[tuple[Repeated, ...], ...] | None"
+"""The ways in which a pattern, or a part of one, matches: repeated characters in a row; None where it is more."""
 
 
-def in_a_row(parts: Iterable[Run]) -> Run:
+def one_character(points: CodePoints) -> Ways:
+    """Return a part that is one character of a set."""
+    return ((Repeated(points),),)
+
+
+def in_a_row(parts: Iterable[Ways]) -> Ways:
     """Return parts one after the other."""
-    found: list[Repeated] = []
+    found: tuple[tuple[Repeated, ...], ...] = ((),)
     for part in parts:
-        if part is None:
+        if part is None or len(found) * len(part) > _MOST_WAYS:
+            return None
+        found = tuple((*before, *behind) for before in found for behind in part)
+    return found
+
+
+def either(parts: Iterable[Ways]) -> Ways:
+    """Return alternatives."""
+    found: list[tuple[Repeated, ...]] = []
+    for part in parts:
+        if part is None or len(found) + len(part) > _MOST_WAYS:
             return None
         found += part
     return tuple(found)
 
 
-def repetition(part: Run, least: int, most: int | None, *, is_possessive: bool) -> Run:
-    """Return a part that is repeated, if that is a character. The arguments are those of `Repeated`."""
-    if part is None or len(part) != 1 or part[0] != Repeated(part[0].points):
+def repetition(part: Ways, least: int, most: int | None, *, is_possessive: bool) -> Ways:
+    """Return a part that is repeated, if that is a character. The other arguments are those of `Repeated`."""
+    if part is None or len(part) != 1 or len(part[0]) != 1 or part[0][0][1:] != _ONCE:
         return None
-    return (Repeated(part[0].points, least, most, is_possessive),)
+    return ((Repeated(part[0][0].points, least, most, is_possessive),),)
+
+
+def runs_of(pattern: Ways) -> tuple[CharacterRun, ...]:
+    """Return runs, one for each way; a pattern is found where one is. None where there are no such, or not of ASCII."""
+    found = [CharacterRun.of(way) for way in pattern or ()]
+    runs = tuple(run for run in found if run is not None)
+    return runs if len(runs) == len(found) else ()
+
+
+def find_runs(runs: Sequence[CharacterRun], bodies: pa.Array) -> pa.Array | None:
+    """Return for each body whether one of some runs is in it; None where RE2 tells sooner.
+
+    Args:
+        runs: the runs.
+        bodies: an array of binary values without nulls.
+
+    Returns:
+        An array of booleans.
+    """
+    is_found = None
+    for run in runs:
+        of_run = run.find(bodies)
+        if of_run is None:
+            return None
+        is_found = of_run if is_found is None else is_found | of_run
+    return None if is_found is None else pa.array(is_found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +134,15 @@ class CharacterRun:
 
     @classmethod
     def of(cls, parts: Sequence[Repeated]) -> CharacterRun | None:
-        """Return the run that is found wherever a pattern is; None for a pattern that has none, or none of ASCII.
-
-        Args:
-            parts: the pattern's parts, in order.
-        """
+        """Return the run that is found wherever some parts in a row are; None if there is none, or none of ASCII."""
         sets = _one_by_one(_trimmed(list(parts)))
         if any(points & ~_ASCII for points in sets):
             return None
         begin, text = max(_texts_in(sets), key=lambda found: len(found[1]), default=(0, b""))
         return cls(sets, begin, text) if text else None
 
-    def find(self, bodies: pa.Array) -> pa.Array | None:
-        """Return for each body whether the run is in it, as an array of booleans; None where RE2 tells sooner.
+    def find(self, bodies: pa.Array) -> NDArray[np.bool_] | None:
+        """Return for each body whether the run is in it; None where RE2 tells sooner.
 
         Args:
             bodies: an array of binary values without nulls.
@@ -104,7 +157,7 @@ class CharacterRun:
         for i, points in enumerate(self.sets):
             if not self.begin <= i < self.begin + len(self.text):
                 places = places[_table(points)[data[places + i]]]
-        return pa.array(first_places(places, len(self.sets), ends - ends[0]) >= 0)
+        return first_places(places, len(self.sets), ends - ends[0]) >= 0
 
 
 def _trimmed(parts: list[Repeated]) -> list[Repeated]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.character_run import find_runs
 from spillable_stream.flow.java_regex import Translation, translate
 from spillable_stream.flow.re2_groups import groups_of
 
@@ -171,8 +172,8 @@ class JavaPattern:
         Args:
             bodies: an array of binary values without nulls.
         """
-        run, search = self.translation.run, self.compiled.search
-        if run is not None and (by_bytes := run.find(bodies)) is not None:
+        search = self.compiled.search
+        if (by_bytes := find_runs(self.translation.runs, bodies)) is not None:
             return by_bytes
         column = Texts.of(bodies).column
         if self._re2 is None:

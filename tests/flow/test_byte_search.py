@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -36,9 +37,7 @@ def test_the_first_place_in_each_text_is_one_that_ends_there(lengths: list[int],
     ends = np.cumsum([0, *lengths])
     inside = sorted(p for p in places if p + size <= ends[-1])
     found = first_places(np.array(inside, np.int64), size, ends).tolist()
-    expected = [
-        next((p for p in inside if begin <= p < end), None) for begin, end in zip(ends[:-1], ends[1:], strict=True)
-    ]
+    expected = [next((p for p in inside if begin <= p < end), None) for begin, end in pairwise(ends)]
     ends_there = [p is not None and p + size <= end for p, end in zip(expected, ends[1:], strict=True)]
     assert found == [p if fits else -1 for p, fits in zip(expected, ends_there, strict=True)]
 

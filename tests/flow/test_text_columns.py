@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -19,7 +21,7 @@ TEXTS = st.lists(st.text(max_size=4), max_size=8)
 def test_each_text_lies_between_its_ends(texts: list[str], begin: int) -> None:
     column = pa.array(texts, pa.string()).slice(begin)
     ends, data = text_ends(column), text_data(column).tobytes()
-    assert [data[a:b].decode() for a, b in zip(ends[:-1], ends[1:], strict=True)] == texts[begin:]
+    assert [data[a:b].decode() for a, b in pairwise(ends)] == texts[begin:]
 
 
 @given(TEXTS)
