@@ -254,7 +254,7 @@ class Worker:
                 _log.warning(
                     "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
                     function_name(self._function), work, self._channel.path, timeout_seconds,
-                    extra=self._about(work),
+                    extra=self._about(work) | fields(seconds=timeout_seconds),
                 )  # fmt: skip
 
     def _close(self) -> None:

@@ -12,6 +12,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.file_groups import FileGroup, Found
 from spillable_stream.flow.sources.position_file import Place
 from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, Mark, TailedFile
+from spillable_stream.log_records import fields
 
 __all__ = ["TailedFiles"]
 
@@ -89,7 +90,7 @@ class TailedFiles:
             if file.read(1) is None:
                 self.truncated(file)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e)
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=file.path))
         file.close()
 
     def look(self) -> list[TailedFile]:
@@ -127,13 +128,14 @@ class TailedFiles:
                 _log.info(
                     "%s: %s begins with all that was read of %s, so it is taken for a copy: it waits until that is "
                     "truncated or gone", self._name, file.path, original.path,
+                    extra=fields(component=self._name, file=file.path),
                 )  # fmt: skip
             elif at_end:
                 size = os.stat(found.path).st_size
                 file.mark = Mark(found.inode, size)
                 file.mark = file.advanced(0, b"")
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e)
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=found.path))
         self._files[found.inode] = file
         if self._skip_to_end:  # after a restart it would be skipped to the end that it has then
             self.has_unsaved = True
@@ -173,7 +175,12 @@ class TailedFiles:
         """Read a file from its beginning, and the rest of what it was from its copy, if there is one."""
         self._look_for_copies()
         self._release(file)
-        _log.info("%s: %s was truncated; it is read from its beginning", self._name, file.path)
+        _log.info(
+            "%s: %s was truncated; it is read from its beginning",
+            self._name,
+            file.path,
+            extra=fields(component=self._name, file=file.path),
+        )
         file.mark = Mark(file.mark.inode, 0)
         file.size_bytes = os.fstat(file.open()).st_size
 
