@@ -100,7 +100,7 @@ class LocalEngine(Engine):
             raise
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         self._wire(owners, self._committer(owners))
-        self.worker_notes = WorkerNotes(fs, layout)
+        self.worker_notes: WorkerNotes | None = WorkerNotes(fs, layout)
         self.deliveries = deliveries = Deliveries(log, follower, appender)
         self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)
