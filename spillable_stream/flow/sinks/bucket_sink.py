@@ -30,6 +30,7 @@ from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, ranges_of, uncommitted
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch
+from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["BucketSink"]
@@ -136,7 +137,11 @@ class BucketSink(BatchSink):
                 continue  # it has its name
             if not whole:
                 _log.error(
-                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, in_use, length
+                    "%s: %s is shorter than the %d bytes that were written; it was changed",
+                    self.name,
+                    in_use,
+                    length,
+                    extra=fields(component=self.name, file=in_use),
                 )
             if length == 0:
                 Path(in_use).unlink()
@@ -291,7 +296,12 @@ class BucketSink(BatchSink):
             try:
                 file.appended.cut()
             except SpillableError as e:
-                _log.error("%s: %s; it is cut at the next start", self.name, e)
+                _log.error(
+                    "%s: %s; it is cut at the next start",
+                    self.name,
+                    e,
+                    extra=fields(component=self.name, file=file.in_use),
+                )
 
     def _finish(self, file: OpenFile) -> None:
         """Close a file, and give it its name."""
@@ -417,12 +427,24 @@ class BucketSink(BatchSink):
         try:
             file.stream.close()  # Arrow would do it later, and an object would be there
         except (OSError, SpillableError) as e:
-            _log.warning("%s: %s could not be closed: %s", self.name, file.in_use, e)
+            _log.warning(
+                "%s: %s could not be closed: %s",
+                self.name,
+                file.in_use,
+                e,
+                extra=fields(component=self.name, file=file.in_use),
+            )
         for path in dict.fromkeys(paths):
             try:
                 self._files.remove(path)
             except (OSError, SpillableError) as e:
-                _log.warning("%s: %s could not be removed; its events come again: %s", self.name, path, e)
+                _log.warning(
+                    "%s: %s could not be removed; its events come again: %s",
+                    self.name,
+                    path,
+                    e,
+                    extra=fields(component=self.name, file=path),
+                )
         self._consumer.release(file.ranges)
         file.ranges = []
 
