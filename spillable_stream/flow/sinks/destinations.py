@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import hadoop
+from spillable_stream.log_records import fields
 
 __all__ = ["ArrowFiles", "ByteStream", "Files", "LocalFiles", "Resolved", "resolve"]
 
@@ -188,7 +189,9 @@ def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]
 def _in_default(path: str, system: Mapping[str, str], environment: Mapping[str, str]) -> str:
     default = system.get("fs.defaultFS") or _core_site(system, environment)
     if not default:
-        _log.info("the path %s has no scheme, and there is no fs.defaultFS: it is a local one", path)
+        _log.info(
+            "the path %s has no scheme, and there is no fs.defaultFS: it is a local one", path, extra=fields(file=path)
+        )
         default = "file://"
     home = environment.get("HOME", "/") if default.startswith("file:") else f"/user/{environment.get('USER', '')}"
     return default.rstrip("/") + (path if path.startswith("/") else f"{home}/{path}")
