@@ -1,7 +1,7 @@
 """What Arrow needs to reach Hadoop's file system: a Java runtime, Hadoop's native library, and its client's classes.
 
-Arrow starts a Java machine in the process (`<https://arrow.apache.org/docs/python/filesystems.html>`_), and looks for its
-classes in ``CLASSPATH`` only. Flume's script asks the command ``hadoop`` for them, so this does it as well.
+Arrow starts a Java machine in the process (`<https://arrow.apache.org/docs/python/filesystems.html>`_), and looks for
+its classes in ``CLASSPATH`` only. Flume's script asks the command ``hadoop`` for them, so this does it as well.
 """
 
 from __future__ import annotations
