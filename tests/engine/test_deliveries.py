@@ -262,7 +262,7 @@ def test_a_file_that_contradicts_the_log_is_left_alone(open_channel: Open, caplo
 def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_files(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed_puts, "_FULL_BYTES", 1000)
+    monkeypatch.setattr(delayed_puts, "FULL_BYTES", 1000)
     channel, bodies = open_channel(), [b"%d" % i for i in range(10)]
     clock = clock_of(channel)
     for body in bodies:
@@ -282,9 +282,7 @@ def test_a_file_that_the_file_system_refuses_holds_no_other_back(
     clock.pass_by(10_001)
     opened = DelayedFiles._opened
     with monkeypatch.context() as failing:
-        failing.setattr(
-            DelayedFiles, "_opened", lambda self, number: _refuse() if number == 1 else opened(self, number)
-        )
+        failing.setattr(DelayedFiles, "_opened", lambda self, of: _refuse() if of.number == 1 else opened(self, of))
         assert take(channel) == [b"b"]
         assert 0 < (deliveries._due_seconds() or 0) <= 1
     deliveries._set_aside.clear()  # a second later
