@@ -8,9 +8,10 @@ several of one stretch into one::
     put ─ due 2 h       ├─▶ due 1 to 1.25 h, due 2 to 2.5 h, …  ── COMMIT "merge" {delayed: new, delivered: old}
     put ─ due 3 d ──────┘
 
-Eight of a stretch make one, up to 16 MiB, so an event is copied a few times at most, and a state has some hundred rows
-and one for each 8 MiB, whatever was put. If an object has lost an event by the time of the commit, since that was
-delivered, nothing is committed, and the new objects are removed like others that nobody names.
+An object is copied with others that are as large together, so an event is copied as often as what waits with it doubles
+in size, from 64 KiB to 8 MiB: a few times. A state has some hundred rows, and one for each 8 MiB. If an object has lost
+an event by the time of the commit, since that was delivered, nothing is committed, and the new objects are removed like
+others that nobody names.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
@@ -31,7 +33,7 @@ from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.commit_record import DelayedRun, DeliveredRun
+from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.log.delayed_index import DelayedIndex
 from spillable_stream.log_records import fields
@@ -42,12 +44,14 @@ __all__ = ["DelayMerge", "DelayMerging"]
 _log = logging.getLogger(__name__)
 
 _SMALL_BYTES = FULL_BYTES // 2
+_TINY_BYTES = 64 << 10
 _MOST_BYTES = 64 << 20  # of one merge
 _MANY_PUTS = 64
 _MANY_OF_A_STRETCH = 8
 _SOON_MS = 60_000
 _COMMIT_BYTES = 512
 _RUN_BYTES = 64
+_PAYLOAD_BYTES = attrgetter("payload_bytes")
 _FOREVER_MS = (1 << 63) - 1
 
 _Waiting = tuple[Place, int]  # where an event is, and in which file
@@ -138,27 +142,30 @@ class DelayMerging:
             if is_small and file.next_ms >= now_ms + self.soon_ms:
                 stretch = (file.begin_ms, file.width_ms) if file.width_ms else (0, 0)
                 groups.setdefault(stretch, []).append(file)
+        found = {stretch: _of_like_size(group) for stretch, group in groups.items()}
         return [
-            _up_to(found, _MOST_BYTES)
-            for (_, width_ms), found in groups.items()
-            if len(found) >= (self.many_of_a_stretch if width_ms else self.many_puts)
+            group
+            for (_, width_ms), group in found.items()
+            if len(group) >= (self.many_of_a_stretch if width_ms else self.many_puts)
         ]
 
     def _copied(self, files: Sequence[DelayedFile], now_ms: int, compression: str) -> DelayMerge | None:
         """Copy the events that wait in some objects; None if one can't be read, which is left where it is then."""
-        events, places, delivered = WaitingEvents(self._objects, self._follower.schemas()), list[_Waiting](), []
+        events = WaitingEvents(self._objects, self._follower.schemas())
+        places, delivered = list[_Waiting](), list[DeliveredRun]()
         self._objects.expect(files)
         for file in files:
             try:
                 index = DelayedIndex(self._objects)
                 index.follow(file)
-                found = index.due(_FOREVER_MS, file.events + 1)
-                if len(found) != file.events:
+                found = index.due(_FOREVER_MS, len(index))
+                if not found:
                     raise self._objects.damaged(file, file.end)
                 events.read(file, found)
             except CorruptionError as e:
-                self._unreadable.add(file.name)
-                _log.error("delayed events can't be copied: %s", e, extra=fields(self._log.path))
+                if file.number in self._follower.follow().delays.files:  # else it was delivered, and deleted
+                    self._unreadable.add(file.name)
+                    _log.error("delayed events can't be copied: %s", e, extra=fields(self._log.path))
                 return None
             places += [(place, file.number) for place in found]
             delivered.append(DeliveredRun(file.number, *found[-1], len(found), 0))
@@ -169,15 +176,11 @@ class DelayMerging:
             dues = array("q", [place[0] for place, _ in places[start : start + batch.num_rows]])
             chunks += chunks_of(dues, batch, kind.schema_id, kind.ttl_us, compression, stretch)
             start += batch.num_rows
-        return DelayMerge(files, delivered, HeldObjects(self._written(chunks)))
-
-    def _written(self, chunks: Sequence[DelayedChunk]) -> list[DelayedRun]:
-        """Write objects, of one stretch of time each, and return what a COMMIT says of them."""
         by_stretch: dict[tuple[int, int], list[DelayedChunk]] = {}
         for chunk in chunks:
             by_stretch.setdefault((chunk.begin_ms, chunk.width_ms), []).append(chunk)
-        birth = self._log.tail.number
-        return [run for found in by_stretch.values() for run in hold_back(self._objects, birth, found).runs]
+        held = hold_back(self._objects, self._log.tail.number, list(by_stretch.values()))
+        return DelayMerge(files, delivered, held)
 
 
 def _stretch_for(files: Sequence[DelayedFile], now_ms: int) -> Callable[[int], tuple[int, int]]:
@@ -188,11 +191,13 @@ def _stretch_for(files: Sequence[DelayedFile], now_ms: int) -> Callable[[int], t
     return lambda _: (first.begin_ms, first.width_ms)
 
 
-def _up_to(files: Sequence[DelayedFile], most_bytes: int) -> list[DelayedFile]:
-    """Return the first files, as many as have so many bytes together."""
+def _of_like_size(files: Sequence[DelayedFile]) -> list[DelayedFile]:
+    """Return the smallest files, none of which is larger than those before it together, but for tiny ones."""
     found: list[DelayedFile] = []
-    for file in files:
-        if found and sum([f.end for f in found]) + file.end > most_bytes:
+    size_bytes = 0
+    for file in sorted(files, key=_PAYLOAD_BYTES):
+        if file.payload_bytes > max(_TINY_BYTES, size_bytes) or size_bytes + file.payload_bytes > _MOST_BYTES:
             break
         found.append(file)
+        size_bytes += file.payload_bytes
     return found

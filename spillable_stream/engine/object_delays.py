@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -62,18 +62,18 @@ class HeldObjects:
         return all([(birth_of(run.name) or 0) >= births for run in self.runs])
 
 
-def hold_back(objects: DelayedObjects, birth: int, chunks: Sequence[DelayedChunk]) -> HeldObjects:
-    """Write delayed events to objects: few, for each is a request.
+def hold_back(objects: DelayedObjects, birth: int, groups: Iterable[Sequence[DelayedChunk]]) -> HeldObjects:
+    """Write delayed events to objects, at the same time.
 
     Args:
         objects: the channel's side files.
         birth: the newest slot that is known.
-        chunks: the events, at least one.
+        groups: the events: those that go to one object, unless they are too large for that.
 
     Raises:
         StoreError: the store refused or failed.
     """
-    parts = list(_parts(sorted(chunks, key=_FIRST_MS)))
+    parts = [part for chunks in groups for part in _parts(sorted(chunks, key=_FIRST_MS))]
     return HeldObjects(in_parallel([partial(_written, objects, birth, part) for part in parts]))
 
 

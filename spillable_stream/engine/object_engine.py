@@ -90,8 +90,8 @@ class ObjectEngine(Engine):
         self.put_bytes = lambda: 0
 
     def _hold_back(self, chunks: list[DelayedChunk]) -> HeldObjects:
-        """Write delayed events of a put to objects."""
-        return hold_back(self.log.delayed, self.log.tail.number, chunks)
+        """Write the delayed events of a put to one object, if that is not too large: each is a request."""
+        return hold_back(self.log.delayed, self.log.tail.number, [chunks])
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; a channel in a store has none of those that are fixed."""

@@ -14,7 +14,6 @@ from tests.support.delays import clock_of, deliveries_of
 from tests.support.faulty_store import Fault, FaultyStore, Request, at
 from tests.support.object_channels import URL, stores_in_memory
 
-
 Program = Callable[["Told"], None]
 
 
