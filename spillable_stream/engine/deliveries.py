@@ -148,7 +148,7 @@ class Deliveries:
             due = self._due(state, now_ms)
         places = self._next(waiting, due, now_ms)
         if not places:
-            return False
+            return self._follower.state.delays.files != waiting  # far away others may have changed what waits
         frames = self._read(places, waiting, compression)
         if frames is None:
             return True  # a file less

@@ -160,6 +160,7 @@ class ObjectCheckpointing:
         with follower.as_known as state:
             trimmed, named = state.trimmed, state.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
+        self.collector.note_left(log.delayed.left)
         self.collector.collect(trimmed, named, log.checkpoint_number)
 
     def _delete_own(self) -> None:

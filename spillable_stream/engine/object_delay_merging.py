@@ -133,6 +133,8 @@ class DelayMerging:
             request = self._copied(group, now_ms, compression)
             if request is not None:
                 self._appender.commit_alone(request)
+                for file in request.files if request.done else ():
+                    self._objects.remove(file)
 
     def _worth_merging(self, files: Sequence[DelayedFile], now_ms: int) -> list[list[DelayedFile]]:
         """Return objects that are copied together: those of many puts, and those of each stretch that has many."""

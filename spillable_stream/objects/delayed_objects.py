@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -52,12 +53,16 @@ class DelayedObjects:
         store: where they are.
         channel: the channel's UUID.
         cache: objects that are at hand.
+
+    Attributes:
+        left: the keys of objects in which nothing waits any more, for the collector.
     """
 
     def __init__(self, store: Store, channel: str, cache: ObjectCache) -> None:
         self._store = store
         self._channel = channel
         self._cache = cache
+        self.left: deque[str] = deque()
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
@@ -172,4 +177,5 @@ class DelayedObjects:
         return f"{self._store.root}/{of.name}"
 
     def remove(self, of: DelayedFile) -> None:
-        """Do nothing: the channel's collector deletes what nobody needs."""
+        """Leave an object to the collector: others may still read it who do not know."""
+        self.left.append(of.name)
