@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel, CommitOutcomeUnknownError, Event, SpillableError
 from spillable_stream.objects.store import Store
-from tests.support.delays import clock_of, deliveries_of
+from tests.support.delays import clock_of, deliver_all
 from tests.support.faulty_store import Fault, FaultyStore, Request, at
 from tests.support.object_channels import URL, stores_in_memory
 
@@ -132,8 +132,7 @@ def check(of: Program, failing: Callable[[Store], FaultyStore], ending: type[Bas
         with Channel(URL, commit_interval=0) as channel:
             channel.engine().owners.answer_seconds = 0
             clock_of(channel).pass_by(10_000)
-            while deliveries_of(channel).deliver():
-                pass
+            deliver_all(channel)
             tx = channel.take_transaction()
             tx.begin()
             left = [e.body for e in tx.take_many(100)]
