@@ -33,9 +33,7 @@ class Clock:
 
 def deliveries_of(channel: Channel) -> Deliveries:
     """Return what delivers the events of a channel on this host."""
-    deliveries = channel.engine().deliveries
-    assert deliveries is not None
-    return deliveries
+    return channel.engine().deliveries
 
 
 def clock_of(*channels: Channel) -> Clock:
