@@ -8,10 +8,10 @@ several of one stretch into one::
     put ─ due 2 h       ├─▶ due 1 to 1.25 h, due 2 to 2.5 h, …  ── COMMIT "merge" {delayed: new, delivered: old}
     put ─ due 3 d ──────┘
 
-An object is copied with others that are as large together, so an event is copied as often as what waits with it doubles
-in size, from 64 KiB to 8 MiB: a few times. A state has some hundred rows, and one for each 8 MiB. If an object has lost
-an event by the time of the commit, since that was delivered, nothing is committed, and the new objects are removed like
-others that nobody names.
+Of one stretch an object is copied with others that are as large together, so an event is copied as often as what waits
+with it doubles in size, from 64 KiB to 8 MiB: a few times. A state has some hundred rows, and one for each 8 MiB. If an
+object has lost an event by the time of the commit, since that was delivered, nothing is committed, and the new objects
+are removed like others that nobody names.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
@@ -144,7 +145,7 @@ class DelayMerging:
             if is_small and file.next_ms >= now_ms + self.soon_ms:
                 stretch = (file.begin_ms, file.width_ms) if file.width_ms else (0, 0)
                 groups.setdefault(stretch, []).append(file)
-        found = {stretch: _of_like_size(group) for stretch, group in groups.items()}
+        found = {stretch: _of_like_size(group) if stretch[1] else _first(group) for stretch, group in groups.items()}
         return [
             group
             for (_, width_ms), group in found.items()
@@ -193,12 +194,18 @@ def _stretch_for(files: Sequence[DelayedFile], now_ms: int) -> Callable[[int], t
     return lambda _: (first.begin_ms, first.width_ms)
 
 
+def _first(files: Sequence[DelayedFile]) -> list[DelayedFile]:
+    """Return the first files, as many as one merge copies."""
+    ends = accumulate(file.payload_bytes for file in files)
+    return [file for file, end in zip(files, ends, strict=True) if end <= _MOST_BYTES]
+
+
 def _of_like_size(files: Sequence[DelayedFile]) -> list[DelayedFile]:
     """Return the smallest files, none of which is larger than those before it together, but for tiny ones."""
     found: list[DelayedFile] = []
     size_bytes = 0
-    for file in sorted(files, key=_PAYLOAD_BYTES):
-        if file.payload_bytes > max(_TINY_BYTES, size_bytes) or size_bytes + file.payload_bytes > _MOST_BYTES:
+    for file in _first(sorted(files, key=_PAYLOAD_BYTES)):
+        if found and file.payload_bytes > max(_TINY_BYTES, size_bytes):
             break
         found.append(file)
         size_bytes += file.payload_bytes

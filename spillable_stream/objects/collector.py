@@ -94,7 +94,8 @@ class Collector:
         """Note segments that are not needed any more, as far as this process knows; takes them off the list."""
         now = self._monotonic()
         while keys:
-            self._left.append((now, keys.pop()))
+            self._left.append((now, key := keys.pop()))
+            self._named.discard(key)
 
     def collect(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete what may go by now.
