@@ -260,7 +260,7 @@ class _Deliver(Request):
     files: Sequence[DelayedFile]
 
     def may_repeat(self) -> bool:
-        """Tell that it may: the plan looks whether they still wait."""
+        """Tell that it may: the plan checks that they still wait."""
         return True
 
     def size_bytes(self) -> int:

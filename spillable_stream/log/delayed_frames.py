@@ -32,7 +32,7 @@ class DelayedFrame(NamedTuple):
 
 
 class SideFiles(Protocol):
-    """The side files of a channel, as who delivers and copies them sees them."""
+    """The side files of a channel, for whoever delivers their events or copies them."""
 
     def expect(self, files: Sequence[DelayedFile]) -> None:
         """Learn which files are read next. Those that are far away are fetched at once; what fails shows later."""
