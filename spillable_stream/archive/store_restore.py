@@ -74,7 +74,7 @@ def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> Non
     """Read the events where the state says that they are.
 
     Raises:
-        CorruptionError: they are not there; nor do those wait that should.
+        CorruptionError: some are not there, in the order or waiting.
         StoreError: the store refused or failed.
     """
     waiting = DelayedObjects(store, channel, ObjectCache(0))

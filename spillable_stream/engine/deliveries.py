@@ -6,8 +6,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import inf
 from threading import get_ident
@@ -19,7 +19,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, LockTimeoutError, SpillableError, StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
@@ -82,7 +82,8 @@ class Deliveries:
         self._log = log
         self._follower = follower
         self._appender = appender
-        self._alone = threading.Lock()  # instead of the commit lock, where that keeps nobody else away
+        self._mutex = threading.Lock()  # instead of the commit lock, where that keeps nobody else away
+        self._thread = 0  # the one that has it
         self._indexes: dict[tuple[int, str], DelayedIndex] = {}  # by number and name
         self._set_aside: dict[int, float] = {}  # files that this handle does not try before a monotonic time
         self._again_at = float("-inf")
@@ -106,8 +107,20 @@ class Deliveries:
                 _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))
             return False
 
-    def _held(self) -> AbstractContextManager[object]:
-        return self._alone if self._log.is_far else self._appender.committing()
+    def _held(self) -> AbstractContextManager[None]:
+        return self._alone() if self._log.is_far else self._appender.committing()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep the other threads of this handle from delivering."""
+        if self._thread == get_ident() or not self._mutex.acquire(timeout=self._log.lock_timeout_seconds):
+            raise LockTimeoutError(f"another call delivers to {self._log.path}")
+        try:
+            self._thread = get_ident()
+            yield
+        finally:
+            self._thread = 0
+            self._mutex.release()
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Wait as `Follower.wait_for` does, and deliver meanwhile what gets due."""

@@ -145,12 +145,12 @@ class DelayMerging:
             if is_small and file.next_ms >= now_ms + self.soon_ms:
                 stretch = (file.begin_ms, file.width_ms) if file.width_ms else (0, 0)
                 groups.setdefault(stretch, []).append(file)
-        found = {stretch: _of_like_size(group) if stretch[1] else _first(group) for stretch, group in groups.items()}
-        return [
-            group
-            for (_, width_ms), group in found.items()
-            if len(group) >= (self.many_of_a_stretch if width_ms else self.many_puts)
-        ]
+        of_puts = _first(groups.pop((0, 0), []))
+        of_stretches = map(_of_like_size, groups.values())
+        found = [group for group in of_stretches if len(group) >= self.many_of_a_stretch]
+        if len(of_puts) >= self.many_puts or (len(of_puts) > 1 and _size_of(of_puts) >= FULL_BYTES):
+            found.append(of_puts)
+        return found
 
     def _copied(self, files: Sequence[DelayedFile], now_ms: int, compression: str) -> DelayMerge | None:
         """Copy the events that wait in some objects; None if one can't be read, which is left where it is then."""
@@ -194,9 +194,14 @@ def _stretch_for(files: Sequence[DelayedFile], now_ms: int) -> Callable[[int], t
     return lambda _: (first.begin_ms, first.width_ms)
 
 
+def _size_of(files: Sequence[DelayedFile]) -> int:
+    """Return the size of the payloads that wait, in bytes."""
+    return sum([file.payload_bytes for file in files])
+
+
 def _first(files: Sequence[DelayedFile]) -> list[DelayedFile]:
     """Return the first files, as many as one merge copies."""
-    ends = accumulate(file.payload_bytes for file in files)
+    ends = accumulate(map(_PAYLOAD_BYTES, files))
     return [file for file, end in zip(files, ends, strict=True) if end <= _MOST_BYTES]
 
 

@@ -25,7 +25,7 @@ from spillable_stream.state.spill_rules import TierUsage
 __all__ = ["HeldObjects", "hold_back"]
 
 _RUN_BYTES = 192
-_FIRST_MS = attrgetter("first_ms")
+_BEGIN_MS = attrgetter("begin_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,8 @@ def hold_back(objects: DelayedObjects, birth: int, groups: Iterable[Sequence[Del
     Raises:
         StoreError: the store refused or failed.
     """
-    parts = [part for chunks in groups for part in _parts(sorted(chunks, key=_FIRST_MS))]
+    # By stretches, so that an object that is full has few; events that are due at once stay in the order of their puts.
+    parts = [part for chunks in groups for part in _parts(sorted(chunks, key=_BEGIN_MS))]
     return HeldObjects(in_parallel([partial(_written, objects, birth, part) for part in parts]))
 
 
@@ -93,6 +94,7 @@ def _parts(chunks: Sequence[DelayedChunk]) -> Iterator[list[DelayedChunk]]:
 def _written(objects: DelayedObjects, birth: int, chunks: Sequence[DelayedChunk]) -> DelayedRun:
     """Write one object, and return what a COMMIT says of it."""
     stretches = {(chunk.begin_ms, chunk.width_ms) for chunk in chunks}
-    begin_ms, width_ms = stretches.pop() if len(stretches) == 1 else (chunks[0].first_ms, 0)
+    first_ms = min([chunk.first_ms for chunk in chunks])
+    begin_ms, width_ms = stretches.pop() if len(stretches) == 1 else (first_ms, 0)
     key, end = objects.write(birth, [frame for chunk in chunks for frame in chunk.frames])
-    return DelayedRun(0, begin_ms, width_ms, 0, end, *use_of(chunks), chunks[0].first_ms, key)
+    return DelayedRun(0, begin_ms, width_ms, 0, end, *use_of(chunks), first_ms, key)

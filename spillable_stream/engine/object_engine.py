@@ -46,6 +46,7 @@ class ObjectEngine(Engine):
 
     appender: Appender
     checkpointing: ObjectCheckpointing
+    deliveries: Deliveries
     follower: Follower
     log: ObjectLog
     make_room: Callable[[], None]
@@ -54,6 +55,7 @@ class ObjectEngine(Engine):
     put_bytes: Callable[[], int]
     store_usage: Callable[[], StoreUsage | None]
     upkeep: ObjectUpkeep
+    wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 
     def __init__(self, log: ObjectLog, usage: Callable[[], StoreUsage]) -> None:
         super().__init__(log.location, log.channel)

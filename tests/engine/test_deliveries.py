@@ -627,6 +627,26 @@ def test_a_handle_that_lost_the_race_delivers_nothing_twice(
         assert peek(channel) == [b"1", b"2"]
 
 
+def test_a_delivery_inside_of_another_one_does_nothing(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal handler that takes would begin it."""
+    clock = Clock()
+    with in_store(clock) as channel:
+        put_late(channel, 1, b"a")
+        clock.pass_by(2)
+        read, inside = Deliveries._read, list[bool]()
+
+        def read_and_deliver(self: Deliveries, *arguments: Any) -> Any:
+            inside.append(self.deliver())
+            return read(self, *arguments)
+
+        monkeypatch.setattr(Deliveries, "_read", read_and_deliver)
+        assert deliveries_of(channel).deliver()
+        assert inside == [False]
+        assert peek(channel) == [b"a"]
+
+
 def test_a_handle_that_slept_finds_objects_gone_and_nothing_wrong(
     stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture
 ) -> None:

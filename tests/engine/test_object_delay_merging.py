@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.engine import object_delay_merging
 from spillable_stream.engine.object_delay_merging import DelayMerge, DelayMerging, _of_like_size
 from spillable_stream.format.packing import pack
 from spillable_stream.state.channel_state import Trimmed
@@ -65,6 +66,20 @@ def test_what_many_puts_delayed_is_copied_by_stretches_of_time(stores: dict[str,
     deliver_all(channel)
     assert peek(channel)[4:] == [b"%d" % seconds for seconds in range(1_000_000, 1_000_004)]
     assert files(channel) == []
+    channel.close()
+
+
+def test_large_puts_are_copied_though_they_are_few(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, _, merging = open_with_clock()
+    for number in range(2):
+        put_two(channel, number)
+    merging.merge()
+    assert [file.width_ms for file in files(channel)] == [0, 0]
+    monkeypatch.setattr(object_delay_merging, "FULL_BYTES", sum(file.payload_bytes for file in files(channel)))
+    merging.merge()
+    assert 0 not in [file.width_ms for file in files(channel)]
     channel.close()
 
 

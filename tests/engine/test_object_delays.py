@@ -55,8 +55,20 @@ def test_an_object_of_one_stretch_of_time_says_so() -> None:
 
 def test_an_object_that_is_full_is_followed_by_another_with_what_is_due_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_delays, "FULL_BYTES", 1000)
-    runs = held([chunk(0, 9 - i, 600) for i in range(5)], [chunk(10, 12)]).runs
-    assert [(run.count, run.first_ms) for run in runs] == [(2, 5), (2, 7), (1, 9), (1, 12)]
+    runs = held([chunk(10 * n, 10 * n + 5, 600) for n in (4, 1, 2, 0, 3)], [chunk(10, 12)]).runs
+    assert [(run.count, run.first_ms) for run in runs] == [(2, 5), (2, 25), (1, 45), (1, 12)]
+
+
+def test_events_of_a_put_that_are_due_at_once_keep_their_order(stores: dict[str, MemoryStore]) -> None:
+    with Channel(URL, commit_interval=0) as channel:
+        clock = clock_of(channel)
+        with channel.put_transaction() as tx:
+            for number, ttl in enumerate([None, 9, None, 9, None]):  # each change begins a frame
+                tx.put(Event(b"%d" % number), deliver_after=1000, ttl=ttl)
+                tx.put(Event(b"before %d" % number), deliver_after=999 - number, ttl=ttl)
+        clock.pass_by(2000)
+        deliver_all(channel)
+        assert peek(channel)[-5:] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_objects_get_the_next_numbers_of_the_append() -> None:
