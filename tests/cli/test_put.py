@@ -188,3 +188,15 @@ def test_events_are_put_with_a_delay(path: Path, tmp_path: Path) -> None:
     refused = run("put", path, file, "--name", "again", "--deliver-after", -1)
     assert refused.exit_code == 2
     assert "deliver_after is -1" in refused.stderr
+
+
+def test_a_channel_in_a_store_is_made_for_a_delay_that_can_be(tmp_path: Path) -> None:
+    file, url = tmp_path / "lines.txt", f"object+file://{tmp_path}/store"
+    file.write_text("a\nb\n")
+    for seconds in (-1, 10**9):
+        refused = run("put", url, file, "--deliver-after", seconds)
+        assert (refused.exit_code, "Nothing was put" in refused.stderr) == (2, True)
+        assert not (tmp_path / "store").exists()
+    assert run("put", url, file, "--deliver-after", 3600).exit_code == 0
+    with Channel(url) as channel:
+        assert (channel.stats().last_id, channel.stats().delayed.events) == (0, 2)

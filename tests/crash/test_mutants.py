@@ -272,6 +272,8 @@ CAUGHT: dict[str, list[Recipe]] = {
     "delete every checkpoint": [object_kills],
     "collect what is needed": [object_kills],
     "name an object before it is whole": [object_kills],
+    "deliver again": [object_kills],
+    "register before it is there": [object_kills],
 }
 
 

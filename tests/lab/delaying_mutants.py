@@ -64,11 +64,11 @@ def remove_a_side_file_early() -> list[Patch]:
     """A side file is removed before its last events are in the log."""
 
     def make(real: Any) -> Any:
-        def _runs(self: Deliveries, places: Any) -> Any:
-            runs = real(self, places)
+        def _runs(self: Deliveries, places: Any, waiting: Any) -> Any:
+            runs = real(self, places, waiting)
             for run in runs:
                 if not run.next_ms:
-                    self.files.remove(run.file)
+                    self.files.remove(waiting[run.file])
             return runs
 
         return _runs
