@@ -257,6 +257,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "register before the sync": [delaying_states],
     "deliver in two steps": [delaying_states],
     "remove a side file early": [delaying_states],
+    "pass over in silence": [delaying_states],
     "leave the hint at a seek": [keeping_steps],
     "skip the sync of a seek": [keeping_states],
     "lower the floor at a seek": [keeping_steps],

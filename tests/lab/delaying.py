@@ -1,4 +1,4 @@
-"""A program whose events wait: puts with a delay, a clock that goes on, and deliveries by whoever commits next."""
+"""A program whose events wait or expire: puts with a delay or a ttl, a clock that goes on, deliveries by commits."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from spillable_stream import Channel, CommitOutcomeUnknownError, Event, Spillabl
 from spillable_stream.engine.deliveries import Deliveries
 from tests.lab.contents import contents
 from tests.lab.ledger import LATE, Found, Ledger, body
-from tests.lab.workload import Program
+from tests.lab.workload import Program, put
 
 __all__ = ["Delaying", "all_delivered", "put_late"]
 
 _BEGIN_MS = 1_800_000_000_000
 _END_MS = 1 << 50
 _STEP_MS = 30_000
+_LONG_SECONDS = 1_000_000  # a ttl that does not pass
 
 
 class Delaying(Program):
-    """Puts delayed events with others, lets time pass, and takes. The arguments are `Program`'s."""
+    """Puts delayed events and brief ones with others, lets time pass, and takes. The arguments are `Program`'s."""
 
     _now_ms = _BEGIN_MS
 
@@ -28,8 +29,9 @@ class Delaying(Program):
         """Yield the steps, in order; each is done when it is called."""
         yield self.open
         for _ in range(self._rounds):
-            steps = [self.put_late] * 5 + [self.pass_time] * 3 + [self.deliver] * 2
-            steps += [self.put_small, self.take_some, self.take_some, self.checkpoint, self.roll, self.reopen]
+            steps = [self.put_late] * 4 + [self.pass_time] * 3 + [self.deliver] * 2
+            steps += [self.put_small, self.put_brief, self.take_some, self.prepare_a_take]
+            steps += [self.checkpoint, self.roll, self.reopen]
             if self._options["memory_capacity"]:
                 steps.append(self.flush)
             self._rng.shuffle(steps)
@@ -47,6 +49,12 @@ class Delaying(Program):
         self._number += 1
         delay_seconds = self._rng.choice([1, 20, 100, 1000])
         put_late(self._open_channel(), self._ledger, self._producer, self._rng, self._number, delay_seconds)
+
+    def put_brief(self) -> None:
+        """Put some events, the last of which expire at once: takes pass over them."""
+        self._number += 1
+        lasting, brief = self._rng.randint(1, 2), self._rng.randint(1, 3)
+        put(self._open_channel(), self._ledger, self._producer, self._number, lasting + brief, 20, brief)
 
     def pass_time(self) -> None:
         """Let time pass: the next commit delivers what is due."""
@@ -67,7 +75,8 @@ def put_late(
     now, waiting, padding = rng.randint(1, 2), rng.randint(1, 5), rng.choice([5, 900])
     try:
         with channel.put_transaction() as tx:
-            tx.put_many(Event(body(producer, number, i, now, padding)) for i in range(now))
+            at_once = [Event(body(producer, number, i, now, padding)) for i in range(now)]
+            tx.put_many(at_once, ttl=_LONG_SECONDS)
             tx.put_many(
                 [Event(body(late, 1, i, waiting, padding)) for i in range(waiting)], deliver_after=delay_seconds
             )
