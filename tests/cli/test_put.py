@@ -147,14 +147,20 @@ def len_stored(path: Path) -> int:
         return channel.stats().last_id
 
 
-@pytest.mark.parametrize("memory_capacity", [0, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("memory_capacity", "signals"),
+    [
+        (0, [signal.SIGKILL]),
+        *(pytest.param(m, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow) for m in (0, 10**6)),
+    ],
+)
 def test_a_load_that_is_killed_and_run_again_stores_each_row_once(
-    path: Path, tmp_path: Path, memory_capacity: int
+    path: Path, tmp_path: Path, memory_capacity: int, signals: list[int]
 ) -> None:
-    file, rows = tmp_path / "f", 400_000
+    file, rows = tmp_path / "f", 130_000 * len(signals)  # as many to go after each kill
     file.write_bytes(b"".join(b"row %d\n" % i for i in range(rows)))
     with Channel(path, minimum_required_space=0, transaction_capacity=1000, memory_capacity=memory_capacity):
-        killed_again_and_again(path, file, 3, rows, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+        killed_again_and_again(path, file, len(signals), rows, signals)
     assert bodies(path) == [b"row %d" % i for i in range(rows)]
 
 
