@@ -27,7 +27,7 @@ def test_a_line_is_an_event_and_a_missing_channel_is_made(path: Path, tmp_path: 
     file.write_bytes(b"one\ntwo\n")
     done = run("put", path, file)
     assert (done.exit_code, done.stdout) == (0, f"{path}: stored 2 events, 1 to 2\n")
-    assert run("put", path, file).stdout == f"{path}: stored 0 events; 2 were stored before\n"
+    assert run("put", path, file).stdout == f"{path}: stored 0 events; 2 stored before\n"
     assert bodies(path) == [b"one", b"two"]
 
 
@@ -48,7 +48,7 @@ def test_typed_makes_columns_and_adds_new_ones(path: Path, tmp_path: Path) -> No
     refused = run("put", path, more)
     assert refused.exit_code == 1 and "lines 1 to 1" in refused.stderr
     assert run("put", path, more, "--typed").exit_code == 0
-    assert run("put", path, file).stdout.endswith("2 were stored before\n"), "the same rows, with a column more"
+    assert run("put", path, file).stdout.endswith("2 stored before\n"), "the same rows, with a column more"
     with Channel(path, create=False) as channel, channel.take_transaction() as tx:
         assert tx.take_many(9) == [{"n": 1, "s": None}, {"n": 2, "s": None}, {"n": 3, "s": "new"}]
 
