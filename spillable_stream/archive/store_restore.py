@@ -103,7 +103,7 @@ def _finished(
         StorageError: the store refused or failed.
     """
     theirs = ChannelState.from_image(begun.state or {})
-    is_same_backup = _facts(theirs) == _facts(state)
+    is_same_backup = _without_keys(theirs) == _without_keys(state)
     if not is_same_backup or new_identity == (begun.channel == content.manifest.channel):
         raise ChannelError(
             f"{begun.writer} began a channel at {store.root} that is not this backup, or not with this identity, and "
@@ -115,10 +115,10 @@ def _finished(
     return MadeChannel(begun.channel, sum(block.count for block in theirs.blocks), theirs.delays.events)
 
 
-def _facts(state: ChannelState) -> bytes:
-    """Return what a state says, but of events where they are: each restore gives its objects names of their own."""
-    delays = Delays(state.delays.next_number, [file._replace(name="").fields() for file in state.delays.files.values()])
-    return pack({**state.small(), **delays.image()})
+def _without_keys(state: ChannelState) -> bytes:
+    """Return a small state as it is wherever its delayed events are."""
+    files = [file._replace(name="").fields() for file in state.delays.files.values()]
+    return pack({**state.small(), **Delays(state.delays.next_number, files).image()})
 
 
 def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> None:

@@ -41,6 +41,7 @@ from spillable_stream.state.delays import DelayedFile
 __all__ = ["DELAYED_OWNER", "DelayedObjects"]
 
 _AHEAD_BYTES = 32 << 20
+_PARTS_BYTES = 32 << 20
 
 DELAYED_OWNER = "delayed"
 """Whose the objects are in which delayed events wait."""
@@ -67,7 +68,7 @@ class DelayedObjects:
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
     def write(self, birth: int, frames: Sequence[Frame]) -> tuple[str, int]:
-        """Write an object, with one request, and return its key and its size in bytes.
+        """Write an object, with one request unless it is large, and return its key and its size in bytes.
 
         Args:
             birth: the newest slot that is known.
@@ -83,7 +84,7 @@ class DelayedObjects:
         for frame in (Frame.of(FrameType.SEGMENT_HEADER, pack(header)), *frames):
             buffers += encode(frame, seed, time_us=now_us)
         data = pa.py_buffer(b"".join(buffers))
-        self._store.replace(key, data)
+        self._send(key, data)
         self._cache.put(key, data)  # what is due soon need not be asked for
         return key, len(data)
 
@@ -103,8 +104,20 @@ class DelayedObjects:
         made = bytearray(content)
         for offset, part in frames_for(ObjectBytes(content), len(content), before, self._channel, self._seed(key)):
             made[offset : offset + len(part)] = part
-        self._store.replace(key, bytes(made))
+        self._send(key, bytes(made))
         return key
+
+    def _send(self, key: str, data: Payload) -> None:
+        if len(data) < _PARTS_BYTES:
+            self._store.replace(key, data)
+            return
+        upload = self._store.upload(key)  # of one event that is so large
+        try:
+            upload.write(data)
+            upload.finish()
+        except BaseException:
+            upload.discard()
+            raise
 
     def _seed(self, key: str) -> int:
         return file_seed(self._channel, seed_name(key))

@@ -286,8 +286,7 @@ def test_a_restore_that_is_killed_at_any_request_is_run_again(
 ) -> None:
     monkeypatch.setattr(store_restore, "require_sound", lambda store: None)  # its objects are in another test
     uuid, expected = original.uuid, bodies(original)
-    with original.put_transaction() as tx:
-        tx.put(Event(b"waits"), deliver_after=3600)
+    put_late(original, 10_000, b"late")
     ss.backup(original, tmp_path / "copy")
     original.close()
     (tmp_path / "original").rename(tmp_path / "gone")
@@ -310,7 +309,8 @@ def test_a_restore_that_is_killed_at_any_request_is_run_again(
                     restore()
             else:
                 with restoring_to(store):
-                    assert restore().events == 12
+                    report = restore()
+                assert (report.events, report.delayed_events) == (12, 1)
             assert ss.verify(URL).healthy
             with Channel(URL, create=False) as channel:
                 assert bodies(channel) == expected and (channel.uuid != uuid) == new_identity

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.errors import CorruptionError, DataLossError, StorageError
 from spillable_stream.format.dues import dues_frame
 from spillable_stream.format.file_names import delayed_name
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
 from spillable_stream.format.packing import pack
+from spillable_stream.objects import delayed_objects
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.staged_object import birth_of, owner_of
 from spillable_stream.state.delays import DelayedFile
-from tests.support.faulty_store import FaultyStore
+from tests.support.faulty_store import Fault, FaultyStore, once
 from tests.support.memory_store import MemoryStore
 
 FRAMES = [dues_frame([5, 6]), Frame.of(FrameType.PUT, b"a" * 16, 2), dues_frame([7]), Frame.of(FrameType.PUT, b"b", 1)]
@@ -51,6 +52,19 @@ def test_an_object_is_written_with_one_request_and_not_asked_for(store: FaultySt
     assert [bytes(payload) for _, payload in objects.puts(file, [second.offset, first.offset])] == [b"b", b"a" * 16]
     assert [request.kind for request in store.requests] == ["replace"]
     assert (birth_of(file.name), owner_of(file.name)) == (3, ("delayed", 0))
+
+
+def test_a_large_object_is_written_in_parts(
+    store: FaultyStore, objects: DelayedObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delayed_objects, "_PARTS_BYTES", 100)
+    file = written(objects)
+    assert [request.kind for request in store.requests] == ["upload", "write", "finish"]
+    assert bytes(store.get(file.name)) == objects.content(file)
+    store.schedule = once("finish", Fault.LOST)
+    with pytest.raises(StorageError):
+        written(objects)
+    assert len(list(store.list("segments/"))) == 1
 
 
 def test_two_objects_never_have_one_name(objects: DelayedObjects) -> None:
