@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import OptionError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
 from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
@@ -96,6 +96,7 @@ class ChannelProcessor:
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
         self._pending: RoutedBatch | None = None
+        self._capacities: dict[str, int] = {}  # as they were when a part was looked at that was larger
 
     def _name_of(self, dead_letter: Channel) -> str:
         """Return the name of the dead-letter channel, which may be one of the others; else it becomes one."""
@@ -200,6 +201,7 @@ class ChannelProcessor:
             OptionError: the note is too large, or there is no producer's name to go with the number.
             ProducerBusyError: another live processor has the producer's name.
             SpillableError: another number is not in all of its channels yet.
+            TransactionCapacityError: a channel's part has more events than a transaction of it; no channel has any.
             Exception: what an interceptor raises, where there is no dead-letter channel.
         """
         if number is None:
@@ -239,9 +241,21 @@ class ChannelProcessor:
             dead = self._as_dead_letters(rejected, turn)
             required[name] = concat([required[name], dead]) if name in required else dead
             optional.pop(name, None)
+        self._require_room(required)
         counts = {name: part.num_rows for name, part in required.items()}
         result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
         return RoutedBatch(number, required, optional, result, b"" if number is None else write_note(counts, note))
+
+    def _require_room(self, parts: Mapping[str, pa.RecordBatch]) -> None:
+        """Refuse a batch that no transaction of a channel can hold, before another channel has its part."""
+        for name, part in parts.items():
+            if part.num_rows > self._capacities.get(name, 0):
+                most = self._capacities[name] = self._channels[name].options["transaction_capacity"]
+                if part.num_rows > most:
+                    raise TransactionCapacityError(
+                        f"a batch has {part.num_rows:,} events for the channel {name}, whose transactionCapacity is "
+                        f"{most:,}: send {most:,} at most, or raise transactionCapacity"
+                    )
 
     def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
         """Return the events that pass the interceptors, and those that can't."""

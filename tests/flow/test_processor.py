@@ -28,6 +28,7 @@ from spillable_stream.errors import (
     ProducerBusyError,
     SpillableError,
     StorageError,
+    TransactionCapacityError,
 )
 from spillable_stream.flow.interceptors.base import EventInterceptor, InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
@@ -106,6 +107,19 @@ def test_a_batch_of_which_nothing_is_left_is_a_success(channels: dict[str, Chann
     with ChannelProcessor(channels, [RegexFilter("nothing")]) as processor:
         assert processor.process(batch_of(b"x")) == (1, 0, 0, {})
     assert all(c.stats().counters.event_put_attempt_count == 0 for c in channels.values())
+
+
+def test_a_batch_that_no_transaction_of_a_channel_can_hold_is_in_no_channel(tmp_path: Path) -> None:
+    """What counts is the part of the channel, behind the interceptors and the selector."""
+    with (
+        Channel(tmp_path / "c1", minimum_required_space=0) as c1,
+        Channel(tmp_path / "c2", minimum_required_space=0, transaction_capacity=2) as c2,
+        ChannelProcessor({"c1": c1, "c2": c2}, [RegexFilter("x")]) as processor,
+    ):
+        assert processor.process(batch_of(b"x1", b"x2", b"dropped")).stored == {"c1": 2, "c2": 2}
+        with pytest.raises(TransactionCapacityError, match="3 events for the channel c2, whose transactionCapacity is"):
+            processor.process(batch_of(b"x1", b"x2", b"x3"))
+        assert c1.stats().channel_size == 2
 
 
 def test_a_routed_batch_is_sent_again_to_those_only_that_do_not_have_it(channels: dict[str, Channel]) -> None:
