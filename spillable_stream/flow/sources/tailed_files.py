@@ -76,7 +76,8 @@ class TailedFiles:
                 where = elsewhere  # renamed, and the new name does not match
             if where is None or (not place.mark.tail_bytes and only_flume and where.path != place.path):
                 continue
-            file = self._files[inode] = TailedFile(where.path, where.group, place.mark)
+            unread = place.mark.position == 0
+            file = self._files[inode] = TailedFile(where.path, where.group, place.mark, is_new=unread)
             file.names.add(place.path)
         known = list(self._files.values())
         for f in found.values():

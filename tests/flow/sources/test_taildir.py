@@ -197,16 +197,18 @@ def test_a_file_that_is_truncated_right_before_its_turn_is_read_from_its_copy(lo
     assert sorted(kept.bodies()) == [b"1", b"2", b"3", b"4", b"5", b"older"]
 
 
-@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("restart", ["none", "before it is seen", "after it is seen"])
 @pytest.mark.parametrize("copied_bytes", [0, 2, 6, 8])
-def test_a_copy_that_is_seen_while_it_is_made_is_read_once(logs: Path, copied_bytes: int, restarts: bool) -> None:
+def test_a_copy_that_is_seen_while_it_is_made_is_read_once(logs: Path, copied_bytes: int, restart: str) -> None:
     log, kept = logs / "app.log", KeptBatches()
     append(log, "1\n2\n3\n")
     tail = opened(source(logs), kept)
     read_all(tail, kept)
     append(log, "4\n")
     (logs / "app.log.1").write_bytes(log.read_bytes()[:copied_bytes])
-    if restarts:
+    if restart == "after it is seen":
+        read_all(tail, kept)
+    if restart != "none":
         tail.close()
         tail = opened(source(logs), kept)
     read_all(tail, kept)
