@@ -102,11 +102,12 @@ class DelayedEvents:
     def _chunks(
         self, dues: Sequence[int], batch: pa.RecordBatch, each_us: int, now_ms: int, compression: str
     ) -> Iterator[DelayedChunk]:
-        most = max(1, min(_FRAME_EVENTS, _FRAME_BYTES * len(dues) // max(1, batch.nbytes)))
         start = 0
         while start < len(dues):
             begin_ms, width_ms = stretch_of(dues[start], now_ms)
-            count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, most)
+            count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, _FRAME_EVENTS)
+            while count > 1 and batch.slice(start, count).nbytes > _FRAME_BYTES:
+                count = (count + 1) // 2
             for put in encode_batch(batch.slice(start, count), self._schema_id, compression, each_us):
                 due = dues[start : start + put.count]
                 yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 from math import inf
 from threading import get_ident
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CorruptionError, SpillableError, StorageError
 from spillable_stream.format.batch import decode_batch, encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
-from spillable_stream.format.frame import Frame, message_of, total_size
+from spillable_stream.format.frame import Frame, FrameHeader, message_of, total_size
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
 from spillable_stream.log_records import fields
@@ -35,7 +36,8 @@ __all__ = ["Deliveries", "wall_clock_ms"]
 _log = logging.getLogger(__name__)
 
 _MOST_EVENTS = 4096  # of one commit
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 4 << 20  # of one commit, in memory; what a frame has comes on top
+_MOST_INDEXED = 1 << 20  # events of files that are read for one commit, at 24 bytes each
 _COMMIT_BYTES = 1024
 _RUN_BYTES = 64
 _AGAIN_SECONDS = 1.0  # after a failure
@@ -122,41 +124,44 @@ class Deliveries:
 
     def _deliver(self, now_ms: int) -> bool:
         state = self._follower.state
-        places = self._next(state, now_ms)
-        if not places:
+        events = self._next(state, now_ms)
+        if not events:
             return False
-        frames = self._read(places, state)
-        if frames is None:
+        found = self._read(events, state)
+        if found is None:
             return True  # a file less
-        request = _Deliver(frames, self._runs(places))
+        frames, count = found
+        request = _Deliver(frames, self._runs(events[:count]))
         self._appender.append_alone(request)
         for run in request.delivered:
             if run.file not in self._follower.state.delays.files:
                 self.files.remove(run.file)
         return True
 
-    def _next(self, state: ChannelState, now_ms: int) -> list[tuple[Place, int]]:
-        """Return the places of events that are due, each with its file, in their order.
+    def _next(self, state: ChannelState, now_ms: int) -> list[_Due]:
+        """Return the next events that are due, in the order of their due times; due at once, in that of their puts.
 
-        If more are due than one commit delivers, these are events of few files: what is read is read once.
+        It reads the files in which one of them may be. Where these have too many events, it reads the first ones alone.
         """
-        places: list[tuple[Place, int]] = []
-        left_bytes = _MOST_BYTES
+        found: list[_Due] = []
+        indexed = 0
         for file in sorted(self._due(state, now_ms), key=lambda f: (f.next_ms, f.number)):
-            limit = min(_MOST_EVENTS - len(places), 1 + left_bytes * file.events // max(1, file.payload_bytes))
+            is_behind = len(found) == _MOST_EVENTS and found[-1].place[0] < file.next_ms
+            if is_behind or (found and indexed + file.events > _MOST_INDEXED):
+                break
             try:
-                found = self._index(file).due(now_ms, limit)
-                if not found:
+                places = self._index(file).due(now_ms, _MOST_EVENTS)
+                if not places:
                     raise self.files.damaged(file.number, file.end)  # it has fewer events than the log says
             except (CorruptionError, StorageError) as e:
                 self._leave(file.number, e)
                 continue
-            places += [(place, file.number) for place in found]
-            left_bytes -= len(found) * file.payload_bytes // file.events
-            if len(places) >= _MOST_EVENTS or left_bytes <= 0:
-                break
+            indexed += file.events
+            found += [_Due(place, file.number, file.width_ms) for place in places]
+            found.sort(key=_Due.key)
+            del found[_MOST_EVENTS:]
         self._indexes = {number: index for number, index in self._indexes.items() if number in state.delays.files}
-        return sorted(places, key=lambda p: (p[0][0], p[1], p[0]))  # due at once: a full file before the next one
+        return found
 
     def _index(self, file: DelayedFile) -> DelayedIndex:
         index = self._indexes.setdefault(file.number, DelayedIndex(self.files))
@@ -176,42 +181,82 @@ class Deliveries:
             self._set_aside[number] = time.monotonic() + _AGAIN_SECONDS
             _log.warning(_WAIT_ON, self._log.path, cause, extra=fields(self._log.path))
 
-    def _read(self, places: list[tuple[Place, int]], state: ChannelState) -> list[Frame] | None:
-        """Return the frames of events in this order; None if a file can't be read, which is left alone."""
-        rows: dict[int, dict[int, list[int]]] = {}  # by file and frame
-        for (_, offset, row), number in places:
-            rows.setdefault(number, {}).setdefault(offset, []).append(row)
-        batches: dict[_Kind, list[pa.RecordBatch]] = {}
-        where: dict[tuple[int, int, int], tuple[_Kind, int]] = {}  # the kind of each event, and its row among those
-        counts: Counter[_Kind] = Counter()
-        schemas = self._follower.schemas()
-        for number, by_frame in rows.items():
-            try:
-                for offset, (header, payload) in zip(by_frame, self.files.puts(number, list(by_frame)), strict=True):
-                    kind, wanted = _Kind(header.schema_id, header.ttl_us), by_frame[offset]
-                    if kind.schema_id >= len(schemas):
-                        raise self.files.damaged(number, offset)
-                    whole = decode_batch(message_of(header, payload), schemas[kind.schema_id])
-                    batches.setdefault(kind, []).append(whole.slice(wanted[0], len(wanted)))
-                    where.update({(number, offset, r): (kind, counts[kind] + i) for i, r in enumerate(wanted)})
-                    counts[kind] += len(wanted)
-            except (CorruptionError, StorageError) as e:
-                self._leave(number, e)
-                return None
-        order = [where[number, offset, row] for (_, offset, row), number in places]
-        return _encoded({kind: pa.Table.from_batches(found) for kind, found in batches.items()}, order, state)
+    def _read(self, events: list[_Due], state: ChannelState) -> tuple[list[Frame], int] | None:
+        """Return the frames of the first of these events, and how many they are: all that fit into one commit's memory.
 
-    def _runs(self, places: list[tuple[Place, int]]) -> list[DeliveredRun]:
+        None if a file can't be read, which is left alone.
+        """
+        rows: dict[_Source, list[int]] = {}  # in the order of the events, so what is read is what comes first
+        for (_, offset, row), number, _ in events:
+            rows.setdefault(_Source(number, offset), []).append(row)
+        offsets: dict[int, list[int]] = {}
+        for source in rows:
+            offsets.setdefault(source.file, []).append(source.offset)
+        batches: dict[_Kind, list[pa.RecordBatch]] = {}
+        where: dict[tuple[_Source, int], tuple[_Kind, int]] = {}  # the kind of each event, and its row among those
+        counts: Counter[_Kind] = Counter()
+        schemas, left_bytes = self._follower.schemas(), _MOST_BYTES
+        with contextlib.ExitStack() as stack:
+            readers: dict[int, Iterator[tuple[FrameHeader, pa.Buffer]]] = {}
+            for source, wanted in rows.items():
+                if left_bytes <= 0:
+                    break
+                try:
+                    if source.file not in readers:
+                        reader = self.files.puts(source.file, offsets[source.file])
+                        readers[source.file] = stack.enter_context(contextlib.closing(reader))
+                    header, payload = next(readers[source.file])
+                    kind = _Kind(header.schema_id, header.ttl_us)
+                    if kind.schema_id >= len(schemas):
+                        raise self.files.damaged(*source)
+                    batch = _only(decode_batch(message_of(header, payload), schemas[kind.schema_id]), wanted)
+                except (CorruptionError, StorageError) as e:
+                    self._leave(source.file, e)
+                    return None
+                left_bytes -= batch.nbytes
+                batches.setdefault(kind, []).append(batch)
+                where.update({(source, row): (kind, counts[kind] + i) for i, row in enumerate(wanted)})
+                counts[kind] += len(wanted)
+        order = list(takewhile(bool, (where.get((_Source(e.file, e.place[1]), e.place[2])) for e in events)))
+        tables = {kind: pa.Table.from_batches(found) for kind, found in batches.items()}
+        return _encoded(tables, order, state), len(order)
+
+    def _runs(self, events: list[_Due]) -> list[DeliveredRun]:
         """Return what the COMMIT says of the files whose events these are."""
         counts: dict[int, int] = {}
         lasts: dict[int, Place] = {}
-        for place, number in places:
+        for place, number, _ in events:
             counts[number] = counts.get(number, 0) + 1
             lasts[number] = place
         return [
             DeliveredRun(number, *lasts[number], count, self._indexes[number].next_ms(count))
             for number, count in counts.items()
         ]
+
+
+class _Due(NamedTuple):
+    """An event that is due.
+
+    Args:
+        place: where it is in the order of its file.
+        file: the file's number.
+        width_ms: the width of the file's stretch of time.
+    """
+
+    place: Place
+    file: int
+    width_ms: int
+
+    def key(self) -> tuple[int, int, int, Place]:
+        """Return what sorts events: of those due at once, what was put earlier had longer to wait, in a wider stretch."""
+        return self.place[0], -self.width_ms, self.file, self.place
+
+
+class _Source(NamedTuple):
+    """A frame: its file's number, and where it starts there."""
+
+    file: int
+    offset: int
 
 
 class _Kind(NamedTuple):
@@ -224,6 +269,13 @@ class _Kind(NamedTuple):
 
     schema_id: int
     ttl_us: int
+
+
+def _only(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
+    """Return some rows of a batch, in a memory of their own: it does not hold the rest."""
+    if len(rows) == batch.num_rows:
+        return batch
+    return batch.take(pa.array(rows, pa.int64()))
 
 
 def _encoded(tables: Mapping[_Kind, pa.Table], order: list[tuple[_Kind, int]], state: ChannelState) -> list[Frame]:
