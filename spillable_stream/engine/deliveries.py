@@ -7,7 +7,7 @@ import logging
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, takewhile
 from math import inf
@@ -197,7 +197,7 @@ class Deliveries:
         counts: Counter[_Kind] = Counter()
         schemas, left_bytes = self._follower.schemas(), _MOST_BYTES
         with contextlib.ExitStack() as stack:
-            readers: dict[int, Iterator[tuple[FrameHeader, pa.Buffer]]] = {}
+            readers: dict[int, Generator[tuple[FrameHeader, pa.Buffer]]] = {}
             for source, wanted in rows.items():
                 if left_bytes <= 0:
                     break
@@ -217,8 +217,9 @@ class Deliveries:
                 batches.setdefault(kind, []).append(batch)
                 where.update({(source, row): (kind, counts[kind] + i) for i, row in enumerate(wanted)})
                 counts[kind] += len(wanted)
-        order = list(takewhile(bool, (where.get((_Source(e.file, e.place[1]), e.place[2])) for e in events)))
-        tables = {kind: pa.Table.from_batches(found) for kind, found in batches.items()}
+        found = (where.get((_Source(number, offset), row)) for (_, offset, row), number, _ in events)
+        order = [event for event in takewhile(bool, found) if event]
+        tables = {kind: pa.Table.from_batches(parts) for kind, parts in batches.items()}
         return _encoded(tables, order, state), len(order)
 
     def _runs(self, events: list[_Due]) -> list[DeliveredRun]:
@@ -248,7 +249,7 @@ class _Due(NamedTuple):
     width_ms: int
 
     def key(self) -> tuple[int, int, int, Place]:
-        """Return what sorts events: of those due at once, what was put earlier had longer to wait, in a wider stretch."""
+        """Return what sorts events: of those due at once, the one put first had longer to wait, in a wider stretch."""
         return self.place[0], -self.width_ms, self.file, self.place
 
 

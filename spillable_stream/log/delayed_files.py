@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -208,7 +208,7 @@ class DelayedFiles:
         if scanner.offset != end or dues is not None:
             raise self.damaged(number, scanner.offset)
 
-    def puts(self, number: int, offsets: Sequence[int]) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+    def puts(self, number: int, offsets: Sequence[int]) -> Generator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the events of PUT frames.
 
         Args:
