@@ -208,7 +208,7 @@ def test_without_dead_letters_an_event_that_kills_stops_the_worker_instead(tmp_p
     assert [Child(die, tmp_path / "stderr").wait() for _ in range(2)] == [9, 9]
     with Channel(path, minimum_required_space=0) as channel:
         worker = channel.worker("g", lambda event: os._exit(9), max_attempts=1)
-        with pytest.raises(WorkerFailedError, match="failed once for the event 1 .*ended during this event"):
+        with pytest.raises(WorkerFailedError, match=r"failed once for the event 1 .*ended during this event"):
             worker.run(until_empty=True)
 
 
