@@ -35,7 +35,6 @@ from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
-from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES
 from tests.support.events import peek
 from tests.support.examples import examples
 from tests.support.flow_batches import STILL, batch_of
@@ -180,8 +179,8 @@ class Source:
 
     def die(self) -> None:
         """End as a killed process does: nothing is put any more, and the kernel frees its claims."""
-        for claim in self.processor._claims:
-            claim.release()
+        assert self.processor._numbers is not None
+        self.processor._numbers.release()
         self.processor = self.start()
 
     def run(self, batches: list[list[Event]]) -> None:
@@ -298,23 +297,6 @@ def test_two_live_processors_of_one_name_are_refused(channels: dict[str, Channel
             ChannelProcessor({"c3": other}, producer="p").newest()
     with ChannelProcessor(channels, producer="p") as again:
         again.newest()
-
-
-def test_a_note_that_is_too_large_is_refused_before_anything_is_put(channels: dict[str, Channel]) -> None:
-    with ChannelProcessor(channels, producer="p") as processor:
-        with pytest.raises(OptionError, match="the note of a batch has 65,536 bytes, and 65,"):
-            processor.process(batch_of(b"x"), number=1, note=bytes(MAX_NOTE_BYTES))
-        processor.process(batch_of(b"x"), number=1, note=bytes(MAX_NOTE_BYTES - 100))
-
-
-def test_a_note_that_no_processor_wrote_is_passed_over(channels: dict[str, Channel]) -> None:
-    from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
-
-    with channels["c1"].put_transaction() as tx:
-        tx.producer = NumberedBatch("p", Numbers(1, 4, BY_PRODUCER), b"\xff a note of another program")
-        tx.put(Event(b"x"))
-    with ChannelProcessor(channels, producer="p") as processor:
-        assert processor.newest() == Noted(4, b"", True)
 
 
 # ── what can't be ───────────────────────────────────────────────────────────────────────────────

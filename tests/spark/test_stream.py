@@ -212,6 +212,7 @@ def test_min_partitions_splits_a_batch(spark: SparkSession, put: Put, numbered: 
     assert {r.p: r["count"] for r in rows} == {0: 25, 1: 25, 2: 25, 3: 25}
 
 
+@pytest.mark.slow
 def test_batch_replayed_for_the_same_offsets_has_identical_rows(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -235,6 +236,7 @@ def test_batch_replayed_for_the_same_offsets_has_identical_rows(
     assert [b for batch in seen[1:] for b in batch] == numbered(0, 50)
 
 
+@pytest.mark.slow
 def test_batch_whose_commit_log_is_lost_is_not_stored_twice(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -312,6 +314,7 @@ def test_create_if_missing_lets_a_consumer_start_first(spark: SparkSession, put:
     assert bodies(tmp_path / "b") == [b"x"]
 
 
+@pytest.mark.slow
 def test_full_channel_fails_the_query_and_loses_nothing(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -326,6 +329,7 @@ def test_full_channel_fails_the_query_and_loses_nothing(
     assert bodies(tmp_path / "b") == numbered(0, 20)
 
 
+@pytest.mark.slow
 def test_large_task_outputs_are_staged_and_leave_no_orphans(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -342,6 +346,7 @@ def test_large_task_outputs_are_staged_and_leave_no_orphans(
         assert channel.stats().segments == 0
 
 
+@pytest.mark.slow
 def test_source_takes_are_committed_so_that_the_channel_drains(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
