@@ -18,7 +18,7 @@ from spillable_stream.channel.event import (
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.delayed_puts import DelayedPuts
+from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
@@ -76,6 +76,7 @@ class PutTransaction(Transaction):
         self.waited_seconds: float | None = None
         self.no_delay: str = ""
         self._delayed: DelayedEvents | None = None
+        self._held: Delayed | None = None
 
     def put(
         self,
@@ -156,13 +157,8 @@ class PutTransaction(Transaction):
 
     def _due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
         """Return when events are due, in milliseconds since 1970; 0 for now. Raises `OptionError`."""
-        deliveries, options = self._engine.deliveries, self._engine.follower.state.options
-        if deliveries is None:
-            raise OptionError(
-                f"{self._engine.path} is in an object store, where events can't be delayed; put them to a channel on a "
-                "disk. Nothing was put"
-            )
-        found_ms = due_ms(deliver_after, deliver_at, deliveries.clock_ms())
+        options = self._engine.follower.state.options
+        found_ms = due_ms(deliver_after, deliver_at, self._engine.deliveries.clock_ms())
         if found_ms and self.no_delay:
             raise OptionError(f"{self.no_delay}. Nothing was put")
         if found_ms and not options.overflow_capacity:
@@ -173,6 +169,7 @@ class PutTransaction(Transaction):
         return found_ms
 
     def _delay(self) -> DelayedEvents:
+        self._held = None
         if self._delayed is None:
             self._delayed = DelayedEvents(self._schema, self._schema_id, typed=self._typed)
         return self._delayed
@@ -343,16 +340,17 @@ class PutTransaction(Transaction):
         if self._segment is not None:
             self._segment.close()
 
-    def _waiting(self) -> DelayedPuts | None:
-        """Return the delayed events, encoded; None without any."""
-        deliveries = self._engine.deliveries
-        if self._delayed is None or deliveries is None:
-            return None
-        chunks = self._delayed.chunks(deliveries.clock_ms(), self._engine.follower.state.options.compression)
-        return DelayedPuts(deliveries.files, chunks) if chunks else None
+    def _waiting(self) -> Delayed | None:
+        """Return the delayed events, encoded; None without any. A commit that is tried again has them already."""
+        if self._delayed is not None and self._held is None:
+            deliveries, options = self._engine.deliveries, self._engine.follower.state.options
+            chunks = self._delayed.chunks(deliveries.clock_ms(), options.compression)
+            self._held = deliveries.hold_back(chunks) if chunks else None
+        return self._held
 
     def _rollback(self) -> None:
-        self._rows, self._events, self._frames, self._delayed = [], EventColumns(), [], None
+        self._rows, self._events, self._frames = [], EventColumns(), []
+        self._delayed = self._held = None
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

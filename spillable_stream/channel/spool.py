@@ -161,7 +161,8 @@ class Spool:
             )
         transaction = self._local.put_transaction()
         transaction.no_delay = (
-            f"{self._store_path} is in an object store, where events can't be delayed; put them to a channel on a disk"
+            f"{self._store_path} has a spool in front, which ships events as they come and delays none; put those that "
+            "wait through a handle without the spool"
         )
         return transaction
 

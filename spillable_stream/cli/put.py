@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, say
@@ -69,6 +70,7 @@ def put(
     with ending(path, as_json, lambda: _stands(loads)):
         kind = kind or format_of(file)
         ttl_us(ttl)  # refused before anything is made
+        due_ms(deliver_after, None, 0)
         channel, source = _opened(path, file, kind, typed)
         with channel:
             try:

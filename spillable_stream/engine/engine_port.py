@@ -99,8 +99,7 @@ class EnginePort(Generic[EngineT]):
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
     def deliver(self) -> None:
-        deliveries = self._engine.deliveries
-        while deliveries is not None and deliveries.deliver():
+        while self._engine.deliveries.deliver():
             pass
 
     def checkpoint_if_due(self) -> None:

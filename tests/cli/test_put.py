@@ -147,14 +147,20 @@ def len_stored(path: Path) -> int:
         return channel.stats().last_id
 
 
-@pytest.mark.parametrize("memory_capacity", [0, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("memory_capacity", "signals"),
+    [
+        (0, [signal.SIGKILL]),
+        *(pytest.param(m, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow) for m in (0, 10**6)),
+    ],
+)
 def test_a_load_that_is_killed_and_run_again_stores_each_row_once(
-    path: Path, tmp_path: Path, memory_capacity: int
+    path: Path, tmp_path: Path, memory_capacity: int, signals: list[int]
 ) -> None:
-    file, rows = tmp_path / "f", 400_000
+    file, rows = tmp_path / "f", 130_000 * len(signals)  # as many to go after each kill
     file.write_bytes(b"".join(b"row %d\n" % i for i in range(rows)))
     with Channel(path, minimum_required_space=0, transaction_capacity=1000, memory_capacity=memory_capacity):
-        killed_again_and_again(path, file, 3, rows, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+        killed_again_and_again(path, file, len(signals), rows, signals)
     assert bodies(path) == [b"row %d" % i for i in range(rows)]
 
 
@@ -188,3 +194,15 @@ def test_events_are_put_with_a_delay(path: Path, tmp_path: Path) -> None:
     refused = run("put", path, file, "--name", "again", "--deliver-after", -1)
     assert refused.exit_code == 2
     assert "deliver_after is -1" in refused.stderr
+
+
+def test_a_channel_in_a_store_is_made_for_a_delay_that_can_be(tmp_path: Path) -> None:
+    file, url = tmp_path / "lines.txt", f"object+file://{tmp_path}/store"
+    file.write_text("a\nb\n")
+    for seconds in (-1, 10**9):
+        refused = run("put", url, file, "--deliver-after", seconds)
+        assert (refused.exit_code, "Nothing was put" in refused.stderr) == (2, True)
+        assert not (tmp_path / "store").exists()
+    assert run("put", url, file, "--deliver-after", 3600).exit_code == 0
+    with Channel(url) as channel:
+        assert (channel.stats().last_id, channel.stats().delayed.events) == (0, 2)
