@@ -21,7 +21,6 @@ SCENARIOS = {
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
     "integrity/test_kept_events": "damage among events that no group needs",
-    "archive/test_restore_on_s3": "a restore to an S3 whose process is killed",
     "channel/test_another_engine": "a channel on an engine without tiers and files of its own",
     "channel/test_cost": "how many calls a put and a take cost",
     "channel/test_keeping_machine": "any sequence of calls to a channel that keeps events, beside a model",
