@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from spillable_stream.channel.event import (
     Event,
     EventColumns,
 )
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
@@ -28,6 +30,9 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
 from spillable_stream.format.row_values import row_reader
+
+if TYPE_CHECKING:
+    from spillable_stream.engine.deliveries import Deliveries
 
 __all__ = ["PutTransaction"]
 
@@ -128,7 +133,7 @@ class PutTransaction(Transaction):
         self._require_sound("put")
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self._due_ms(deliver_after, deliver_at)
+            wait_until_ms = self.due_ms(deliver_after, deliver_at)
         each_us, added = ttl_us(ttl), list(events)
         self._admit(len(added))
         if wait_until_ms:
@@ -154,23 +159,43 @@ class PutTransaction(Transaction):
                         self._flush_events()
         self.count += len(added)
 
-    def _due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
-        """Return when events are due, in milliseconds since 1970; 0 for now. Raises `OptionError`."""
-        deliveries, options = self._engine.deliveries, self._engine.follower.state.options
-        if deliveries is None:
-            raise OptionError(
-                f"{self._engine.path} is in an object store, where events can't be delayed; put them to a channel on a "
-                "disk. Nothing was put"
-            )
-        found_ms = due_ms(deliver_after, deliver_at, deliveries.clock_ms())
-        if found_ms and self.no_delay:
+    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+        """Return when events are due that are put now, in milliseconds since 1970; 0 for now.
+
+        Args:
+            deliver_after: as in `put`.
+            deliver_at: likewise.
+
+        Raises:
+            OptionError: the delay is none that can be.
+        """
+        found_ms = due_ms(deliver_after, deliver_at, self._deliveries().clock_ms())
+        if found_ms:
+            self.require_delays()
+        return found_ms
+
+    def require_delays(self) -> None:
+        """Refuse to delay events where none can be delayed.
+
+        Raises:
+            OptionError: the channel can't; says what to do.
+        """
+        self._deliveries()
+        if self.no_delay:
             raise OptionError(f"{self.no_delay}. Nothing was put")
-        if found_ms and not options.overflow_capacity:
+        if not self._engine.follower.state.options.overflow_capacity:
             raise OptionError(
                 f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
                 "overflowCapacity. Nothing was put"
             )
-        return found_ms
+
+    def _deliveries(self) -> Deliveries:
+        if self._engine.deliveries is None:
+            raise OptionError(
+                f"{self._engine.path} is in an object store, where events can't be delayed; put them to a channel on a "
+                "disk. Nothing was put"
+            )
+        return self._engine.deliveries
 
     def _delay(self) -> DelayedEvents:
         if self._delayed is None:
@@ -203,7 +228,7 @@ class PutTransaction(Transaction):
         self._require_sound("put_batch")
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self._due_ms(deliver_after, deliver_at)
+            wait_until_ms = self.due_ms(deliver_after, deliver_at)
         each_us = 0 if ttl is None else ttl_us(ttl)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
@@ -211,15 +236,39 @@ class PutTransaction(Transaction):
         else:
             fitted = [accept_batch(batch, self._schema, ID_COLUMN)]
         self._admit(batch.num_rows)
-        if wait_until_ms:
-            for b in fitted:
-                self._undivided(self._delay().add_batch, b, wait_until_ms, each_us)
-            self.count += batch.num_rows
-            return
         if self._rows or self._events.bodies:
             self._flush_events()
         for b in fitted:
-            self._undivided(self._add, b, each_us)
+            if wait_until_ms:
+                self._undivided(self._delay().add_batch, b, array("q", [wait_until_ms]) * b.num_rows, each_us)
+            else:
+                self._undivided(self._add, b, each_us)
+        self.count += batch.num_rows
+
+    def put_timed(self, batch: pa.RecordBatch, times: RowTimes) -> None:
+        """Put the rows of an Arrow batch, each with its own ttl and due time, as `put_batch` does.
+
+        Rows that are put now keep their order. Neighbours of one ttl share a frame.
+
+        Args:
+            batch: the rows.
+            times: their times, which nobody checks here.
+
+        Raises what `put` raises.
+        """
+        self._require(State.OPEN, "put_timed")
+        self._require_sound("put_timed")
+        fitted = accept_batch(batch, self._schema, ID_COLUMN)
+        if times.has_delays():
+            self.require_delays()
+        self._admit(batch.num_rows)
+        if self._rows or self._events.bodies:
+            self._flush_events()
+        for rows, each_us, dues_ms in times.divide(fitted):
+            if dues_ms:
+                self._undivided(self._delay().add_batch, rows, dues_ms, each_us)
+            else:
+                self._undivided(self._add, rows, each_us)
         self.count += batch.num_rows
 
     def take(self, *_: object, **__: object) -> NoReturn:
