@@ -34,7 +34,13 @@ def test_rows_that_are_put_now_come_before_those_that_are_due_later() -> None:
 
 
 def test_times_say_whether_a_row_is_delayed() -> None:
-    delayed = [RowTimes(1), RowTimes(0, 5), RowTimes(0, column([0, 0])), RowTimes(0, column([0, 3])), RowTimes(0, column([]))]
+    delayed = [
+        RowTimes(1),
+        RowTimes(0, 5),
+        RowTimes(0, column([0, 0])),
+        RowTimes(0, column([0, 3])),
+        RowTimes(0, column([])),
+    ]
     assert [times.has_delays() for times in delayed] == [False, True, False, True, False]
 
 
