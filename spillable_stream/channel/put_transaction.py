@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
-from spillable_stream.channel.due_time import due_ms
+from spillable_stream.channel.due_time import due_ms, not_in_store, without_disk
 from spillable_stream.channel.event import (
     ID_COLUMN,
     Event,
@@ -58,7 +58,7 @@ class PutTransaction(Transaction):
         is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
         waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
-        no_delay: why no event of it can be delayed, if none can be; "" where the channel decides.
+        no_delay: why no event of it can be delayed, if none can be; None where the channel decides.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -79,7 +79,7 @@ class PutTransaction(Transaction):
         self.follows: int | None = None
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
-        self.no_delay: str = ""
+        self.no_delay: OptionError | None = None
         self._delayed: DelayedEvents | None = None
 
     def put(
@@ -181,20 +181,14 @@ class PutTransaction(Transaction):
             OptionError: the channel can't; says what to do.
         """
         self._deliveries()
-        if self.no_delay:
-            raise OptionError(f"{self.no_delay}. Nothing was put")
+        if self.no_delay is not None:
+            raise self.no_delay
         if not self._engine.follower.state.options.overflow_capacity:
-            raise OptionError(
-                f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
-                "overflowCapacity. Nothing was put"
-            )
+            raise without_disk(self._engine.path)
 
     def _deliveries(self) -> Deliveries:
         if self._engine.deliveries is None:
-            raise OptionError(
-                f"{self._engine.path} is in an object store, where events can't be delayed; put them to a channel on a "
-                "disk. Nothing was put"
-            )
+            raise not_in_store(self._engine.path)
         return self._engine.deliveries
 
     def _delay(self) -> DelayedEvents:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["RowTimes", "TimedRows"]
+__all__ = ["UNTIMED", "RowTimes", "TimedRows"]
 
 
 class TimedRows(NamedTuple):
@@ -62,6 +62,10 @@ class RowTimes(NamedTuple):
         later = pc.invert(now)
         if pc.any(later).as_py():
             yield from _by_ttl(batch.filter(later), _filtered(self.ttl_us, later), self.due_ms.filter(later))
+
+
+UNTIMED = RowTimes()
+"""Those of rows that are put now and never expire."""
 
 
 def _filtered(values: int | pa.Int64Array, mask: pa.BooleanArray) -> int | pa.Int64Array:

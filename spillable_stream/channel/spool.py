@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from spillable_stream.channel.due_time import not_in_store
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.spool_mover import SPOOL_PREFIX, SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
@@ -160,9 +161,7 @@ class Spool:
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
             )
         transaction = self._local.put_transaction()
-        transaction.no_delay = (
-            f"{self._store_path} is in an object store, where events can't be delayed; put them to a channel on a disk"
-        )
+        transaction.no_delay = not_in_store(self._store_path)
         return transaction
 
     def _refusal(self, trouble: Exception) -> SpillableError:

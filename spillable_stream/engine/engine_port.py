@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
+from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
@@ -92,6 +93,13 @@ class EnginePort(Generic[EngineT]):
         return finish_takes(self._engine, group, through_id, owner)
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
+
+    def delayed_puts(self, chunks: Sequence[DelayedChunk]) -> DelayedPuts | None:
+        deliveries = self._engine.deliveries
+        if not chunks:
+            return None
+        assert deliveries is not None, "who makes them asks before whether the channel delays events"
+        return DelayedPuts(deliveries.files, list(chunks))
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:
         return self._engine.commit(put, keep_alive_seconds).transaction_id != 0

@@ -10,13 +10,16 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.spark import channel_commit as module
 from spillable_stream.spark.channel_commit import ChannelCommit
 from spillable_stream.spark.task_stage import Staged, staging
+from tests.support.expiry import WallClock
 
 SCHEMA = pa.schema([("n", pa.int64())])
+ROWS = pa.record_batch([pa.array(range(5), pa.int64())], SCHEMA)
 
 
 def commit_to(path: Path, keep_alive_seconds: float = 0.0, **options: int) -> ChannelCommit:
@@ -48,6 +51,32 @@ def test_rows_are_in_the_order_of_the_tasks_wherever_they_are_staged(tmp_path: P
         with commit.opened(messages, 7) as opened:
             opened.publish(SinkBatch("query", 7))
     assert numbers(tmp_path / "c") == list(range(6))
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 0], ids=["inline", "staged"])
+def test_rows_that_are_due_later_are_committed_once_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    clock, commit = WallClock(monkeypatch), commit_to(tmp_path / "c")
+    due_ms = clock.now_ns // 1_000_000 + 5000
+    with staging([commit.stage], lambda task: limit, "query", 7) as task:
+        task.add(0, ROWS.slice(0, 3), RowTimes(0, pa.array([0, due_ms, 0])))
+        first = task.finish()[0]
+    with staging([commit.stage], lambda task: limit, "query", 7) as task:
+        task.add(0, ROWS.slice(3, 2), RowTimes(0, due_ms))
+        messages = [first, *task.finish()]
+    for _ in range(2):  # a repetition stores nothing
+        with commit.opened(messages, 7) as opened:
+            opened.publish(SinkBatch("query", 7))
+    assert numbers(tmp_path / "c") == [0, 2]
+    with ss.Channel(tmp_path / "c", create=False) as channel:
+        assert channel.stats().delayed.events == 3
+        clock.pass_by(5)
+        with channel.take_transaction() as tx:
+            assert [row["n"] for row in tx.take_many(2)] == [0, 2]
+        with channel.take_transaction() as tx:
+            assert [row["n"] for row in tx.take_many(9)] == [1, 3, 4]
+        assert channel.stats().delayed.events == 0
 
 
 def test_channel_that_was_opened_without_a_commit_has_nothing(tmp_path: Path) -> None:
