@@ -47,6 +47,10 @@ class RowTimes(NamedTuple):
         """Return the times of some of the rows."""
         return RowTimes(*(value if isinstance(value, int) else value.slice(start, count) for value in self))
 
+    def and_untimed(self, count: int, more: int) -> RowTimes:
+        """Return the times of the rows, which are ``count``, and of ``more`` rows behind them that have none."""
+        return RowTimes(*(_followed(value, count, more) for value in self))
+
     def divide(self, batch: pa.RecordBatch) -> Iterator[TimedRows]:
         """Yield the rows that are put now, and then those that are due later, each in order, by their ttl.
 
@@ -66,6 +70,14 @@ class RowTimes(NamedTuple):
 
 UNTIMED = RowTimes()
 """Those of rows that are put now and never expire."""
+
+
+def _followed(value: int | pa.Int64Array, count: int, more: int) -> int | pa.Int64Array:
+    if isinstance(value, int):
+        if not value:
+            return 0
+        value = pa.array([value]).take(pa.array([0] * count, pa.int64()))
+    return pa.concat_arrays([value, pa.array([0] * more, pa.int64())])
 
 
 def _filtered(values: int | pa.Int64Array, mask: pa.BooleanArray) -> int | pa.Int64Array:
