@@ -90,7 +90,7 @@ class RoutedBatch:
         self.optional = optional
         self.result = result
         self.note = note
-        self.times = times or {}
+        self.times: Mapping[str, RowTimes] = times or {}
         self.done: set[str] = set()
 
 

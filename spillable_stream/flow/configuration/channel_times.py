@@ -28,7 +28,7 @@ def check_times(raw: RawComponent, channel: ComponentConfig, findings: Findings)
     """Refuse a channel that should delay events, and can't.
 
     Raises:
-        Refusal: it is such a one.
+        Refusal: it should, and can't.
     """
     given = next((name for keyword, name in _DELAYS.items() if keyword in channel.keywords), None)
     if given is None:
