@@ -7,7 +7,8 @@
     channel.json                    from here on it is a channel
 
 So of any number of restores, and of makers of new channels, whoever creates slot 0 decides, and the others remove what
-they wrote. What a restore leaves that was killed is removed by the collector of the channel that is made there.
+they wrote. What a restore leaves that was killed before that is removed by the collector of the channel that is made
+there. One that was killed after it left all but ``channel.json``, which the next restore of the same backup creates.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ import uuid
 from collections.abc import Iterator
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
-from spillable_stream.errors import CorruptionError, OptionError
+from spillable_stream.errors import ChannelError, CorruptionError, OptionError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
-from spillable_stream.objects.identity import create_own_identity
+from spillable_stream.format.packing import pack
+from spillable_stream.format.slot import SlotHeader
+from spillable_stream.objects.identity import create_own_identity, finish_identity, read_first_slot
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.patience import Patience
-from spillable_stream.objects.self_test import require_sound
+from spillable_stream.objects.self_test import CHECKS, require_sound
+from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.staged_object import MERGED_OWNER, SEGMENTS, segment_key
 from spillable_stream.objects.store import Store, StoreError, Upload
 from spillable_stream.progress import Meter, OnProgress
@@ -45,10 +49,11 @@ def restore_to_store(
     content: BackupContent, to: Location, new_identity: bool, progress: OnProgress | None
 ) -> MadeChannel:
     """Make a channel of a backup; the arguments and errors are those of `spillable_stream.archive.restore.restore`."""
-    store = open_store(to)
-    if any(not info.key.startswith(SEGMENTS) for info in store.list("")):
-        raise is_there_error(to)
-    state = content.state(in_store=True)
+    store, state = open_store(to), content.state(in_store=True)
+    if first := next(_keys(store), ""):
+        if first != slot_key(0) or (begun := _begun(store)) is None:
+            raise is_there_error(to)
+        return _finished(store, begun, content, state, new_identity, progress)
     if state.delays.events:
         raise OptionError(
             f"{state.delays.events:,} events of the backup {content.where} wait until they are due, and a channel in "
@@ -69,6 +74,45 @@ def restore_to_store(
         objects.remove()
         raise is_there_error(to)
     return MadeChannel(channel, sum(block.count for block in state.blocks))
+
+
+def _keys(store: Store) -> Iterator[str]:
+    """Yield the keys of the objects, without those that a killed restore may have left before it created slot 0."""
+    return (info.key for info in store.list("") if not info.key.startswith((SEGMENTS, CHECKS)))
+
+
+def _begun(store: Store) -> SlotHeader | None:
+    """Return what slot 0 says if there is nothing more: its maker was killed then, or is about to finish."""
+    header = read_first_slot(store)
+    return header if list(_keys(store)) == [slot_key(0)] else None
+
+
+def _finished(
+    store: Store,
+    begun: SlotHeader,
+    content: BackupContent,
+    state: ChannelState,
+    new_identity: bool,
+    progress: OnProgress | None,
+) -> MadeChannel:
+    """Finish what another restore of the same backup began. Nothing is removed: it may be alive, and do the same.
+
+    Raises:
+        ChannelError: it is not that.
+        CorruptionError: its events are not there.
+        StorageError: the store refused or failed.
+    """
+    theirs = ChannelState.from_image(begun.state or {})
+    is_same_backup = pack(theirs.small()) == pack(state.small())
+    if not is_same_backup or new_identity == (begun.channel == content.manifest.channel):
+        raise ChannelError(
+            f"{begun.writer} began a channel at {store.root} that is not this backup, or not with this identity, and "
+            "has not finished it: remove what is there, or restore to another path. Nothing was restored"
+        )
+    _check(store, begun.channel, theirs, Meter("verify", "bytes", progress))
+    if not finish_identity(store, begun, Patience(_CREATION_SECONDS)):
+        raise is_there_error(store.root)
+    return MadeChannel(begun.channel, sum(block.count for block in theirs.blocks))
 
 
 def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> None:

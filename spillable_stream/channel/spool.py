@@ -225,7 +225,7 @@ class Spool:
                     "%s: the spool %s is shipped again",
                     self._store_path,
                     self._local.path,
-                    extra=fields(self._store_path),
+                    extra=fields(self._store_path, file=self._local.path),
                 )
             self._trouble, self._failures = None, 0
             return True
@@ -242,7 +242,7 @@ class Spool:
                 self._store_path,
                 self._local.path,
                 error,
-                extra=fields(self._store_path),
+                extra=fields(self._store_path, file=self._local.path),
             )
 
     def flush(self) -> int:
@@ -303,7 +303,13 @@ class Spool:
             while self._mover.waiting()[0] and time.monotonic() < deadline and self._ship():
                 pass
         except SpillableError as e:
-            _log.warning("%s: the spool %s is not shipped now: %s", self._store_path, self._local.path, e)
+            _log.warning(
+                "%s: the spool %s is not shipped now: %s",
+                self._store_path,
+                self._local.path,
+                e,
+                extra=fields(self._store_path, file=self._local.path),
+            )
 
     def _report_left(self) -> None:
         if left := self._mover.waiting()[0]:
@@ -312,7 +318,7 @@ class Spool:
                 self._store_path,
                 f"{left:,}",
                 self._local.path,
-                extra=fields(self._store_path),
+                extra=fields(self._store_path, file=self._local.path, count=left),
             )
 
     def after_fork(self) -> None:

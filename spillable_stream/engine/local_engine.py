@@ -26,6 +26,7 @@ from spillable_stream.engine.retention_files import RetentionFiles
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.engine.upkeep import Upkeep
+from spillable_stream.engine.worker_notes import WorkerNotes
 from spillable_stream.errors import OptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.layout import Layout
@@ -99,6 +100,7 @@ class LocalEngine(Engine):
             raise
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         self._wire(owners, self._committer(owners))
+        self.worker_notes: WorkerNotes | None = WorkerNotes(fs, layout)
         self.deliveries = deliveries = Deliveries(log, follower, appender)
         self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)

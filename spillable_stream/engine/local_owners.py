@@ -248,5 +248,5 @@ def remove_files_of(fs: FileSystem, layout: Layout, group: str) -> None:
     The group's lock is held, exclusively. If the file system refuses, they stay, and nothing depends on them.
     """
     with contextlib.suppress(StorageError):
-        for path in (layout.group_query(group), layout.group_position(group), layout.group_lock(group)):
-            fs.remove(path)
+        for of_group in (layout.group_query, layout.group_position, layout.group_worker, layout.group_lock):
+            fs.remove(of_group(group))

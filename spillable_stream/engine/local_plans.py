@@ -22,6 +22,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.quarantine import keep_damaged, not_quarantined
 from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -100,7 +101,11 @@ class LocalPlanReader:
                     return  # what was read is another file of memory, which is used again
                 yield found
         except FileNotFoundError:
-            _log.debug("%s was removed after damage was found in it", self._layout.file(extent.file))
+            _log.debug(
+                "%s was removed after damage was found in it",
+                self._layout.file(extent.file),
+                extra=fields(self.path, file=self._layout.file(extent.file)),
+            )
 
     def may_move(self, extent: Extent) -> bool:
         return in_memory(extent.file)

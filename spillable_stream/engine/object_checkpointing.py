@@ -28,6 +28,7 @@ from spillable_stream.engine.telemetry import Counters
 from spillable_stream.errors import LockTimeoutError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.log_records import fields
 from spillable_stream.objects.checkpoints import Hint
 from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.store import StoreError
@@ -99,7 +100,12 @@ class ObjectCheckpointing:
             if not self._log.closed:
                 self._counters.checkpoint_write_error_count += 1
                 self._made_at = self._monotonic()
-                _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+                _log.warning(
+                    "%s: no checkpoint was made; the next open takes longer: %s",
+                    self._log.path,
+                    e,
+                    extra=fields(self._log.path),
+                )
         finally:
             self._alone.release()
 
@@ -147,7 +153,7 @@ class ObjectCheckpointing:
         try:
             log.checkpoints.write_hint(Hint(tail.number, tail.number))
         except StoreError as e:
-            _log.info("%s: the hint could not be written: %s", log.path, e)
+            _log.info("%s: the hint could not be written: %s", log.path, e, extra=fields(log.path, slot=tail.number))
         self._delete_own()
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self.merging.merge()
@@ -163,7 +169,12 @@ class ObjectCheckpointing:
             try:
                 self._log.checkpoints.delete(self._own[0])
             except StoreError as e:
-                _log.info("%s: an old checkpoint stays for now: %s", self._log.path, e)
+                _log.info(
+                    "%s: an old checkpoint stays for now: %s",
+                    self._log.path,
+                    e,
+                    extra=fields(self._log.path, slot=self._own[0]),
+                )
                 return
             del self._own[0]
 

@@ -41,6 +41,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
+from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
@@ -324,7 +325,13 @@ class ObjectOwners:
             try:
                 self._append(GiveUp(owned.group, owned.epoch))
             except SpillableError as e:
-                _log.warning("%s: the group %r looks owned until it is claimed: %s", self.path, owned.group, e)
+                _log.warning(
+                    "%s: the group %r looks owned until it is claimed: %s",
+                    self.path,
+                    owned.group,
+                    e,
+                    extra=fields(self.path, group=owned.group),
+                )
 
     @contextlib.contextmanager
     def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[GroupHold]:
@@ -380,7 +387,7 @@ class ObjectOwners:
         except ChannelClosedError:
             return False
         except SpillableError as e:
-            _log.warning("%s: a claim could not be answered now: %s", self.path, e)
+            _log.warning("%s: a claim could not be answered now: %s", self.path, e, extra=fields(self.path))
         return True
 
     def close(self, *, forked: bool = False) -> None:

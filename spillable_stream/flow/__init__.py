@@ -148,7 +148,12 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.testing")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as e:
+        if e.name == "numpy":
+            raise ImportError("the flow needs numpy; install spillable-stream[flow]") from e
+        raise
     globals()[name] = found
     return found
 

@@ -39,6 +39,7 @@ from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
+from spillable_stream.log_records import fields
 from spillable_stream.names import check_producer
 
 __all__ = ["ChannelProcessor", "Processed", "RoutedBatch", "do_not_wait"]
@@ -442,6 +443,7 @@ class ChannelProcessor:
                 self._producer,
                 dict(before),
                 dict(routed.result.stored),
+                extra=fields(component=self._producer),
             )
 
     def _put_all(

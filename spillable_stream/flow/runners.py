@@ -13,6 +13,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
+from spillable_stream.log_records import fields
 
 __all__ = ["Backoff", "EventRunner", "PolledRunner", "Runner", "SinkRunner", "source_runner"]
 
@@ -178,7 +179,10 @@ class PolledRunner:
         except Exception as e:
             self._say(e)
             _log.exception(
-                "%s: the source failed; it is asked again in %g s", self.name, self.source.max_backoff_sleep / 1000
+                "%s: the source failed; it is asked again in %g s",
+                self.name,
+                self.source.max_backoff_sleep / 1000,
+                extra=fields(component=self.name, seconds=self.source.max_backoff_sleep / 1000),
             )
             return self.source.max_backoff_sleep / 1000
         self._thread.trouble, self._refused_ms = "", self.source.first_refused_wait
@@ -190,7 +194,7 @@ class PolledRunner:
 
     def _say(self, e: Exception) -> None:
         if not self._thread.trouble:
-            _log.warning("%s: a batch waits: %s", self.name, e)
+            _log.warning("%s: a batch waits: %s", self.name, e, extra=fields(component=self.name))
         self._thread.trouble = f"{type(e).__name__}: {e}"
 
     def begin_stop(self) -> None:
@@ -345,7 +349,7 @@ class SinkRunner:
                 try:
                     sink.close()
                 except Exception:
-                    _log.exception("%s: the sink could not be closed", sink.name)
+                    _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
                 sink.counters.stopped()
 
     def round(self) -> float:
@@ -359,6 +363,7 @@ class SinkRunner:
                     logging.WARNING if isinstance(e, SpillableError) else logging.ERROR,
                     "%s: the events are back in the channel, and are tried again: %s", self.name, e,
                     exc_info=None if isinstance(e, SpillableError) else e,
+                    extra=fields(component=self.name),
                 )  # fmt: skip
             self._thread.trouble = f"{type(e).__name__}: {e}"
             return _FAILED_SECONDS

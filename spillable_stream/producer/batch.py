@@ -16,6 +16,7 @@ from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.format.row_values import row_reader
+from spillable_stream.log_records import RecordFields, fields
 from spillable_stream.producer.clock import wait_at_most
 from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes
 from spillable_stream.producer.fingerprint import fingerprint
@@ -230,6 +231,10 @@ class ProducerBatch:
         return ATTEMPT_BYTES + (0 if known else text_bytes(text))
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def log_fields(self) -> RecordFields:
+        """Return the fields of a log record about the batch."""
+        return fields(component=self.destination.name, count=self.count)
 
     def result_of(self, index: int, count: int, whole: Result | None = None) -> Result:
         """Return the result of some events.

@@ -20,6 +20,7 @@ from spillable_stream.flow.event_batch import select_rows
 from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
 from spillable_stream.flow.selectors import Rows, Selector
 from spillable_stream.flow.surroundings import REAL
+from spillable_stream.log_records import fields
 from spillable_stream.spark.flow_plan import FlowPlan
 from spillable_stream.spark.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink_times import wall_clock_ms
@@ -112,7 +113,11 @@ class FlowStreamWriter(ShardedStreamWriter):
                 without_waiting._publish(_only(staged, {number}), batch_id, sink)
             except SpillableError as e:
                 _log.warning(
-                    "the optional channel %s does not get the batch %d: %s", self._flow.names[number], batch_id, e
+                    "the optional channel %s does not get the batch %d: %s",
+                    self._flow.names[number],
+                    batch_id,
+                    e,
+                    extra=fields(component=self._flow.names[number]),
                 )
 
 

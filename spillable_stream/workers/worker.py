@@ -28,6 +28,7 @@ from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.judge import Judge
 from spillable_stream.workers.letters import Origin, dead_letters
+from spillable_stream.workers.reporting import Reporting, one_line
 from spillable_stream.workers.transfer import Transfer, transfer_name
 from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue
 
@@ -110,6 +111,8 @@ class Worker:
         self._left: set[_Lane] = set()  # those whose calls are still under way
         self._settled: Counter[Fate] = Counter()  # events
         self._failed_calls = 0
+        self._last_error = ""
+        self._reporting: Reporting | None = None
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
@@ -170,6 +173,7 @@ class Worker:
                 busy_threads=sum(lane.work is not None for lane in self._lanes),
                 left_calls=len(self._left),
                 trouble=trouble,
+                last_error=self._last_error,
             )
 
     def close(self) -> None:
@@ -190,6 +194,8 @@ class Worker:
 
     def leave(self) -> None:
         """In a forked child, which has no thread of it: leave the group to the parent."""
+        if self._reporting is not None:
+            self._reporting.leave()
         if self._consumer is not None:
             self._consumer.leave()
 
@@ -200,6 +206,8 @@ class Worker:
         if self._dead_letter is not None:
             name = transfer_name("worker", self._channel.uuid, self.group)
             self._transfer = Transfer(self._consumer, self._dead_letter, name)
+        notes = self._engine.worker_notes
+        self._reporting = Reporting(None if notes is None else notes.open(self.group), self.stats)
 
     def _start_lane(self) -> None:
         lane = _Lane()
@@ -209,7 +217,9 @@ class Worker:
 
     def _watch(self) -> None:
         """Wait until there is a reason to end, and replace lanes whose calls don't return."""
+        assert self._reporting is not None
         while True:
+            self._reporting.look()
             with self._changed:
                 if self._stopping or not self._lanes:
                     return
@@ -245,6 +255,8 @@ class Worker:
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             while self._lanes and time.monotonic() < deadline:
+                if self._reporting is not None:
+                    self._reporting.look()
                 self._changed.wait(_POLL_SECONDS)
             for lane in list(self._lanes):
                 if lane.work is None:
@@ -254,16 +266,18 @@ class Worker:
                 _log.warning(
                     "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
                     function_name(self._function), work, self._channel.path, timeout_seconds,
-                    extra=self._about(work),
+                    extra=self._about(work) | fields(seconds=timeout_seconds),
                 )  # fmt: skip
 
     def _close(self) -> None:
+        with self._changed:
+            self._state = "ended" if self._error is None else "failed"
         try:
+            if self._reporting is not None:  # while the group is owned: the next worker's is the same file
+                self._reporting.close()
             if self._consumer is not None:
                 self._consumer.close()
         finally:
-            with self._changed:
-                self._state = "ended" if self._error is None else "failed"
             if self._dead_letter is not None and self._owns_dead_letter:
                 self._dead_letter.close()
 
@@ -389,7 +403,9 @@ class Worker:
         """Set the work's fate, or let it wait."""
         waiting = self._judging.judge(work)
         with self._changed:
-            self._failed_calls += self._judging.is_failure(work.error)
+            if self._judging.is_failure(work.error):
+                self._failed_calls += 1
+                self._last_error = one_line(work.error)
         self._wait(waiting)
 
     def _wait(self, waiting: list[Waiting]) -> None:

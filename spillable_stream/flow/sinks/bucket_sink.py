@@ -27,9 +27,10 @@ from spillable_stream.flow.sinks.destinations import Files, Resolved
 from spillable_stream.flow.sinks.naming import Naming, rename
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
-from spillable_stream.flow.sinks.written import Note, NoteFile, WrittenEvents, ranges_of
+from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, ranges_of, uncommitted
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch
+from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["BucketSink"]
@@ -108,7 +109,6 @@ class BucketSink(BatchSink):
         self._counter = int(self.now() * 1000)
         self._open = {}
         self._naming.begin(self.name)
-        self._uncommitted: list[Range] = []
         self._consumer: Consumer | None = None
         base = Path(found.path.partition("%")[0])
         base = base if found.path.endswith("/") or "%" not in found.path else base.parent
@@ -119,15 +119,14 @@ class BucketSink(BatchSink):
         )
         directory.mkdir(parents=True, exist_ok=True)
         self._notes = NoteFile(directory, self.name)
-        note = self._notes.read(channel)
-        if note is not None:
-            self._recover(note)
+        note = self._notes.read(channel) or Note(channel.uuid)
+        has_closed = note.closing and self._files.exists(note.closing)
+        noted = (*note.ranges, *note.closing_ranges) if has_closed else note.ranges
+        self._noted = NotedEvents(self.written, uncommitted(channel, self.consumer_group, noted))
+        self._recover(note)
 
     def _recover(self, note: Note) -> None:
         """Cut, name or remove the files of an earlier run."""
-        self.written.add(note.ranges)
-        if note.closing and self._files.exists(note.closing):
-            self.written.add(note.closing_ranges)
         for in_use, length in note.files.items():
             if length < 0:
                 self._files.remove(in_use)
@@ -138,7 +137,11 @@ class BucketSink(BatchSink):
                 continue  # it has its name
             if not whole:
                 _log.error(
-                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, in_use, length
+                    "%s: %s is shorter than the %d bytes that were written; it was changed",
+                    self.name,
+                    in_use,
+                    length,
+                    extra=fields(component=self.name, file=in_use),
                 )
             if length == 0:
                 Path(in_use).unlink()
@@ -279,7 +282,7 @@ class BucketSink(BatchSink):
     def _note(self, files: Iterable[OpenFile], ranges: list[Range]) -> None:
         lengths = {f.in_use: f.appended.size_bytes if f.appended is not None else 0 for f in files}
         lengths |= self._naming.lengths()
-        self._notes.write(Note(self.channel.uuid, lengths, tuple(ranges)))
+        self._notes.write(Note(self.channel.uuid, lengths, self._noted.with_more(ranges)))
 
     def _undo(self, fresh: list[OpenFile], touched: list[OpenFile]) -> None:
         """Cut the files back that a failed batch has written to, and remove those that it has made."""
@@ -293,7 +296,12 @@ class BucketSink(BatchSink):
             try:
                 file.appended.cut()
             except SpillableError as e:
-                _log.error("%s: %s; it is cut at the next start", self.name, e)
+                _log.error(
+                    "%s: %s; it is cut at the next start",
+                    self.name,
+                    e,
+                    extra=fields(component=self.name, file=file.in_use),
+                )
 
     def _finish(self, file: OpenFile) -> None:
         """Close a file, and give it its name."""
@@ -384,12 +392,12 @@ class BucketSink(BatchSink):
 
     def _note_open(self, *, new: OpenFile | None = None, closing: OpenFile | None = None) -> None:
         every = [*self._open.values(), *([new] if new is not None else [])]
-        files = {f.in_use: -1 for f in every}
-        note = Note(self.channel.uuid, files, tuple(self._uncommitted))
+        files, noted = {f.in_use: -1 for f in every}, self._noted.with_more()
+        note = Note(self.channel.uuid, files, noted)
         if closing is not None:
             files[closing.in_use] = -1
             files = {path: length for path, length in files.items() if path != closing.final}
-            note = Note(self.channel.uuid, files, tuple(self._uncommitted), closing.final, tuple(closing.ranges))
+            note = Note(self.channel.uuid, files, noted, closing.final, tuple(closing.ranges))
         self._notes.write(note)
 
     def _publish(self, file: OpenFile) -> None:
@@ -403,13 +411,12 @@ class BucketSink(BatchSink):
             self._discard(file, file.in_use, file.final)  # it may have its name though the file system says no
             raise
         self.written.add(file.ranges)
-        self._uncommitted += file.ranges
+        self._noted.with_more(file.ranges)
         try:
             self._consumer.commit(file.ranges)
         except BaseException:
             self._consumer.release(file.ranges)  # they come again, and are skipped
             raise
-        self._uncommitted = _without(self._uncommitted, file.ranges)
         self.written.remove(file.ranges)
 
     def _discard(self, file: OpenFile, *paths: str) -> None:
@@ -420,12 +427,24 @@ class BucketSink(BatchSink):
         try:
             file.stream.close()  # Arrow would do it later, and an object would be there
         except (OSError, SpillableError) as e:
-            _log.warning("%s: %s could not be closed: %s", self.name, file.in_use, e)
+            _log.warning(
+                "%s: %s could not be closed: %s",
+                self.name,
+                file.in_use,
+                e,
+                extra=fields(component=self.name, file=file.in_use),
+            )
         for path in dict.fromkeys(paths):
             try:
                 self._files.remove(path)
             except (OSError, SpillableError) as e:
-                _log.warning("%s: %s could not be removed; its events come again: %s", self.name, path, e)
+                _log.warning(
+                    "%s: %s could not be removed; its events come again: %s",
+                    self.name,
+                    path,
+                    e,
+                    extra=fields(component=self.name, file=path),
+                )
         self._consumer.release(file.ranges)
         file.ranges = []
 

@@ -14,7 +14,9 @@ from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
-from spillable_stream.flow.sinks.written import Note, NoteFile, WrittenEvents
+from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, uncommitted
+from spillable_stream.log_records import fields
+from spillable_stream.state.ranges import Range
 
 __all__ = ["FileRoll"]
 
@@ -84,20 +86,24 @@ class FileRoll(BatchSink):
         self._series, self._count = int(self.now() * 1000), 0
         self._notes = NoteFile(self._directory, self.name)
         self._directory.mkdir(parents=True, exist_ok=True)
-        note = self._notes.read(channel)
-        if note is not None:
-            for path, length in note.files.items():
-                self._recover(Path(path), length)
-            self.written.add(note.ranges)
+        self._uncut: dict[str, int] = {}
+        note = self._notes.read(channel) or Note(channel.uuid)
+        for path, length in note.files.items():
+            self._recover(Path(path), length)
+        self._noted = NotedEvents(self.written, uncommitted(channel, self.consumer_group, note.ranges))
 
     def _recover(self, path: Path, length: int) -> None:
         try:
             if not cut_back(path, length):
                 _log.error(
-                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, path, length
+                    "%s: %s is shorter than the %d bytes that were written; it was changed",
+                    self.name,
+                    path,
+                    length,
+                    extra=fields(component=self.name, file=path),
                 )
         except FileNotFoundError:
-            _log.warning("%s: %s is gone", self.name, path)
+            _log.warning("%s: %s is gone", self.name, path, extra=fields(component=self.name, file=path))
 
     def write(self, taken: Taken) -> None:
         """Write a batch; see `BatchSink.write`."""
@@ -107,12 +113,16 @@ class FileRoll(BatchSink):
         try:
             file.append(data)
             file.sync()
-            self._notes.write(Note(self.channel.uuid, {str(file.path): file.size_bytes}, ranges))
+            self._note(file, ranges)
         except BaseException:
             self._give_up(file)
             raise
         file.keep()
         self.written.add(ranges)
+
+    def _note(self, file: OutputFile, ranges: tuple[Range, ...] = ()) -> None:
+        lengths = {**self._uncut, str(file.path): file.size_bytes}
+        self._notes.write(Note(self.channel.uuid, lengths, self._noted.with_more(ranges)))
 
     def _give_up(self, file: OutputFile) -> None:
         """Cut a file back whose append failed, and begin another one."""
@@ -120,7 +130,8 @@ class FileRoll(BatchSink):
         try:
             file.cut()
         except SpillableError as e:
-            _log.error("%s: %s; it is cut at the next start", self.name, e)
+            _log.error("%s: %s; it is cut at the next start", self.name, e, extra=fields(component=self.name))
+            self._uncut[str(file.path)] = file.length
         file.close()
 
     def _current(self) -> OutputFile:
@@ -130,7 +141,7 @@ class FileRoll(BatchSink):
         if self._file is None:
             file = self._new_file()
             # The note knows the file before anything is in it: a crash leaves nothing that nobody cuts.
-            self._notes.write(Note(self.channel.uuid, {str(file.path): 0}))
+            self._note(file)
             sync_directory(self._directory)
             self._file, self._began = file, time.monotonic()
         return self._file

@@ -21,7 +21,7 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["Note", "NoteFile", "WrittenEvents", "ranges_of"]
+__all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "ranges_of", "uncommitted"]
 
 
 def ranges_of(ids: pa.Array | pa.ChunkedArray) -> list[Range]:
@@ -75,6 +75,36 @@ class WrittenEvents:
         for first, last in hits:
             keep[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, "right")] = False
         return pa.array(keep)
+
+
+class NotedEvents:
+    """The events that a note of one sink must name: those that it has written, and whose take may not be committed.
+
+    A note replaces the one before. Events of that one may still be uncommitted: a restart finds them in one take with
+    later ones, and may end again before it commits them.
+
+    Args:
+        written: the events of the channel that are written and not committed.
+        noted: the events in the note that was found.
+    """
+
+    def __init__(self, written: WrittenEvents, noted: Iterable[Range] = ()) -> None:
+        self._written, self._noted = written, list(noted)
+        written.add(self._noted)
+
+    def with_more(self, ranges: Iterable[Range] = ()) -> tuple[Range, ...]:
+        """Return what a note must name, with events that are being written; `WrittenEvents.add` them afterwards."""
+        self._noted = list(RangeSet([*self._written.among(self._noted), *ranges]))
+        return tuple(self._noted)
+
+
+def uncommitted(channel: Channel, group: str, ranges: Iterable[Range]) -> list[Range]:
+    """Return those of some events whose takes a group has not committed."""
+    with channel.engine().snapshot() as state:
+        found = state.groups.get(group)
+        if found is None:
+            return list(ranges)
+        return [r for first, last in ranges for r in found.ahead.gaps(max(first, found.position + 1), last)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.lines import Lines, split_lines
 from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
-from spillable_stream.flow.sources.tailed_file import TAIL_BYTES, Mark, TailedFile
+from spillable_stream.flow.sources.tailed_file import Chunk, Mark, TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
+from spillable_stream.log_records import fields
 
 __all__ = ["TailDir"]
 
@@ -43,9 +44,8 @@ class _Piece:
     """Bytes of a file that were read and split, and how many of their lines were put."""
 
     file: TailedFile
-    data: bytes
+    chunk: Chunk
     lines: Lines
-    start: int
     done: int = 0
 
 
@@ -185,6 +185,7 @@ class TailDir(PolledSource):
                 "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read "
                 "again. Look for a channel without them",
                 self.name, span.start, span.end, span.path,
+                extra=fields(component=self.name, file=span.path, offset=span.start),
             )  # fmt: skip
             return None
         return _Held(self._batch(span.group, span.path, *_bodies(data), span.start), None, after, note)
@@ -227,7 +228,7 @@ class TailDir(PolledSource):
                 self._write_positions()
             self._held = self._next()
             if self._held is None:
-                self.finished: bool = True
+                self.finished: bool = self._files.are_judged
                 return Status.BACKOFF
             self.finished = False
             self._number += 1
@@ -262,13 +263,14 @@ class TailDir(PolledSource):
     def _read_piece(self) -> _Piece | None:
         """Read and split what the first file of the queue has; None when that is nothing, or no whole line."""
         file = self._queue[0]
+        self._files.notice()
         try:
             piece = self._split(file)
         except FileNotFoundError:
             piece = None
         except StorageError as e:
             self.counters.event_read_fail += 1
-            _log.warning("%s: %s", self.name, e)
+            _log.warning("%s: %s", self.name, e, extra=fields(component=self.name, file=file.path))
             piece = None
         if piece is None:
             self._queue.popleft()
@@ -279,17 +281,18 @@ class TailDir(PolledSource):
         size = _PIECE_BYTES
         while True:
             left = file.size_bytes - file.mark.position
-            data = file.read(min(size, max(left, 1)))
-            if data is None or left < 0:
+            chunk = file.read(min(size, max(left, 1)))
+            if chunk is None or left < 0:
                 self._files.truncated(file)
                 continue
+            data = chunk.data
             lines = split_lines(data, drop_cr=True)
             if lines.size_bytes:
-                return _Piece(file, data, lines, file.mark.position)
+                return _Piece(file, chunk, lines)
             whole = len(data) >= size and size >= _LONGEST_LINE_BYTES
             if data and (whole or (len(data) >= left and self._now() - file.modified >= self._idle_seconds)):
                 bodies, starts = _bodies(data)
-                return _Piece(file, data, Lines(bodies, starts, len(data)), file.mark.position)
+                return _Piece(file, chunk, Lines(bodies, starts, len(data)))
             if len(data) < size:
                 return None
             size *= 2
@@ -300,11 +303,11 @@ class TailDir(PolledSource):
             self._write_positions()
         first, last = piece.done, min(piece.done + self._batch_size, len(piece.lines.starts))
         start, end = piece.lines.end_of(first), piece.lines.end_of(last)
-        file = piece.file
+        file, offset = piece.file, piece.chunk.start.position
         bodies, starts = piece.lines.bodies.slice(first, last - first), piece.lines.starts[first:last]
-        batch = self._batch(file.group, file.path, bodies, starts, piece.start)
-        after = file.advanced(end - start, piece.data[max(0, end - TAIL_BYTES) : end])
-        span = Span(file.mark.inode, piece.start + start, piece.start + end, file.path, file.group)
+        batch = self._batch(file.group, file.path, bodies, starts, offset)
+        after = piece.chunk.mark_after(end)
+        span = Span(file.mark.inode, offset + start, offset + end, file.path, file.group)
         piece.done = last
         if last == len(piece.lines.starts):
             self._piece = None

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from spillable_stream.errors import StorageError
 
-__all__ = ["HEAD_BYTES", "TAIL_BYTES", "Mark", "TailedFile"]
+__all__ = ["HEAD_BYTES", "TAIL_BYTES", "Chunk", "Mark", "TailedFile"]
 
 HEAD_BYTES = 1024
 TAIL_BYTES = 256
@@ -39,6 +39,34 @@ class Mark:
     tail: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes of a file, and those around them that a mark needs, read at one time: the file may be truncated after it.
+
+    Args:
+        start: where they begin.
+        first: the first bytes of the file, where ``start`` does not know them.
+        before: the bytes before them.
+        data: the bytes.
+    """
+
+    start: Mark
+    first: bytes
+    before: bytes
+    data: bytes
+
+    def mark_after(self, used_bytes: int) -> Mark:
+        """Return the mark behind the first ``used_bytes``."""
+        start, position = self.start, self.start.position + used_bytes
+        tail = self.data[max(0, used_bytes - TAIL_BYTES) : used_bytes]
+        tail = (self.before + tail)[-TAIL_BYTES:]
+        head_bytes, head = start.head_bytes, start.head
+        if head_bytes < min(HEAD_BYTES, position):
+            first = self.first[: min(HEAD_BYTES, position)]
+            head_bytes, head = len(first), crc32(first)
+        return Mark(start.inode, position, head_bytes, head, len(tail), crc32(tail))
+
+
 @dataclass(slots=True)
 class TailedFile:
     """A file that is read as it grows.
@@ -48,17 +76,31 @@ class TailedFile:
         group: the file group that it belongs to.
         mark: how far it was read.
         copy_of: the inode of the file that it is a copy of, which is yet to be truncated or removed; 0 for none.
+        is_new: whether nothing of it was read, and it may turn out to be a copy.
         modified: when it was written last, in seconds since 1970.
         size_bytes: how large it was when it was looked at.
+
+    Attributes:
+        names: the paths where it is known to have been.
     """
 
     path: str
     group: str
     mark: Mark
     copy_of: int = 0
+    is_new: bool = False
     modified: float = 0.0
     size_bytes: int = 0
+    names: set[str] = field(default_factory=set, init=False, repr=False)
     _descriptor: int = field(default=-1, repr=False)
+
+    def __post_init__(self) -> None:
+        self.names = {self.path}
+
+    def renamed(self, path: str) -> None:
+        """Note that it has another path."""
+        self.path = path
+        self.names.add(path)
 
     def open(self) -> int:
         """Return a descriptor of the file, which stays open; the file can be renamed and removed meanwhile.
@@ -91,41 +133,37 @@ class TailedFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def read(self, size_bytes: int) -> bytes | None:
+    def read(self, size_bytes: int) -> Chunk | None:
         """Return what follows the position, or None if the file is not what was read before.
 
         Raises:
             FileNotFoundError, StorageError: as `open`.
         """
-        descriptor, mark = self.open(), self.mark
-        before = mark.tail_bytes
-        try:
-            found = os.pread(descriptor, before + size_bytes, mark.position - before)
-        except OSError as e:
-            raise StorageError(f"can't read {self.path} at {mark.position} ({e.strerror}); check the disk") from e
-        if before and (len(found) < before or crc32(found[:before]) != mark.tail):
-            return None
-        if len(found) == before and os.fstat(descriptor).st_size < mark.position:
-            return None
-        return found[before:]
-
-    def advanced(self, used_bytes: int, last: bytes) -> Mark:
-        """Return the mark after the next ``used_bytes``.
-
-        Args:
-            used_bytes: by how much the position moves.
-            last: the last bytes before the new position, `TAIL_BYTES` of them or as many as were read.
-        """
         mark = self.mark
-        position = mark.position + used_bytes
-        if len(last) < min(TAIL_BYTES, position):
-            start = max(0, position - TAIL_BYTES)
-            last = os.pread(self.open(), position - start, start)
-        head_bytes, head = mark.head_bytes, mark.head
-        if head_bytes < min(HEAD_BYTES, position):
-            first = os.pread(self.open(), min(HEAD_BYTES, position), 0)
-            head_bytes, head = len(first), crc32(first)
-        return Mark(mark.inode, position, head_bytes, head, len(last), crc32(last))
+        start = 0 if mark.position < HEAD_BYTES else mark.position - TAIL_BYTES
+        before_bytes = mark.position - start
+        found = self._read_at(start, before_bytes + size_bytes)
+        before, data = found[:before_bytes], found[before_bytes:]
+        if len(before) < before_bytes:
+            return None
+        if mark.tail_bytes and crc32(before[before_bytes - mark.tail_bytes :]) != mark.tail:
+            return None
+        first = b""
+        if start == 0:
+            first = found[:HEAD_BYTES]
+        elif mark.head_bytes < HEAD_BYTES:  # Flume's position file does not have them
+            first = self._read_at(0, HEAD_BYTES)
+        return Chunk(mark, first, before, data)
+
+    def mark_at(self, position: int) -> Mark:
+        """Return the mark of a position, by the bytes that are there now.
+
+        Raises:
+            FileNotFoundError, StorageError: as `open`.
+        """
+        start = max(0, position - TAIL_BYTES)
+        head, tail = self._read_at(0, min(HEAD_BYTES, position)), self._read_at(start, position - start)
+        return Mark(self.mark.inode, position, len(head), crc32(head), len(tail), crc32(tail))
 
     def continues(self, mark: Mark) -> bool:
         """Whether the file, whatever its inode, begins with all that another one was read to, as far as bytes tell.
@@ -133,11 +171,39 @@ class TailedFile:
         Raises:
             FileNotFoundError, StorageError: as `open`.
         """
-        descriptor = self.open()
-        if mark.position == 0 or os.fstat(descriptor).st_size < mark.position:
+        if mark.position == 0 or os.fstat(self.open()).st_size < mark.position:
             return False
         if not mark.tail_bytes:  # an old position file: there is nothing to compare
             return False
-        head = os.pread(descriptor, mark.head_bytes, 0)
-        tail = os.pread(descriptor, mark.tail_bytes, mark.position - mark.tail_bytes)
-        return crc32(head) == mark.head and crc32(tail) == mark.tail
+        tail = self._read_at(mark.position - mark.tail_bytes, mark.tail_bytes)
+        return crc32(tail) == mark.tail and self.begins_as(mark)
+
+    def begins_as(self, mark: Mark) -> bool:
+        """Whether its first bytes are those of a mark.
+
+        Raises:
+            FileNotFoundError, StorageError: as `open`.
+        """
+        head = self._read_at(0, mark.head_bytes)
+        return len(head) == mark.head_bytes and crc32(head) == mark.head
+
+    def is_part_of(self, other: TailedFile) -> bool:
+        """Whether another file begins with all that is in this one, as far as the first bytes and the last ones tell.
+
+        Raises:
+            FileNotFoundError, StorageError: as `open`.
+        """
+        size = os.fstat(self.open()).st_size
+        start = max(0, size - TAIL_BYTES)
+        return all(
+            self._read_at(at, length) == other._read_at(at, length)
+            for at, length in ((0, min(size, HEAD_BYTES)), (start, size - start))
+        )
+
+    def _read_at(self, offset: int, size_bytes: int) -> bytes:
+        try:
+            return os.pread(self.open(), size_bytes, offset)
+        except FileNotFoundError:
+            raise
+        except OSError as e:
+            raise StorageError(f"can't read {self.path} at {offset} ({e.strerror}); check the disk") from e

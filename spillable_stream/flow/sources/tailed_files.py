@@ -1,4 +1,8 @@
-"""The files of a tailing source: which there are, which of them are copies, and which have more to read."""
+"""The files of a tailing source: which there are, which of them are copies, and which have more to read.
+
+A new file may be the copy of another one, which is truncated next. It may be seen before the copy is whole, and before
+anything of the other file was read. So a new file that is the beginning of another one waits for a while.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,13 @@ from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.file_groups import FileGroup, Found
 from spillable_stream.flow.sources.position_file import Place
 from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, Mark, TailedFile
+from spillable_stream.log_records import fields
 
 __all__ = ["TailedFiles"]
 
 _log = logging.getLogger("spillable_stream.flow")
+
+_COPY_SECONDS = 5.0  # a copy that is being made does not rest for so long
 
 
 class TailedFiles:
@@ -40,6 +47,7 @@ class TailedFiles:
         self._name = ""
         self._files: dict[int, TailedFile] = {}
         self._listed: set[int] = set()
+        self._firsts: dict[int, bytes] = {}
 
     def __iter__(self) -> Iterator[TailedFile]:
         return iter(self._files.values())
@@ -68,12 +76,15 @@ class TailedFiles:
                 where = elsewhere  # renamed, and the new name does not match
             if where is None or (not place.mark.tail_bytes and only_flume and where.path != place.path):
                 continue
-            self._files[inode] = TailedFile(where.path, where.group, place.mark)
+            unread = place.mark.position == 0
+            file = self._files[inode] = TailedFile(where.path, where.group, place.mark, is_new=unread)
+            file.names.add(place.path)
         known = list(self._files.values())
         for f in found.values():
             if f.inode not in self._files:
                 self._admit(f, at_end=self._skip_to_end and f.inode not in places)
         self._listed = set(found)
+        self._judge_new()
         for file in known:
             self._check(file)
 
@@ -89,67 +100,143 @@ class TailedFiles:
             if file.read(1) is None:
                 self.truncated(file)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e)
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=file.path))
         file.close()
+
+    def notice(self) -> None:
+        """Find new and renamed files before more of another one is read: a new one may be a copy of what is there."""
+        self._find_new()
+        self._see_new()
+        self._judge_new()
 
     def look(self) -> list[TailedFile]:
         """Find new, renamed and removed files, and return which have something to read, the oldest first."""
+        self._find_new()
+        for file in list(self._files.values()):
+            self._see(file)
+        self._release_copies()
+        self._judge_new()
+        ready = [f for f in self._files.values() if not f.copy_of and f.size_bytes != f.mark.position]
+        return sorted(ready, key=lambda f: (f.modified, f.path))
+
+    @property
+    def are_judged(self) -> bool:
+        """Whether every file was read, or waits for good; one that may be a copy in the making does neither."""
+        return not any(f.is_new and f.copy_of for f in self._files.values())
+
+    def _find_new(self) -> None:
         found = {f.inode: f for group in self._groups for f in group.files()}
         if found.keys() != self._listed or any(
             self._files[i].path != f.path for i, f in found.items() if i in self._files
         ):
             self._rename(found)
-        for file in list(self._files.values()):
-            self._see(file, found)
-        self._release_copies()
-        ready = [f for f in self._files.values() if not f.copy_of and f.size_bytes != f.mark.position]
-        return sorted(ready, key=lambda f: (f.modified, f.path))
 
     def _rename(self, found: Mapping[int, Found]) -> None:
         for inode, f in found.items():
             if (known := self._files.get(inode)) is None:
                 self._admit(f, at_end=False)
             else:
-                known.path = f.path
+                known.renamed(f.path)
         for inode in self._listed - found.keys():
             gone = self._files.get(inode)
             if gone is not None and not gone.is_open and (path := self._find(inode)) is not None:
-                gone.path = path.path
+                gone.renamed(path.path)
         self._listed = set(found)
 
     def _admit(self, found: Found, *, at_end: bool) -> None:
-        """Begin with a file that is not known: at its beginning, or as the copy of a known one."""
-        file = TailedFile(found.path, found.group, Mark(found.inode, 0))
+        """Begin with a file that is not known: at its beginning or end, if it does not turn out to be a copy."""
+        file = TailedFile(found.path, found.group, Mark(found.inode, 0), is_new=True)
         try:
-            if (original := self._original_of(file)) is not None:
-                file.mark = replace(original.mark, inode=found.inode)
-                file.copy_of = original.mark.inode
-                _log.info(
-                    "%s: %s begins with all that was read of %s, so it is taken for a copy: it waits until that is "
-                    "truncated or gone", self._name, file.path, original.path,
-                )  # fmt: skip
-            elif at_end:
-                size = os.stat(found.path).st_size
-                file.mark = Mark(found.inode, size)
-                file.mark = file.advanced(0, b"")
+            stat = os.stat(found.path)
+            file.size_bytes, file.modified = stat.st_size, stat.st_mtime
+            if at_end:
+                file.mark = file.mark_at(file.size_bytes)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e)
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=found.path))
         self._files[found.inode] = file
         if self._skip_to_end:  # after a restart it would be skipped to the end that it has then
             self.has_unsaved = True
 
+    # ── copies ──────────────────────────────────────────────────────────────────────────────
+
+    def _judge_new(self) -> None:
+        """Tell of each new file that has bytes whether it is a copy; of two equal ones, the later one is."""
+        new = [f for f in self._files.values() if f.is_new and f.size_bytes]
+        self._firsts = {}
+        for file in sorted(new, key=lambda f: (f.modified, f.path), reverse=True):
+            try:
+                self._judge(file)
+            except (FileNotFoundError, StorageError) as e:
+                _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=file.path))
+
+    def _judge(self, file: TailedFile) -> None:
+        before = self._files.get(file.copy_of)
+        if before is not None and self._is_being_made(file) and file.is_part_of(before):
+            return
+        file.copy_of, file.is_new = 0, False
+        original = self._original_of(file)
+        if original is None and self._is_being_made(file):
+            whole = self._whole_of(file)
+            # The other file may have been truncated in between: then the copy is complete now.
+            original = self._original_of(file) if whole is None else whole
+            file.is_new = whole is not None
+        if original is None:
+            return
+        file.copy_of = original.mark.inode
+        if before is None:
+            _log.info(
+                "%s: %s begins with all that was read of %s, or is a part of it, so it is taken for a copy: it waits "
+                "until that is truncated or gone", self._name, file.path, original.path,
+                extra=fields(component=self._name, file=file.path),
+            )  # fmt: skip
+
+    def _is_being_made(self, file: TailedFile) -> bool:
+        return self._now() - file.modified < _COPY_SECONDS
+
     def _original_of(self, file: TailedFile) -> TailedFile | None:
+        """Return another file, where this one begins with all that was read of it."""
         heads = {f.mark.head_bytes for f in self._files.values() if f.mark.tail_bytes}
         if not heads:
             return None
         first = os.pread(file.open(), HEAD_BYTES, 0)
         sums = {(size, crc32(first[:size])) for size in heads if size <= len(first)}
-        alike = (f for f in self._files.values() if (f.mark.head_bytes, f.mark.head) in sums and not f.copy_of)
+        alike = (f for f in self._others(file) if (f.mark.head_bytes, f.mark.head) in sums)
         return next((f for f in alike if file.continues(f.mark)), None)
 
-    def _see(self, file: TailedFile, found: Mapping[int, Found]) -> None:
+    def _whole_of(self, file: TailedFile) -> TailedFile | None:
+        """Return the file that begins with all that is in a file."""
+        first = self._first_of(file)
+        for other in self._others(file):
+            size = min(len(first), len(begin := self._first_of(other)))
+            if size and first[:size] == begin[:size] and file.is_part_of(other):
+                return other
+        return None
+
+    def _first_of(self, file: TailedFile) -> bytes:
+        """Return the first bytes of a file, read once for all new files of a look; none of one that is gone."""
+        found = self._firsts.get(file.mark.inode)
+        if found is None:
+            was_open = file.is_open
+            try:
+                found = os.pread(file.open(), HEAD_BYTES, 0)
+            except (FileNotFoundError, StorageError):
+                found = b""
+            if not was_open:
+                file.close()
+            self._firsts[file.mark.inode] = found
+        return found
+
+    def _others(self, file: TailedFile) -> Iterator[TailedFile]:
+        """Yield the files that a file may be a copy of; a rotation that renamed one of them gave its name to this."""
+        return (f for f in self._files.values() if f is not file and not f.copy_of and file.path not in f.names)
+
+    def _see_new(self) -> None:
+        for file in [f for f in self._files.values() if f.is_new]:
+            self._see(file)
+
+    def _see(self, file: TailedFile) -> None:
         """Look at a file's size, and forget one that is gone and read to its end."""
-        here = file.mark.inode in found
+        here = file.mark.inode in self._listed
         try:
             stat = os.stat(file.path) if here else os.fstat(file.open())
         except (FileNotFoundError, StorageError):
@@ -173,7 +260,12 @@ class TailedFiles:
         """Read a file from its beginning, and the rest of what it was from its copy, if there is one."""
         self._look_for_copies()
         self._release(file)
-        _log.info("%s: %s was truncated; it is read from its beginning", self._name, file.path)
+        _log.info(
+            "%s: %s was truncated; it is read from its beginning",
+            self._name,
+            file.path,
+            extra=fields(component=self._name, file=file.path),
+        )
         file.mark = Mark(file.mark.inode, 0)
         file.size_bytes = os.fstat(file.open()).st_size
 
@@ -183,17 +275,31 @@ class TailedFiles:
                 if f.inode not in self._files:
                     self._admit(f, at_end=False)
                     self._listed.add(f.inode)
+        self._see_new()
+        self._judge_new()
 
     def _release(self, original: TailedFile) -> None:
         """Let the copies of a file be read from where the file was: it is truncated, or gone."""
         for file in self._files.values():
             if file.copy_of == original.mark.inode:
-                file.mark = replace(original.mark, inode=file.mark.inode)
-                file.copy_of = 0
+                self._read_on(file, original.mark)
+                file.copy_of, file.is_new = 0, False
                 self.has_unsaved = True
+
+    def _read_on(self, copy: TailedFile, mark: Mark) -> None:
+        """Let a copy be read from where its original was. It may be shorter, if that grew before it was truncated."""
+        try:
+            size = os.fstat(copy.open()).st_size
+            if size >= mark.position:
+                if not copy.is_new or copy.continues(mark):
+                    copy.mark = replace(mark, inode=copy.mark.inode)
+            elif size >= mark.head_bytes and copy.begins_as(mark):
+                copy.mark = copy.mark_at(size)
+        except (FileNotFoundError, StorageError) as e:
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=copy.path))
 
     def _release_copies(self) -> None:
         for file in self._files.values():
             if file.copy_of and file.copy_of not in self._files:
-                file.copy_of = 0
+                file.copy_of, file.is_new = 0, False
                 self.has_unsaved = True

@@ -146,6 +146,85 @@ def test_a_crash_at_any_step_writes_each_event_once(
     assert again.stats().groups["default"].lag == 0
 
 
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_soon_after_a_crash_before_the_commit_writes_each_event_once(
+    open_channel: Callable[..., Channel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    after: bool,
+) -> None:
+    """The restart finds what is noted in one take with later events, and notes these."""
+    from spillable_stream.channel.take_transaction import TakeTransaction
+    from spillable_stream.flow.sinks.output_file import OutputFile
+
+    def dies_at(target: Any, name: str, after: bool) -> Any:
+        real = getattr(target, name)
+
+        def dies(self: Any, *arguments: Any) -> None:
+            if after:
+                real(self, *arguments)
+            raise Killed
+
+        return dies
+
+    out = tmp_path / "out"
+    owner, name = step.split(".")
+    target = {"OutputFile": OutputFile, "NoteFile": NoteFile, "TakeTransaction": TakeTransaction}[owner]
+    for second, (dying, method, late) in enumerate(((TakeTransaction, "commit", False), (target, name, after))):
+        channel = open_channel()
+        put(channel, "first" if second == 0 else "second")
+        sink = opened(channel, out)
+        sink._series += second
+        with monkeypatch.context() as patch:
+            patch.setattr(dying, method, dies_at(dying, method, late))
+            patch.setattr(OutputFile, "cut", lambda self: None)
+            with pytest.raises(Killed):
+                drain(sink)
+        channel.close()
+    channel = open_channel()
+    sink = opened(channel, out)
+    sink._series += 2
+    drain(sink)
+    assert sorted(lines(out)) == [b"first", b"second"]
+    assert channel.stats().groups["default"].lag == 0
+
+
+def test_a_note_does_not_grow_by_what_is_committed(open_channel: Callable[..., Channel], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for body in "abc":
+        channel = open_channel()
+        put(channel, body)
+        drain(opened(channel, out))
+        note = NoteFile(out, "a1.k1").read(channel)
+        assert note is not None and len(note.ranges) == 1
+        channel.close()
+
+
+def test_a_file_that_can_not_be_cut_back_is_cut_at_the_next_start(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spillable_stream.flow.sinks.output_file import OutputFile
+
+    def fails(*_: object) -> None:
+        raise StorageError("the disk refused")
+
+    put(channel, "1")
+    sink = opened(channel, tmp_path / "out")
+    drain(sink)
+    put(channel, "2")
+    with monkeypatch.context() as patch:
+        patch.setattr(OutputFile, "sync", fails)
+        patch.setattr(OutputFile, "cut", fails)
+        with pytest.raises(StorageError):
+            drain(sink)
+    drain(sink)
+    sink.close()
+    opened(channel, tmp_path / "out")
+    assert sorted(lines(tmp_path / "out")) == [b"1", b"2"]
+
+
 def test_a_batch_that_fails_is_cut_back_and_written_again(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,39 @@ def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("step", ["OutputFile.append", "TakeTransaction.commit"])
+def test_a_crash_soon_after_a_crash_before_the_commit_leaves_each_event_once(
+    open_channel: Callable[..., Channel], tmp_path: Path, kind: dict[str, Any], step: str
+) -> None:
+    """The restart finds what is noted in one take with later events, and notes these."""
+    from spillable_stream.flow.sinks.destinations import LocalFiles
+    from spillable_stream.flow.sinks.output_file import OutputFile
+
+    def dies(*_: Any) -> None:
+        raise Killed
+
+    options, out = {**NO_ROLLS, **kind}, tmp_path / "out"
+    for run, name in enumerate(("TakeTransaction.commit", step)):
+        channel = open_channel()
+        put(channel, str(run))
+        sink = opened(channel, out, **options, **{"now": lambda run=run: float(run)})
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            owner, method = name.split(".")
+            patch.setattr({"OutputFile": OutputFile, "TakeTransaction": TakeTransaction}[owner], method, dies)
+            patch.setattr(Consumer if run == 0 else LocalFiles, "commit" if run == 0 else "publish", dies)
+            patch.setattr("spillable_stream.flow.sinks.bucket_sink.BucketSink._undo", dies)
+            patch.setattr("spillable_stream.flow.sinks.bucket_sink.BucketSink._discard", dies)
+            drain(sink)
+            sink.close()
+        channel.close()
+    channel = open_channel()
+    sink = opened(channel, out, **options, **{"now": lambda: 9.0})
+    drain(sink)
+    sink.close()
+    assert sorted(lines(out)) == ["0", "1"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_that_fails_is_written_again(
     channel: Channel, tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
+from spillable_stream import Channel
+from spillable_stream.flow.sinks.written import NotedEvents, WrittenEvents, ranges_of, uncommitted
+from tests.support.events import put, take
 
 
 @given(st.sets(st.integers(1, 60)))
@@ -25,3 +28,25 @@ def test_events_that_are_written_are_left_out(written: set[int], taken: set[int]
     assert left.to_pylist() == sorted(taken - written)
     events.remove(ranges_of(ids))
     assert bool(events) == bool(written - taken)
+
+
+def test_a_note_names_what_is_written_until_it_is_committed() -> None:
+    written = WrittenEvents()
+    written.add([(50, 60)])  # another sink's
+    noted = NotedEvents(written, [(1, 3)])
+    assert written.among([(1, 9)]) == [(1, 3)]
+    assert noted.with_more([(4, 6)]) == ((1, 6),)
+    assert noted.with_more([(8, 9)]) == ((1, 3), (8, 9))  # 4 to 6 could not be written
+    written.add([(8, 9)])
+    written.remove([(1, 2)])
+    assert noted.with_more() == ((3, 3), (8, 9))
+
+
+def test_what_a_group_has_committed_is_known(open_channel: Callable[..., Channel]) -> None:
+    channel = open_channel()
+    put(channel, b"1", b"2", b"3", b"4")
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == [(1, 2), (4, 4)]
+    take(channel, 1)
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == [(2, 2), (4, 4)]
+    take(channel)
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == []

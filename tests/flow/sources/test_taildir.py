@@ -197,6 +197,106 @@ def test_a_file_that_is_truncated_right_before_its_turn_is_read_from_its_copy(lo
     assert sorted(kept.bodies()) == [b"1", b"2", b"3", b"4", b"5", b"older"]
 
 
+@pytest.mark.parametrize("restart", ["none", "before it is seen", "after it is seen"])
+@pytest.mark.parametrize("copied_bytes", [0, 2, 6, 8])
+def test_a_copy_that_is_seen_while_it_is_made_is_read_once(logs: Path, copied_bytes: int, restart: str) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "1\n2\n3\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    append(log, "4\n")
+    (logs / "app.log.1").write_bytes(log.read_bytes()[:copied_bytes])
+    if restart == "after it is seen":
+        read_all(tail, kept)
+    if restart != "none":
+        tail.close()
+        tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    shutil.copyfile(log, logs / "app.log.1")
+    read_all(tail, kept)
+    os.truncate(log, 0)
+    append(log, "5\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_copy_of_a_file_that_was_not_read_yet_is_read_once(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    tail = opened(source(logs), kept)
+    append(log, "1\n2\n")
+    shutil.copyfile(log, logs / "app.log.1")
+    read_all(tail, kept)
+    os.truncate(log, 0)
+    append(log, "3\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3"]
+
+
+def test_a_file_that_is_copied_and_truncated_while_its_lines_wait_for_a_channel_is_read_once(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "0\n")
+    tail = opened(source(logs, batch_size=1), kept)
+    read_all(tail, kept)
+    append(log, "1\n2\n3\n")
+    assert tail.poll(kept) is Status.READY
+    shutil.copyfile(log, logs / "app.log.1")
+    os.truncate(log, 0)
+    append(log, "other\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"0", b"1", b"2", b"3", b"other"]
+
+
+def test_what_a_file_got_after_it_was_copied_is_not_missed_in_the_copy(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    lines = [f"{i:99}\n" for i in range(30)]
+    append(log, "".join(lines[:20]))
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    shutil.copyfile(log, logs / "app.log.1")
+    read_all(tail, kept)
+    append(log, "".join(lines[20:]))
+    read_all(tail, kept)
+    os.truncate(log, 0)
+    append(log, "new\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [line.rstrip("\n").encode() for line in lines] + [b"new"]
+
+
+def test_a_new_file_that_begins_as_another_one_waits_until_it_rests_or_differs(logs: Path) -> None:
+    kept, clock = KeptBatches(), Clock()
+    append(logs / "app.1", "header\n1\n")
+    os.utime(logs / "app.1", (1e9, 1e9))
+    tail = opened(source(logs, now=clock), kept)
+    read_all(tail, kept)
+    append(logs / "app.2", "header\n")
+    clock.seconds = (logs / "app.2").stat().st_mtime + 4
+    read_all(tail, kept)
+    assert len(kept.bodies()) == 2 and not tail.finished
+    clock.seconds += 1
+    read_all(tail, kept)
+    assert kept.bodies()[2:] == [b"header"] and tail.finished
+    append(logs / "app.2", "2\n")
+    read_all(tail, kept)
+    append(logs / "app.3", "header\n")
+    clock.seconds = (logs / "app.3").stat().st_mtime
+    read_all(tail, kept)
+    assert kept.bodies()[3:] == [b"2"] and not tail.finished
+    append(logs / "app.3", "3\n")
+    read_all(tail, kept)
+    assert kept.bodies()[4:] == [b"header", b"3"] and tail.finished
+
+
+def test_a_new_file_that_gets_the_name_of_a_renamed_one_is_read_at_once_whatever_is_in_it(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "x\nx\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    log.rename(logs / "app.log.1")
+    append(log, "x\n")
+    read_all(tail, kept)
+    assert kept.bodies() == [b"x"] * 3 and tail.finished
+
+
 def test_a_new_file_with_the_inode_of_a_removed_one_is_read_from_its_beginning(logs: Path) -> None:
     log, kept = logs / "app.log", KeptBatches()
     append(log, "first\n")
@@ -351,7 +451,7 @@ def test_a_thousand_idle_files_cost_one_look_each(logs: Path, monkeypatch: pytes
     for i in range(50):
         append(logs / f"app.{i}", "line\n")
     kept = KeptBatches()
-    tail = opened(source(logs), kept)
+    tail = opened(source(logs, now=Clock()), kept)
     read_all(tail, kept)
     calls = {"stat": 0, "scandir": 0, "pread": 0}
     for name in calls:

@@ -20,8 +20,9 @@ def files_of(directory: Path, **options: bool) -> TailedFiles:
 
 
 def read_whole(file: TailedFile) -> None:
-    data = file.read(file.size_bytes) or b""
-    file.mark = file.advanced(len(data), data)
+    chunk = file.read(file.size_bytes)
+    assert chunk is not None
+    file.mark = chunk.mark_after(len(chunk.data))
 
 
 def names(files: TailedFiles) -> list[str]:
