@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spillable_stream.channel.event import Event, EventColumns
 from spillable_stream.engine.delayed_puts import DelayedChunk
@@ -122,6 +121,8 @@ class DelayedEvents:
 
 def _in_order(dues: Sequence[int], batch: pa.RecordBatch) -> tuple[Sequence[int], pa.RecordBatch]:
     """Return events in the order in which they are due; of those that are due at once, in that of their puts."""
+    import pyarrow.compute as pc  # which takes long: only for a program that delays events
+
     values = pa.Array.from_buffers(pa.int64(), len(dues), [None, pa.py_buffer(array("q", dues))])
     order = pc.array_sort_indices(values)  # stable
     in_order = values.take(order)

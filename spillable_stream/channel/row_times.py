@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 __all__ = ["UNTIMED", "RowTimes", "TimedRows"]
 
@@ -41,11 +40,9 @@ class RowTimes(NamedTuple):
         """Tell whether a row is put later than now."""
         if isinstance(self.due_ms, int):
             return self.due_ms > 0
-        return bool(len(self.due_ms)) and pc.max(self.due_ms).as_py() > 0
+        import pyarrow.compute as pc  # which takes long: only for a program that needs it
 
-    def slice(self, start: int, count: int) -> RowTimes:
-        """Return the times of some of the rows."""
-        return RowTimes(*(value if isinstance(value, int) else value.slice(start, count) for value in self))
+        return bool(len(self.due_ms)) and pc.max(self.due_ms).as_py() > 0
 
     def and_untimed(self, count: int, more: int) -> RowTimes:
         """Return the times of the rows, which are ``count``, and of ``more`` rows behind them that have none."""
@@ -60,6 +57,8 @@ class RowTimes(NamedTuple):
         if isinstance(self.due_ms, int):
             yield from _by_ttl(batch, self.ttl_us, self.due_ms)
             return
+        import pyarrow.compute as pc
+
         now = pc.equal(self.due_ms, 0)
         if pc.any(now).as_py():
             yield from _by_ttl(batch.filter(now), _filtered(self.ttl_us, now), 0)
@@ -90,6 +89,8 @@ def _by_ttl(batch: pa.RecordBatch, ttl_us: int | pa.Int64Array, due_ms: int | pa
     if isinstance(ttl_us, int):
         yield TimedRows(batch, ttl_us, dues)
         return
+    import pyarrow.compute as pc
+
     start = 0
     runs = pc.run_end_encode(ttl_us, run_end_type=pa.int64())
     for end, each_us in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):

@@ -160,7 +160,8 @@ def test_callbacks_count(gathering: Gathering) -> None:
 
 
 def test_times_of_events_count(path: Path) -> None:
-    with Channel(path) as channel, Producer(channel, linger_ms=10**9, batch_count_threshold=10_000) as producer:
+    large: dict[str, Any] = {"batch_size_threshold_in_bytes": 1 << 23, "batch_count_threshold": 10_000}
+    with Channel(path) as channel, Producer(channel, linger_ms=10**6, **large) as producer:
         assert_counted(producer, lambda i: producer.send(b"%d" % i * 5, deliver_after=100 + i), 2_000)
 
 
