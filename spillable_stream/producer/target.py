@@ -184,8 +184,7 @@ class ChannelTarget:
         except ChannelClosedError:
             self._reopen(channel)
             raise
-        first_id, last_id = tx.committed.first_id, tx.committed.last_id
-        return (first_id, last_id) if first_id <= last_id else (0, -1)  # all of them wait until they are due
+        return tx.committed.first_id, tx.committed.last_id
 
     def _reopen(self, failed: Channel) -> None:
         """Continue with a new handle, unless another thread has it already."""

@@ -135,6 +135,4 @@ def _plan(agent: str, described: ComponentConfig, options: SinkOptions, schema: 
     arguments = channel_arguments(agent, described, data_directory({}, environment), os.path.expanduser("~"))
     channel: Channel = open_channel(arguments)
     with channel:
-        if event_times(described).may_delay:
-            channel.put_transaction().require_delays()
         return plan_for(channel, str(channel.path), options, schema)

@@ -10,13 +10,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spillable_stream import AsyncProducer, Channel, ChannelFullError, Event, OptionError, Producer
+from spillable_stream import (
+    AsyncProducer,
+    Channel,
+    ChannelFullError,
+    Event,
+    OptionError,
+    Producer,
+    ProducerTimeoutError,
+)
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.producer.send_times import SendTimes, TimedRun, as_moment, row_times
 from spillable_stream.producer.target import ChannelTarget
 from tests.producer.conftest import MakeProducer
 from tests.support.delays import Clock, clock_of
-from tests.support.events import take
+from tests.support.events import put, take
 from tests.support.expiry import WallClock
 
 QUICK: dict[str, Any] = {"linger_ms": 60_000, "context_headers": False}
@@ -64,6 +72,16 @@ def test_a_ttl_is_each_events_own_or_the_producers(channel: Channel, monkeypatch
     for seconds, left in ((6, [b"1", b"3"]), (5, [b"3"]), (10, [])):
         clock.pass_by(seconds)
         assert [body for batch in channel.read() for body in batch.column("body").to_pylist()] == left
+
+
+def test_the_producers_ttl_is_for_events_that_wait_too(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = WallClock(monkeypatch)
+    with Producer(channel, ttl=10, **QUICK) as producer:
+        producer.send(b"1", deliver_after=20)
+    clock.pass_by(21)
+    put(channel, b"2")  # delivers it, too
+    clock.pass_by(11)
+    assert take(channel) == [b"2"]
 
 
 def test_a_batch_is_sent_with_times_of_its_own(channel: Channel, clock: Clock) -> None:
@@ -202,6 +220,27 @@ def test_asyncio_has_the_same_words(channel: Channel, clock: Clock) -> None:
     asyncio.run(main())
     clock.pass_by(8)
     assert take(channel) == [b"1", b"2", b"3"]
+
+
+def test_a_delay_counts_from_the_call_though_the_send_waits_for_room(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, said = Producer.send, []
+
+    def refused_once(producer: Producer, *arguments: Any, **named: Any) -> Any:
+        said.append((named["deliver_after"], named["deliver_at"]))
+        if len(said) == 1:
+            raise ProducerTimeoutError("it is full")
+        return send(producer, *arguments, **named)
+
+    monkeypatch.setattr(Producer, "send", refused_once)
+
+    async def main() -> None:
+        async with AsyncProducer(channel, **QUICK) as producer:
+            await producer.send(b"1", deliver_after=5)
+
+    asyncio.run(main())
+    assert said[0] == said[1] and said[0][0] is None and said[0][1] is not None
 
 
 def test_a_delay_becomes_a_moment_unless_it_is_wrong() -> None:
