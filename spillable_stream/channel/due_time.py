@@ -7,17 +7,10 @@ from datetime import datetime, timedelta
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["MOST_DELAY_SECONDS", "due_ms", "not_in_store", "without_disk"]
+__all__ = ["MOST_DELAY_SECONDS", "due_ms", "without_disk"]
 
 MOST_DELAY_SECONDS = 366 * 86_400
 """The longest delay: a year."""
-
-
-def not_in_store(path: object) -> OptionError:
-    """Return the error of a delay in a channel in an object store."""
-    return OptionError(
-        f"{path} is in an object store, where events can't be delayed; put them to a channel on a disk. Nothing was put"
-    )
 
 
 def without_disk(path: object) -> OptionError:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec
 
 import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
-from spillable_stream.channel.due_time import due_ms, not_in_store, without_disk
+from spillable_stream.channel.due_time import due_ms, without_disk
 from spillable_stream.channel.event import (
     ID_COLUMN,
     Event,
@@ -20,7 +20,7 @@ from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.delayed_puts import DelayedPuts
+from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
@@ -30,9 +30,6 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
 from spillable_stream.format.row_values import row_reader
-
-if TYPE_CHECKING:
-    from spillable_stream.engine.deliveries import Deliveries
 
 __all__ = ["PutTransaction"]
 
@@ -81,6 +78,7 @@ class PutTransaction(Transaction):
         self.waited_seconds: float | None = None
         self.no_delay: OptionError | None = None
         self._delayed: DelayedEvents | None = None
+        self._held: Delayed | None = None
 
     def put(
         self,
@@ -169,7 +167,7 @@ class PutTransaction(Transaction):
         Raises:
             OptionError: the delay is none that can be.
         """
-        found_ms = due_ms(deliver_after, deliver_at, self._deliveries().clock_ms())
+        found_ms = due_ms(deliver_after, deliver_at, self._engine.deliveries.clock_ms())
         if found_ms:
             self.require_delays()
         return found_ms
@@ -180,18 +178,13 @@ class PutTransaction(Transaction):
         Raises:
             OptionError: the channel can't; says what to do.
         """
-        self._deliveries()
         if self.no_delay is not None:
             raise self.no_delay
         if not self._engine.follower.state.options.overflow_capacity:
             raise without_disk(self._engine.path)
 
-    def _deliveries(self) -> Deliveries:
-        if self._engine.deliveries is None:
-            raise not_in_store(self._engine.path)
-        return self._engine.deliveries
-
     def _delay(self) -> DelayedEvents:
+        self._held = None
         if self._delayed is None:
             self._delayed = DelayedEvents(self._schema, self._schema_id, typed=self._typed)
         return self._delayed
@@ -386,16 +379,17 @@ class PutTransaction(Transaction):
         if self._segment is not None:
             self._segment.close()
 
-    def _waiting(self) -> DelayedPuts | None:
-        """Return the delayed events, encoded; None without any."""
-        deliveries = self._engine.deliveries
-        if self._delayed is None or deliveries is None:
-            return None
-        chunks = self._delayed.chunks(deliveries.clock_ms(), self._engine.follower.state.options.compression)
-        return DelayedPuts(deliveries.files, chunks) if chunks else None
+    def _waiting(self) -> Delayed | None:
+        """Return the delayed events, encoded; None without any. A commit that is tried again has them already."""
+        if self._delayed is not None and self._held is None:
+            deliveries, options = self._engine.deliveries, self._engine.follower.state.options
+            chunks = self._delayed.chunks(deliveries.clock_ms(), options.compression)
+            self._held = deliveries.hold_back(chunks) if chunks else None
+        return self._held
 
     def _rollback(self) -> None:
-        self._rows, self._events, self._frames, self._delayed = [], EventColumns(), [], None
+        self._rows, self._events, self._frames = [], EventColumns(), []
+        self._delayed = self._held = None
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

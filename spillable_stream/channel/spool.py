@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from spillable_stream.channel.due_time import not_in_store
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.spool_mover import SPOOL_PREFIX, SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
@@ -161,7 +160,10 @@ class Spool:
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
             )
         transaction = self._local.put_transaction()
-        transaction.no_delay = not_in_store(self._store_path)
+        transaction.no_delay = OptionError(
+            f"{self._store_path} has a spool in front, which ships events as they come and delays none; put those that "
+            "wait through a handle without the spool. Nothing was put"
+        )
         return transaction
 
     def _refusal(self, trouble: Exception) -> SpillableError:

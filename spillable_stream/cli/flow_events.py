@@ -141,10 +141,12 @@ def _put_into(path: str) -> Iterator[_Put]:
     from spillable_stream.channel.channel import Channel
 
     with Channel(path, create=False) as channel:
+        most = channel.options["transaction_capacity"]
 
         def put(batch: pa.RecordBatch) -> None:
-            with channel.put_transaction() as transaction:
-                transaction.put_batch(batch)
+            for start in range(0, batch.num_rows, most):
+                with channel.put_transaction() as transaction:
+                    transaction.put_batch(batch.slice(start, most))
 
         yield put
 
@@ -155,10 +157,16 @@ def _put_through(
 ) -> Iterator[_Put]:
     from spillable_stream.flow.assembly import opened_processor
     from spillable_stream.flow.configuration_files import runnable
+    from spillable_stream.flow.sources.base import fitting
 
     loaded = loaded_configuration(files, name, define, mapped, False)
     with opened_processor(runnable(loaded, name), source, pairs(define)) as processor:
-        yield processor.process
+
+        def put(batch: pa.RecordBatch) -> None:
+            for piece in fitting(processor, batch):
+                processor.process(piece)
+
+        yield put
 
 
 def _send(put: _Put, lines: IO[bytes], headers: dict[str, str], batch_size: int) -> int:

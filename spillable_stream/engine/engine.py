@@ -70,7 +70,7 @@ class Engine(ABC):
         appender: appends to the log.
         committer: commits requests.
         owners: the owners of the groups.
-        deliveries: delivers delayed events that are due; None where events can't be delayed.
+        deliveries: delivers delayed events that are due.
         checkpointing: makes checkpoints.
         upkeep: does in the background what is due.
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
@@ -90,7 +90,7 @@ class Engine(ABC):
     commit: _Commit
     committer: Committer
     committing: Callable[[], AbstractContextManager[None]]
-    deliveries: Deliveries | None
+    deliveries: Deliveries
     ends: Callable[[], dict[int | str, int]]
     follow: _Follow
     follower: Follower
@@ -113,7 +113,6 @@ class Engine(ABC):
         self.channel: str = channel
         self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
         self.counters: Counters = Counters()
-        self.deliveries = None
         self.readers: LruCache[Reader] = LruCache(OPEN_OF_GROUPS)
         self.worker_notes = None
         self.store_usage: Callable[[], StoreUsage | None] = lambda: None

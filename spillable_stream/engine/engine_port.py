@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
-from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
@@ -94,12 +94,8 @@ class EnginePort(Generic[EngineT]):
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
-    def delayed_puts(self, chunks: Sequence[DelayedChunk]) -> DelayedPuts | None:
-        deliveries = self._engine.deliveries
-        if not chunks:
-            return None
-        assert deliveries is not None, "who makes them asks before whether the channel delays events"
-        return DelayedPuts(deliveries.files, list(chunks))
+    def hold_back(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
+        return self._engine.deliveries.hold_back(list(chunks)) if chunks else None
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:
         return self._engine.commit(put, keep_alive_seconds).transaction_id != 0
@@ -107,8 +103,7 @@ class EnginePort(Generic[EngineT]):
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
     def deliver(self) -> None:
-        deliveries = self._engine.deliveries
-        while deliveries is not None and deliveries.deliver():
+        while self._engine.deliveries.deliver():
             pass
 
     def checkpoint_if_due(self) -> None:

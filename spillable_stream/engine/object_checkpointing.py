@@ -4,6 +4,7 @@
 
     checkpoint of slot n          the state after it; the two newest are kept
     COMMIT "merge"                what small slots hold is in one object now (`spillable_stream.engine.object_merging`)
+    COMMIT "merge"                likewise what waits (`spillable_stream.engine.object_delay_merging`)
     TRIM {through, …}             before the older checkpoint, and no slot holds an event that a group has yet to take
     gcDelay later                 slots up to ``through`` go, from the first on, one by one; then what nothing names
 
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.object_delay_merging import DelayMerging
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_merging import ObjectMerging
 from spillable_stream.engine.requests import Control
@@ -58,6 +60,7 @@ class ObjectCheckpointing:
 
     Attributes:
         merging: copies small slots together.
+        delay_merging: copies small objects of delayed events together.
         collector: deletes what nobody needs.
         worth_a_trim: so many slots that nobody needs are worth a record.
     """
@@ -84,6 +87,7 @@ class ObjectCheckpointing:
         self._made_of = log.checkpoint_number  # the slot that was the newest then
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
+        self.delay_merging: DelayMerging = DelayMerging(log, follower, appender)
         self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
 
     def make_if_due(self) -> None:
@@ -157,10 +161,12 @@ class ObjectCheckpointing:
         self._delete_own()
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self.merging.merge()
+        self.delay_merging.merge()
         self._trim()
         with follower.as_known as state:
-            trimmed, named = state.trimmed, state.blocks.segments()
+            trimmed, named = state.trimmed, state.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
+        self.collector.note_left(log.delayed.left)
         self.collector.collect(trimmed, named, log.checkpoint_number)
 
     def _delete_own(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
@@ -25,8 +25,8 @@ from spillable_stream.state.ranges import Range
 __all__ = [
     "PARALLELISM",
     "ChannelPort",
+    "Delayed",
     "DelayedChunk",
-    "DelayedPuts",
     "DiskCache",
     "GroupOwner",
     "NoRoomYetError",
@@ -243,11 +243,14 @@ class ChannelPort(Protocol):
     def plan_stage(self) -> StagePlan:
         """Make room for staged files, and return what a task needs to stage rows of the newest schema."""
 
-    def delayed_puts(self, chunks: Sequence[DelayedChunk]) -> DelayedPuts | None:
-        """Return delayed events on their way into a put of a channel that delays events; None for none.
+    def hold_back(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
+        """Return delayed events on their way into a put, which stores them with the rest; None for none.
 
         Args:
             chunks: the events.
+
+        Raises:
+            StorageError: the storage refused.
         """
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:

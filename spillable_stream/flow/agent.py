@@ -18,8 +18,10 @@ from spillable_stream.flow.configuration.model import AgentConfig, Finding
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
 from spillable_stream.flow.lifecycle import Supervisor
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, SinkRunner
+from spillable_stream.flow.runner import Runner
+from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.flow.wiring import SinkGroup, Source, wire
 from spillable_stream.log_records import fields

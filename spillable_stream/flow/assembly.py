@@ -18,9 +18,10 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.open_channel import open_channel
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runners import EventRunner, PolledRunner, SinkRunner, source_runner
+from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 
 __all__ = [
     "Place",

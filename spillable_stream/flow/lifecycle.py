@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spillable_stream.flow.runners import Runner
+from spillable_stream.flow.runner import Runner
 from spillable_stream.log_records import fields
 
 __all__ = ["Supervisor"]

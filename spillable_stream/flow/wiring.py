@@ -10,9 +10,10 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.assembly import Place, Places
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runners import EventRunner, PolledRunner, SinkRunner, source_runner
+from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import SourceBase
 
 __all__ = ["SinkGroup", "Source", "Wired", "wire"]

@@ -11,12 +11,11 @@ from typing import Any, Self
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.due_time import due_ms, not_in_store, without_disk
+from spillable_stream.channel.due_time import due_ms, without_disk
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.engine.port import SinkBatch, StagePlan, one_look
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.objects.location import is_location
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, defaults, parse_options
 from spillable_stream.spark.channel_commit import ChannelCommit
 from spillable_stream.spark.channel_pool import visit
@@ -169,8 +168,6 @@ def sink_channel(path: str, options: SinkOptions, schema: StructType) -> Abstrac
 
 def _require_delays(path: str, of_channel: Mapping[str, Any]) -> None:
     """Refuse to delay rows where none can wait, before a channel is made or changed."""
-    if is_location(path):
-        raise not_in_store(path)
     disk_events = of_channel.get("overflow_capacity")
     if disk_events == 0:
         raise without_disk(path)

@@ -20,7 +20,7 @@ from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from tests.support.damage import flip
-from tests.support.delays import clock_of, deliveries_of, put_late
+from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
@@ -62,20 +62,55 @@ def address(tmp_path: Path) -> str:
     return f"object+file://{tmp_path}/restored"
 
 
-def test_a_backup_with_events_that_wait_is_refused_before_anything_is_made(tmp_path: Path, address: str) -> None:
-    with Channel(tmp_path / "original", minimum_required_space=0) as channel:
+@pytest.mark.parametrize("new_identity", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("to_store", [False, True])
+def test_events_that_wait_go_with_a_backup_from_anywhere_to_anywhere(
+    kind: str, to_store: bool, new_identity: bool, tmp_path: Path, address: str
+) -> None:
+    to = address if to_store else str(tmp_path / "restored")
+    with original_of(kind, tmp_path) as channel:
         clock = clock_of(channel)
+        for seconds in (100, 2000):
+            with channel.put_transaction() as tx:
+                tx.put(Event(b"%d" % seconds, {"k": "v"}), deliver_after=seconds)
+                tx.put(Event(b"%d, expires" % seconds), deliver_after=seconds, ttl=3600)
+                tx.put(Event(b"%d" % (10 * seconds)), deliver_after=10 * seconds)
+        clock.pass_by(150)
+        deliver_all(channel)
+        report = ss.backup(channel, tmp_path / "copy")
+        assert report.delayed_events == 4
+    if not new_identity:
+        (tmp_path / "original").rename(tmp_path / "gone")
+    assert ss.restore(tmp_path / "copy", to, new_identity=new_identity).delayed_events == 4
+    assert ss.verify(to).healthy
+    with Channel(to, create=False) as restored:
+        deliveries_of(restored).clock_ms = clock
+        put_late(restored, 1900, b"later")
+        restored.checkpoint()
+        clock.pass_by(3000)
+        deliver_all(restored)
+        assert bodies(restored)[-6:] == [b"100", b"100, expires", b"1000", b"2000", b"2000, expires", b"later"]
+        ss.backup(restored, tmp_path / "another copy")
+        clock.pass_by(100_000)
+        deliver_all(restored)
+        assert bodies(restored)[-1:] == [b"20000"]
+    assert ss.verify(to).healthy
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_backup_whose_delayed_events_are_damaged_makes_no_channel(damage: str, tmp_path: Path, address: str) -> None:
+    with original_of("a store", tmp_path) as channel:
         put_late(channel, 1000, b"late")
         ss.backup(channel, tmp_path / "copy")
-        with pytest.raises(ss.OptionError, match=r"1 events of the backup .* wait .*: restore it to a disk"):
-            ss.restore(tmp_path / "copy", address, new_identity=True)
-        assert not list(tmp_path.glob("restored/*"))
-        clock.pass_by(1001)
-        assert deliveries_of(channel).deliver()
-        ss.backup(channel, tmp_path / "copy")
-    assert ss.restore(tmp_path / "copy", address, new_identity=True).events == 1
-    with Channel(address, create=False) as restored:
-        assert take(restored) == [b"late"]
+    (file,) = (tmp_path / "copy" / "delays").iterdir()
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(CorruptionError):
+        ss.restore(tmp_path / "copy", address, new_identity=True)
+    assert not [path for path in tmp_path.glob("restored/**/*") if path.is_file()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -251,6 +286,7 @@ def test_a_restore_that_is_killed_at_any_request_is_run_again(
 ) -> None:
     monkeypatch.setattr(store_restore, "require_sound", lambda store: None)  # its objects are in another test
     uuid, expected = original.uuid, bodies(original)
+    put_late(original, 10_000, b"late")
     ss.backup(original, tmp_path / "copy")
     original.close()
     (tmp_path / "original").rename(tmp_path / "gone")
@@ -273,10 +309,12 @@ def test_a_restore_that_is_killed_at_any_request_is_run_again(
                     restore()
             else:
                 with restoring_to(store):
-                    assert restore().events == 12
+                    report = restore()
+                assert (report.events, report.delayed_events) == (12, 1)
             assert ss.verify(URL).healthy
             with Channel(URL, create=False) as channel:
                 assert bodies(channel) == expected and (channel.uuid != uuid) == new_identity
+                assert channel.stats().delayed.events == 1
         assert finished, "between slot 0 and channel.json"
 
 

@@ -32,6 +32,20 @@ def test_lines_are_sent_and_events_are_shown_without_being_taken(place: Path, tm
     assert shown[0] == {"headers": {"a": "1"}, "body": "one", "write_order_id": 1}
 
 
+def test_lines_are_sent_in_as_many_transactions_as_they_need(path: Path, tmp_path: Path) -> None:
+    Channel(path, minimum_required_space=0, transaction_capacity=2).close()
+    assert run("send", path, stdin=b"1\n2\n3\n4\n5\n") == "5 events are stored\n"
+    config = tmp_path / "flume.conf"
+    config.write_text(
+        "a1.sources = r1\na1.channels = c1\na1.sources.r1.type = http\na1.sources.r1.port = 1\n"
+        "a1.sources.r1.channels = c1\na1.channels.c1.type = file\na1.channels.c1.transactionCapacity = 2\n"
+        f"a1.channels.c1.minimumRequiredSpace = 0\na1.channels.c1.checkpointDir = {path}\n"
+    )
+    assert run("send", "-f", config, "-n", "a1", "--source", "r1", stdin=b"6\n7\n8\n") == "3 events are sent\n"
+    with Channel(path) as channel:
+        assert channel.stats().channel_size == 8
+
+
 def test_a_tap_can_be_bounded(place: Path) -> None:
     run("send", place, "--header", "a=1", stdin=b"1\n2\n3\n4\n")
     run("send", place, stdin=b"5\n")

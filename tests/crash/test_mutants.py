@@ -24,6 +24,7 @@ from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
 from tests.lab.damage_lab import wrongs
 from tests.lab.faults import Fault
+from tests.lab.flow_lab import Kill, script, wrong_after_kills
 from tests.lab.hosts import why_no_namespaces
 from tests.lab.machine import missing
 from tests.lab.mutants import MUTANTS, broken
@@ -91,6 +92,20 @@ def kills(directory: Path, mutant: str) -> list[str]:
     moments = count_moments(directory, "disk")
     for point in range(moments // 3, moments, 3):
         if wrong := kill_points(directory, "disk", [point], mutant):
+            return wrong
+    return []
+
+
+def flow_kills(directory: Path, mutant: str) -> list[str]:
+    before_commit = Kill(1, "before TakeTransaction.commit")
+    kills = [
+        [],
+        [before_commit, before_commit],
+        [Kill(3, "after position_file.replace_file")],
+        [Kill(2, "half OutputFile.append")],
+    ]
+    for i, each in enumerate(kills):
+        if wrong := wrong_after_kills(directory / str(i), script(seed=3, rotations=1), each, mutant):
             return wrong
     return []
 
@@ -257,6 +272,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "register before the sync": [delaying_states],
     "deliver in two steps": [delaying_states],
     "remove a side file early": [delaying_states],
+    "pass over in silence": [delaying_states],
     "leave the hint at a seek": [keeping_steps],
     "skip the sync of a seek": [keeping_states],
     "lower the floor at a seek": [keeping_steps],
@@ -268,10 +284,17 @@ CAUGHT: dict[str, list[Recipe]] = {
     "forget what expired": [keeping_steps],
     "let go what is not taken": [keeping_steps],
     "remove what expires early": [keeping_states],
+    "store the position before the put": [flow_kills],
+    "commit a take before it is written": [flow_kills],
+    "forget the file in use": [flow_kills],
+    "note the last batch alone": [flow_kills],
+    "take half a copy for a new file": [flow_kills],
     "believe what was created": [object_kills],
     "delete every checkpoint": [object_kills],
     "collect what is needed": [object_kills],
     "name an object before it is whole": [object_kills],
+    "deliver again": [object_kills],
+    "register before it is there": [object_kills],
 }
 
 
@@ -300,7 +323,16 @@ def test_a_real_power_cut_catches_a_package_that_does_not_sync(tmp_path: Path) -
 @pytest.mark.parametrize(
     "recipe",
     [
-        *(io_errors, keeping_steps, damage, overtaken_readers, concurrency, heads_of_earlier_moments, _REMOUNTS),
+        *(
+            io_errors,
+            keeping_steps,
+            flow_kills,
+            damage,
+            overtaken_readers,
+            concurrency,
+            heads_of_earlier_moments,
+            _REMOUNTS,
+        ),
         *(*_IDENTITY, _CONTAINERS, _PLANTED, _USERS),
     ],
     ids=lambda r: r.__name__,

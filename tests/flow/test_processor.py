@@ -29,6 +29,7 @@ from spillable_stream.errors import (
     ProducerBusyError,
     SpillableError,
     StorageError,
+    TransactionCapacityError,
 )
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import EventInterceptor, InterceptorChain
@@ -37,7 +38,6 @@ from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
-from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES
 from tests.support.delays import clock_of
 from tests.support.events import peek, take
 from tests.support.examples import examples
@@ -113,6 +113,19 @@ def test_a_batch_of_which_nothing_is_left_is_a_success(channels: dict[str, Chann
     assert all(c.stats().counters.event_put_attempt_count == 0 for c in channels.values())
 
 
+def test_a_batch_that_no_transaction_of_a_channel_can_hold_is_in_no_channel(tmp_path: Path) -> None:
+    """What counts is the part of the channel, behind the interceptors and the selector."""
+    with (
+        Channel(tmp_path / "c1", minimum_required_space=0) as c1,
+        Channel(tmp_path / "c2", minimum_required_space=0, transaction_capacity=2) as c2,
+        ChannelProcessor({"c1": c1, "c2": c2}, [RegexFilter("x")]) as processor,
+    ):
+        assert processor.process(batch_of(b"x1", b"x2", b"dropped")).stored == {"c1": 2, "c2": 2}
+        with pytest.raises(TransactionCapacityError, match="3 events for the channel c2, whose transactionCapacity is"):
+            processor.process(batch_of(b"x1", b"x2", b"x3"))
+        assert c1.stats().channel_size == 2
+
+
 def test_a_routed_batch_is_sent_again_to_those_only_that_do_not_have_it(channels: dict[str, Channel]) -> None:
     given = {**channels, "c2": Faulty(channels["c2"], ["full"])}
     with ChannelProcessor(given, [Upper()]) as processor:  # type: ignore[arg-type]
@@ -184,8 +197,8 @@ class Source:
 
     def die(self) -> None:
         """End as a killed process does: nothing is put any more, and the kernel frees its claims."""
-        for claim in self.processor._claims:
-            claim.release()
+        assert self.processor._numbers is not None
+        self.processor._numbers.release()
         self.processor = self.start()
 
     def run(self, batches: list[list[Event]]) -> None:
@@ -302,23 +315,6 @@ def test_two_live_processors_of_one_name_are_refused(channels: dict[str, Channel
             ChannelProcessor({"c3": other}, producer="p").newest()
     with ChannelProcessor(channels, producer="p") as again:
         again.newest()
-
-
-def test_a_note_that_is_too_large_is_refused_before_anything_is_put(channels: dict[str, Channel]) -> None:
-    with ChannelProcessor(channels, producer="p") as processor:
-        with pytest.raises(OptionError, match="the note of a batch has 65,536 bytes, and 65,"):
-            processor.process(batch_of(b"x"), number=1, note=bytes(MAX_NOTE_BYTES))
-        processor.process(batch_of(b"x"), number=1, note=bytes(MAX_NOTE_BYTES - 100))
-
-
-def test_a_note_that_no_processor_wrote_is_passed_over(channels: dict[str, Channel]) -> None:
-    from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
-
-    with channels["c1"].put_transaction() as tx:
-        tx.producer = NumberedBatch("p", Numbers(1, 4, BY_PRODUCER), b"\xff a note of another program")
-        tx.put(Event(b"x"))
-    with ChannelProcessor(channels, producer="p") as processor:
-        assert processor.newest() == Noted(4, b"", True)
 
 
 # ── what can't be ───────────────────────────────────────────────────────────────────────────────

@@ -31,6 +31,7 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.lab.delaying_mutants import DELAYING_MUTANTS
+from tests.lab.flow_mutants import FLOW_MUTANTS
 from tests.lab.keeping_mutants import KEEPING_MUTANTS
 from tests.lab.object_mutants import OBJECT_MUTANTS
 from tests.lab.patching import Patch, patch
@@ -421,4 +422,4 @@ _MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     )
 }
 
-MUTANTS = {**_MUTANTS, **DELAYING_MUTANTS, **KEEPING_MUTANTS, **OBJECT_MUTANTS}
+MUTANTS = {**_MUTANTS, **DELAYING_MUTANTS, **FLOW_MUTANTS, **KEEPING_MUTANTS, **OBJECT_MUTANTS}

@@ -162,14 +162,24 @@ def test_bad_times_are_refused_at_the_send(channel: Channel, times: dict[str, An
 def test_a_channel_that_can_not_delay_says_so_at_the_send(path: Path, tmp_path: Path) -> None:
     with (
         Channel(path, overflow_capacity=0, memory_capacity=10) as small,
-        Channel(f"object+file://{tmp_path}/store") as store,
         Channel(f"object+file://{tmp_path}/other", durability="local", spool=tmp_path / "spool") as spooled,
     ):
-        for channel, text in ((small, "has no disk tier"), (store, "object store"), (spooled, "object store")):
+        for channel, text in ((small, "has no disk tier"), (spooled, "has a spool in front")):
             with Producer(channel, **QUICK) as producer:
                 with pytest.raises(OptionError, match=text):
                     producer.send(b"1", deliver_after=1)
                 assert producer.stats().sent_events == 0
+
+
+def test_events_for_a_store_may_wait(tmp_path: Path) -> None:
+    with Channel(f"object+file://{tmp_path}/store") as store:
+        clock = clock_of(store)
+        with Producer(store, **QUICK) as producer:
+            sent = [producer.send(b"1", deliver_after=60), producer.send(b"2")]
+        assert [future.result().first_id for future in sent] == [0, 1]
+        clock.pass_by(60)
+        with store.take_transaction() as tx:
+            assert [tx.take(timeout_seconds=20).body for _ in range(2)] == [b"2", b"1"]  # type: ignore[union-attr]
 
 
 def test_a_target_of_ones_own_has_no_times(produce: MakeProducer) -> None:

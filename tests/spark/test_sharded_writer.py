@@ -330,6 +330,7 @@ def test_batch_write_of_a_frame(spark: SparkSession, tmp_path: Path, store: str,
     assert stored(base) == expected(range(1000))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @STORES
 def test_stream_from_a_channel_to_shards_and_its_restart(spark: SparkSession, tmp_path: Path, store: str) -> None:

@@ -97,7 +97,6 @@ def test_rows_of_a_stream_are_delivered_after_a_while(spark: SparkSession, put: 
 @pytest.mark.parametrize(
     ("place", "options", "text"),
     [
-        ("object+file://{}/c", {}, "object store"),
         ("{}/c", {"overflowCapacity": "0", "memoryCapacity": "9"}, "no disk tier"),
         ("{}/there", {}, "no disk tier"),
     ],

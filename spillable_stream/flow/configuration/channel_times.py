@@ -34,9 +34,6 @@ def check_times(raw: RawComponent, channel: ComponentConfig, findings: Findings)
     if given is None:
         return
     at = raw.entries.get(given, raw.first)
-    if "://" in str(channel.keywords.get("path") or ""):
-        text = f"{given} does not work in an object store, where events can't be delayed, so it does not run"
-        raise Refusal(findings.add("bad-value", at, raw.path, f"{text}: use a channel on a disk"))
     if not capacities(channel).overflow:
         text = f"{given} needs a channel with a disk tier, where events wait, so it does not run"
         raise Refusal(findings.add("bad-value", at, raw.path, f"{text}: write {raw.path}.type = file"))

@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from spillable_stream.log_records import fields
+
 __all__ = ["NEEDS", "find_classes"]
 
 _log = logging.getLogger("spillable_stream.flow")
@@ -40,7 +42,13 @@ def find_classes(environment: Mapping[str, str]) -> None:
         )
     except (OSError, subprocess.SubprocessError) as e:
         why = e.stderr.strip() if isinstance(e, subprocess.CalledProcessError) and e.stderr else e
-        _log.warning("%s does not say where Hadoop's classes are (%s); set %s", command, why, _CLASSPATH)
+        _log.warning(
+            "%s does not say where Hadoop's classes are (%s); set %s",
+            command,
+            why,
+            _CLASSPATH,
+            extra=fields(file=command),
+        )
         return
     os.environ[_CLASSPATH] = said.stdout.strip()
 

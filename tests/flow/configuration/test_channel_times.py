@@ -20,6 +20,7 @@ def test_a_channel_says_the_times_of_its_events() -> None:
     ]  # fmt: skip
     assert event_times(channel(*lines)) == EventTimes(7200.0, "t", 1.5, "a", "at")
     assert not {"ttl", "deliver_after"} & arguments(*lines).options.keys()
+    assert event_times(channel("type = file", "path = s3://b/c", "deliverAfter = 1")) == EventTimes(deliver_after=1.0)
     assert event_times(channel("type = memory", "ttl = 1")) == EventTimes(1.0)
     assert event_times(channel("type = memory")) == EventTimes()
 
@@ -37,7 +38,6 @@ def findings(*lines: str) -> str:
         (["type = memory", "deliverAfter = 1"], "deliverAfter needs a channel with a disk tier"),
         (["type = memory", "deliverAtHeader = at"], "deliverAtHeader needs a channel with a disk tier"),
         (["type = SPILLABLEMEMORY", "overflowCapacity = 0", "deliverAfterHeader = a"], "deliverAfterHeader needs"),
-        (["type = file", "path = s3://b/c", "deliverAfter = 1"], "deliverAfter does not work in an object store"),
     ],
 )
 def test_a_channel_that_can_not_have_such_times_does_not_run(lines: list[str], text: str) -> None:

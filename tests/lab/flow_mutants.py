@@ -1,0 +1,94 @@
+"""The package, broken on purpose where an agent tails files and writes files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from spillable_stream.channel.take_transaction import TakeTransaction
+from spillable_stream.flow.sinks.bucket_sink import BucketSink
+from spillable_stream.flow.sinks.file_roll import FileRoll
+from spillable_stream.flow.sinks.written import NotedEvents, NoteFile
+from spillable_stream.flow.sources.taildir import TailDir
+from spillable_stream.flow.sources.tailed_files import TailedFiles
+from tests.lab.patching import Patch, patch
+
+__all__ = ["FLOW_MUTANTS"]
+
+
+def store_the_position_before_the_put() -> list[Patch]:
+    """The position file is behind a batch before the channels have it."""
+
+    def make(real: Any) -> Any:
+        def _cut(self: TailDir, piece: Any) -> Any:
+            held = real(self, piece)
+            before, held.file.mark = held.file.mark, held.after
+            self._number += 1
+            self._write_positions()
+            held.file.mark = before
+            self._number -= 1
+            return held
+
+        return _cut
+
+    return [patch(TailDir, "_cut", make)]
+
+
+def commit_a_take_before_it_is_written() -> list[Patch]:
+    """A sink commits its take, and then writes the events and notes them."""
+    committed: set[int] = set()
+
+    def early(real: Any) -> Any:
+        def write(self: Any, taken: Any) -> None:
+            taken.transaction.commit()
+            committed.add(id(taken.transaction))
+            real(self, taken)
+
+        return write
+
+    def once(real: Any) -> Any:
+        def commit(self: TakeTransaction) -> None:
+            if id(self) in committed:
+                committed.discard(id(self))
+            else:
+                real(self)
+
+        return commit
+
+    return [patch(FileRoll, "write", early), patch(BucketSink, "write", early), patch(TakeTransaction, "commit", once)]
+
+
+def forget_the_file_in_use() -> list[Patch]:
+    """A restart does not cut the file that was being written, nor gives it its name."""
+
+    def make(real: Any) -> Any:
+        def read(self: NoteFile, channel: Any) -> Any:
+            note = real(self, channel)
+            return None if note is None else replace(note, files={})
+
+        return read
+
+    return [patch(NoteFile, "read", make)]
+
+
+def note_the_last_batch_alone() -> list[Patch]:
+    """A sink's note says nothing of what an earlier note named, though no commit has taken that yet."""
+    return [patch(NotedEvents, "with_more", lambda real: lambda self, ranges=(): tuple(ranges))]
+
+
+def take_half_a_copy_for_a_new_file() -> list[Patch]:
+    """A copy that is seen before it is whole is read from its beginning."""
+    return [patch(TailedFiles, "_whole_of", lambda real: lambda self, file: None)]
+
+
+FLOW_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
+    f.__name__.replace("_", " "): f
+    for f in (
+        store_the_position_before_the_put,
+        commit_a_take_before_it_is_written,
+        forget_the_file_in_use,
+        note_the_last_batch_alone,
+        take_half_a_copy_for_a_new_file,
+    )
+}
