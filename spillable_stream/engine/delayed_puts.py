@@ -106,7 +106,7 @@ class Staging(Protocol):
         """Write events.
 
         Raises:
-            StorageError: the storage refused. What was written can only be discarded.
+            StorageError: the storage refused. All that was written can only be discarded.
         """
 
     def finish(self) -> Delayed:

@@ -102,7 +102,7 @@ class StagedDelays:
 
         Raises:
             DiskSpaceError: too little would be free.
-            StorageError: the file system refused. What was written can only be discarded.
+            StorageError: the file system refused. All that was written can only be discarded.
         """
         for chunk in chunks:
             staged = self._open.get(chunk[:2])

@@ -105,7 +105,11 @@ def readable_delays(port: DelaysPort, delays: Delays, findings: Findings) -> Del
 
 
 def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> DelayedFile | None:
-    """Return a side file without what can't be read of it; None if nothing is left that waits."""
+    """Return a side file without what can't be read of it; None if nothing is left that waits.
+
+    A hole that the log left comes back, if it can be read: a COMMIT that begins behind it proves that another one, which
+    is damaged, had registered it.
+    """
     path = port.path(file)
     try:
         with port.opened(file) as opened:
@@ -129,10 +133,12 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
         holes.append((end, file.end))
     if events == file.events and tuple(holes) == file.holes:
         return file
-    if tuple(holes) != file.holes:
-        offset = next(first for first, last in holes if (first, last) not in file.holes)
-        text = f"{max(0, file.events - events):,} delayed events can't be read"
-        findings.damage(path, text, offset)
+    lost = [first for first, last in holes if (first, last) not in file.holes]
+    if lost:
+        findings.damage(path, f"{max(0, file.events - events):,} delayed events can't be read", lost[0])
+    elif events > file.events:
+        text = f"{events - file.events:,} delayed events are whole, but their commit can't be read; a repair keeps them"
+        findings.warn(path, text, file.holes[0][0])
     if not events:
         return None
     return file._replace(events=events, payload_bytes=size_bytes, next_ms=min(dues), holes=tuple(holes))
@@ -146,12 +152,8 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
             found = list(_frames(opened, port.seed(whole), whole))
     except FileNotFoundError:  # it was deleted meanwhile
         return
-    named_end, holes = (known.end, known.holes) if known else (0, ())
-    unnamed = [
-        (begin, frame.header.count)
-        for begin, frame, _ in found
-        if frame is not None and (begin >= named_end or any(first <= begin < last for first, last in holes))
-    ]
+    named_end = known.end if known else 0
+    unnamed = [(begin, frame.header.count) for begin, frame, _ in found if frame is not None and begin >= named_end]
     if unnamed:
         events = sum([count for _, count in unnamed])
         findings.warn(path, f"{events:,} delayed events {port.unnamed}; a repair keeps a copy", unnamed[0][0])
@@ -161,8 +163,7 @@ def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, D
     """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one."""
     before: LocatedFrame | None = None
     for found in walk(file, seed, 0, of.end):
-        is_whole = isinstance(found, LocatedFrame) and not any(a <= found.offset < b for a, b in of.holes)
-        if not is_whole or not isinstance(found, LocatedFrame):
+        if not isinstance(found, LocatedFrame):
             before = None
         elif found.header.type is FrameType.PUT and before is not None and before.header.count == found.header.count:
             try:
