@@ -107,8 +107,8 @@ def readable_delays(port: DelaysPort, delays: Delays, findings: Findings) -> Del
 def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> DelayedFile | None:
     """Return a side file without what can't be read of it; None if nothing is left that waits.
 
-    A hole that the log left comes back, if it can be read: a COMMIT that begins behind it proves that another one, which
-    is damaged, had registered it.
+    A hole that the log left comes back, if it can be read: a COMMIT that begins behind it proves that another one had
+    registered it, which is damaged.
     """
     path = port.path(file)
     try:

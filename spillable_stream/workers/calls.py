@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 
 from spillable_stream.errors import SpillableError
+from spillable_stream.log_records import RecordFields, fields
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.workers.unfinished import Suspect, Unfinished, suspects_after
 from spillable_stream.workers.work import Care, Work
@@ -30,12 +31,16 @@ class Calls:
         changed: the worker's mutex, which is reentrant. It is not held while the note is written.
         most: how many events the worker may have at once.
         write: writes the note.
+        about: the fields of log records about the worker.
     """
 
-    def __init__(self, changed: threading.Condition, most: int, write: Callable[[str], None]) -> None:
+    def __init__(
+        self, changed: threading.Condition, most: int, write: Callable[[str], None], about: RecordFields
+    ) -> None:
         self._changed = changed
         self._most = most
         self._write = write
+        self._about = about
         self._under_way: list[Work] = []
         self._alone_waiting = 0
         self._suspects: list[Suspect] = []
@@ -56,7 +61,10 @@ class Calls:
             self._suspects = suspects_after(left, untaken)
             self._say()
             alone = sum(count_of(suspect.ranges) for suspect in self._suspects)
-            _log.warning("the process of the former worker was killed; %d events are called alone now", alone)
+            _log.warning(
+                "the process of the former worker was killed; %d events are called alone now", alone,
+                extra=self._about | fields(count=alone),
+            )  # fmt: skip
 
     def divide(self, ranges: list[Range]) -> list[Work]:
         """Return the work that events are which were just claimed; the mutex is held."""
@@ -133,4 +141,4 @@ class Calls:
             try:
                 self._write(note)
             except SpillableError as e:
-                _log.warning("if the process is killed now, nobody knows by which event: %s", e)
+                _log.warning("if the process is killed now, nobody knows by which event: %s", e, extra=self._about)

@@ -209,7 +209,8 @@ class Worker:
         most = _WAITING_EVENTS + _HANDS * self._config.threads * (self._config.batch_size or 1)
         note = Unfinished(most, [], []).note()
         self._consumer = consumer = Consumer(self._engine, self.group, resume=self._dead_letter is not None, note=note)
-        self._calls = Calls(self._changed, most, consumer.write_note)
+        about = fields(self._channel.path, group=self.group)
+        self._calls = Calls(self._changed, most, consumer.write_note, about)
         self._calls.take_over(consumer.former_owner, consumer.untaken)
         if self._dead_letter is not None:
             name = transfer_name("worker", self._channel.uuid, self.group)

@@ -36,7 +36,7 @@ class Notes:
 
 
 def calls_after(left: Unfinished | None, notes: Notes) -> Calls:
-    calls = Calls(threading.Condition(), 9, notes.write)
+    calls = Calls(threading.Condition(), 9, notes.write, {})
     calls.take_over(OWNER + left.note() if left else OWNER, lambda first, last: [(first, last)])
     return calls
 
@@ -119,7 +119,7 @@ def test_a_note_that_can_not_be_written_holds_no_call_back(caplog: pytest.LogCap
     def refuse(note: str) -> None:
         raise StorageError("the disk is full")
 
-    calls = Calls(threading.Condition(), 9, refuse)
+    calls = Calls(threading.Condition(), 9, refuse, {})
     calls.take_over(OWNER + Unfinished(5, [], []).note(), lambda first, last: [])
     assert calls.begin(Work([(1, 1)], care=Care.NOTED), lambda: True)
     assert "nobody knows by which event: the disk is full" in caplog.text
