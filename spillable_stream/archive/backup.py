@@ -188,7 +188,7 @@ class _Backup:
 
     def run(self) -> BackupReport:
         """Make the backup; raises what `backup` does."""
-        before = newest_manifest(self._store)
+        before = newest_manifest(self._store, self._where)
         if before is not None and before.channel != self._engine.channel:
             raise ForeignDirectoryError(
                 f"{self._where} is a backup of the channel {before.channel}, not of {self._engine.channel} at "

@@ -69,11 +69,17 @@ class DelayedEvents:
         if len(self._dues) >= _BUFFERED_EVENTS:
             self._flush()
 
-    def add_batch(self, batch: pa.RecordBatch, due_ms: int, each_us: int = 0) -> None:
-        """Add the rows of a batch in the channel's schema; the other arguments are those of `add`."""
+    def add_batch(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int = 0) -> None:
+        """Add the rows of a batch in the channel's schema.
+
+        Args:
+            batch: the rows.
+            dues_ms: when each is due, in milliseconds since 1970.
+            each_us: the ttl of each of them, in microseconds; 0 for none.
+        """
         self._flush()
         if batch.num_rows:
-            self._batches.append((array("q", [due_ms]) * batch.num_rows, batch, each_us))
+            self._batches.append((dues_ms, batch, each_us))
 
     def _flush(self) -> None:
         if not self._dues:
@@ -100,9 +106,11 @@ class DelayedEvents:
 
 def _in_order(dues: Sequence[int], batch: pa.RecordBatch) -> tuple[Sequence[int], pa.RecordBatch]:
     """Return events in the order in which they are due; of those that are due at once, in that of their puts."""
-    order = sorted(range(len(dues)), key=dues.__getitem__)
-    if order == list(range(len(dues))):
+    import pyarrow.compute as pc  # which takes long: only for a program that delays events
+
+    values = pa.Array.from_buffers(pa.int64(), len(dues), [None, pa.py_buffer(array("q", dues))])
+    order = pc.array_sort_indices(values)  # stable
+    in_order = values.take(order)
+    if in_order.equals(values):
         return dues, batch
-    indices = array("q", order)
-    taken = batch.take(pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)]))
-    return array("q", [dues[i] for i in order]), taken
+    return array("q", in_order.to_pylist()), batch.take(order)

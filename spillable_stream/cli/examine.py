@@ -159,7 +159,7 @@ def _print(report: Report, who: str) -> None:
         typer.echo(f"… and {len(report.findings) - _SHOWN_FINDINGS:,} more findings; --json has all")
     loss = report.loss
     if who and not report.healthy:
-        lost = f"lose {count_text(loss.count, 'event')}, {shown(loss.lost)}" if loss.lost else "lose no event"
+        lost = f"lose {count_text(loss.count, 'event')}, {shown(loss.lost)}" if loss.lost else "not lose any event"
         typer.echo(f"{who} {lost}")
         if loss.kept:
             typer.echo(f"{who} also lose {shown(loss.kept)} of the events that are kept: no group needs them")

@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, fail
+from spillable_stream.cli.app import HEALTHY, UNKNOWN, app, ending, fail
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,8 +49,8 @@ def tap(
 
     Example: `spillable tap a1:r1.i1 --every 100`
 
-    Exit status: 0 it ended as asked, 1 an event can't be read, or there is no such component, 2 the options do not go
-    together.
+    Exit status: 0 it ended as asked, 1 an event can't be read, 2 there is no such channel or component, or the options
+    do not go together.
     """
     from spillable_stream.flow.tap import shown_row
 
@@ -61,15 +61,14 @@ def tap(
             False,
             UNKNOWN,
         )
-    try:
-        rows = _component_rows if is_component else _channel_rows
-        with rows(path, every, pairs(where), from_start, not no_follow) as found:
-            for row in islice(found, limit):
-                typer.echo(shown_row(row))
-    except SpillableError as e:
-        fail(path, e, False, UNHEALTHY)
-    except (BrokenPipeError, KeyboardInterrupt):
-        raise typer.Exit(HEALTHY) from None
+    with ending(path):
+        try:
+            rows = _component_rows if is_component else _channel_rows
+            with rows(path, every, pairs(where), from_start, not no_follow) as found:
+                for row in islice(found, limit):
+                    typer.echo(shown_row(row))
+        except (BrokenPipeError, KeyboardInterrupt):
+            raise typer.Exit(HEALTHY) from None
 
 
 def _is_component(path: str) -> bool:
@@ -122,11 +121,11 @@ def send(
 
     Example: `echo "ERROR disk full" | spillable send -f flume.conf -n a1 --source r1`
 
-    Exit status: 0 all are stored, 1 it failed, 2 neither a channel nor a source was said.
+    Exit status: 0 all are stored, 1 it failed, 2 there is no such channel or source, or neither was said.
     """
     if bool(path) == bool(conf_file) or bool(conf_file) != bool(name and source):
         fail(path, OptionError("say a PATH, or --conf-file, --name and --source"), False, UNKNOWN)
-    try:
+    with ending(path):
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
         with put as put_batch:
             if filename == "-":
@@ -134,8 +133,6 @@ def send(
             else:
                 with open(filename, "rb") as file:
                     count = _send(put_batch, file, pairs(header), batch_size)
-    except (SpillableError, OSError) as e:
-        fail(path, e, False, UNHEALTHY)
     typer.echo(f"{count:,} events are {'sent' if conf_file else 'stored'}")
 
 
@@ -144,10 +141,12 @@ def _put_into(path: str) -> Iterator[_Put]:
     from spillable_stream.channel.channel import Channel
 
     with Channel(path, create=False) as channel:
+        most = channel.options["transaction_capacity"]
 
         def put(batch: pa.RecordBatch) -> None:
-            with channel.put_transaction() as transaction:
-                transaction.put_batch(batch)
+            for start in range(0, batch.num_rows, most):
+                with channel.put_transaction() as transaction:
+                    transaction.put_batch(batch.slice(start, most))
 
         yield put
 
@@ -158,10 +157,16 @@ def _put_through(
 ) -> Iterator[_Put]:
     from spillable_stream.flow.assembly import opened_processor
     from spillable_stream.flow.configuration_files import runnable
+    from spillable_stream.flow.sources.base import fitting
 
     loaded = loaded_configuration(files, name, define, mapped, False)
     with opened_processor(runnable(loaded, name), source, pairs(define)) as processor:
-        yield processor.process
+
+        def put(batch: pa.RecordBatch) -> None:
+            for piece in fitting(processor, batch):
+                processor.process(piece)
+
+        yield put
 
 
 def _send(put: _Put, lines: IO[bytes], headers: dict[str, str], batch_size: int) -> int:

@@ -64,11 +64,12 @@ def chunks_of(
         compression: as `encode_batch` takes it.
         stretch: returns the begin and the width of the stretch that an event belongs to, by when it is due.
     """
-    most = max(1, min(_FRAME_EVENTS, _FRAME_BYTES * len(dues) // max(1, batch.nbytes)))
     start = 0
     while start < len(dues):
         begin_ms, width_ms = stretch(dues[start])
-        count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, most)
+        count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, _FRAME_EVENTS)
+        while count > 1 and batch.slice(start, count).nbytes > _FRAME_BYTES:
+            count = (count + 1) // 2
         for put in encode_batch(batch.slice(start, count), schema_id, compression, ttl_us):
             due = dues[start : start + put.count]
             yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from math import inf
 from threading import get_ident
+from typing import NamedTuple
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
@@ -35,7 +36,9 @@ _log = logging.getLogger(__name__)
 
 _MOST_EVENTS = 4096  # of one commit
 _MOST_EVENTS_FAR = 32_768  # of one that is a request or two
-_MOST_BYTES = 4 << 20
+_MOST_BYTES = 4 << 20  # of one commit, in memory; a frame comes on top
+_MOST_BYTES_FAR = 16 << 20
+_MOST_INDEXED = 1 << 20  # events of files that are read for one commit, at 24 bytes each
 _COMMIT_BYTES = 1024
 _AHEAD = 16  # files
 _RUN_BYTES = 64
@@ -160,13 +163,14 @@ class Deliveries:
         with self._follower.as_known as state:
             waiting, compression = dict(state.delays.files), state.options.compression
             due = self._due(state, now_ms)
-        places = self._next(waiting, due, now_ms)
-        if not places:
+        events = self._next(waiting, due, now_ms)
+        if not events:
             return self._follower.state.delays.files != waiting  # far away others may have changed what waits
-        frames = self._read(places, waiting, compression)
-        if frames is None:
+        found = self._read(events, waiting, compression)
+        if found is None:
             return True  # a file less
-        runs = self._runs(places, waiting)
+        frames, count = found
+        runs = self._runs(events[:count], waiting)
         request = _Deliver(frames, runs, [waiting[run.file] for run in runs])
         if self._log.is_far:
             self._appender.commit_alone(request)
@@ -177,32 +181,34 @@ class Deliveries:
                 self.files.remove(file)
         return True
 
-    def _next(self, waiting: dict[int, DelayedFile], due: list[DelayedFile], now_ms: int) -> list[tuple[Place, int]]:
-        """Return the places of events that are due, each with its file, in their order.
+    def _next(self, waiting: dict[int, DelayedFile], due: list[DelayedFile], now_ms: int) -> list[_Due]:
+        """Return the next events that are due, in the order of their due times; due at once, in that of their puts.
 
-        If more are due than one commit delivers, these are events of few files: what is read is read once.
+        It reads the files in which one of them may be. Where these have too many events, it reads the first ones alone.
         """
-        places: list[tuple[Place, int]] = []
-        left_bytes = _MOST_BYTES
-        most = _MOST_EVENTS_FAR if self._log.is_far else _MOST_EVENTS
+        found: list[_Due] = []
+        indexed, is_far = 0, self._log.is_far
+        most = _MOST_EVENTS_FAR if is_far else _MOST_EVENTS
         due = sorted(due, key=lambda f: (f.next_ms, f.number))
         for at, file in enumerate(due):
+            is_behind = len(found) == most and found[-1].place[0] < file.next_ms
+            if is_behind or (found and indexed + file.events > _MOST_INDEXED):
+                break
             if not at % _AHEAD:
                 self.files.expect(due[at : at + _AHEAD])
-            limit = min(most - len(places), 1 + left_bytes * file.events // max(1, file.payload_bytes))
             try:
-                found = self._index(file).due(now_ms, limit)
-                if not found:
+                places = self._index(file).due(now_ms, most)
+                if not places:
                     raise self.files.damaged(file, file.end)  # it has fewer events than the log says
             except (CorruptionError, StorageError) as e:
                 self._leave(file, e)
                 continue
-            places += [(place, file.number) for place in found]
-            left_bytes -= len(found) * file.payload_bytes // file.events
-            if len(places) >= most or left_bytes <= 0:
-                break
+            indexed += file.events
+            found += [_Due(place, file.number, 0 if is_far else file.width_ms) for place in places]
+            found.sort(key=_Due.key)
+            del found[most:]
         self._forget_all_but(waiting)
-        return sorted(places, key=lambda p: (p[0][0], p[1], p[0]))  # due at once: a full file before the next one
+        return found
 
     def _forget_all_but(self, waiting: dict[int, DelayedFile]) -> None:
         self._indexes = {key: index for key, index in self._indexes.items() if key[0] in waiting}
@@ -236,36 +242,55 @@ class Deliveries:
             _log.warning(_WAIT_ON, self._log.path, cause, extra=fields(self._log.path))
 
     def _read(
-        self, places: list[tuple[Place, int]], waiting: dict[int, DelayedFile], compression: str
-    ) -> list[Frame] | None:
-        """Return the frames of events in this order; None if a file can't be read, which is left alone."""
-        by_file: dict[int, list[Place]] = {}
-        for place, number in places:
-            by_file.setdefault(number, []).append(place)
-        events = WaitingEvents(self.files, self._follower.schemas())
-        for number, found in by_file.items():
-            try:
-                events.read(waiting[number], found)
-            except (CorruptionError, StorageError) as e:
-                self._leave(waiting[number], e)
-                return None
-        return [
+        self, events: list[_Due], waiting: dict[int, DelayedFile], compression: str
+    ) -> tuple[list[Frame], int] | None:
+        """Return the frames of the first of these events, and how many they are: all that one commit holds in memory.
+
+        None if a file can't be read, which is left alone.
+        """
+        found, order = WaitingEvents(self.files, self._follower.schemas()), [(due.place, due.file) for due in events]
+        try:
+            count = found.read_first(order, waiting, _MOST_BYTES_FAR if self._log.is_far else _MOST_BYTES)
+        except (CorruptionError, StorageError) as e:
+            assert found.reading is not None
+            self._leave(found.reading, e)
+            return None
+        frames = [
             frame
-            for kind, batch in events.in_order(places)
+            for kind, batch in found.in_order(order[:count])
             for frame in encode_batch(batch, kind.schema_id, compression, kind.ttl_us)
         ]
+        return frames, count
 
-    def _runs(self, places: list[tuple[Place, int]], waiting: dict[int, DelayedFile]) -> list[DeliveredRun]:
+    def _runs(self, events: list[_Due], waiting: dict[int, DelayedFile]) -> list[DeliveredRun]:
         """Return what the COMMIT says of the files whose events these are."""
         counts: dict[int, int] = {}
         lasts: dict[int, Place] = {}
-        for place, number in places:
+        for place, number, _ in events:
             counts[number] = counts.get(number, 0) + 1
             lasts[number] = place
         return [
             DeliveredRun(number, *lasts[number], count, self._indexes[number, waiting[number].name].next_ms(count))
             for number, count in counts.items()
         ]
+
+
+class _Due(NamedTuple):
+    """An event that is due.
+
+    Args:
+        place: where it is in the order of its file.
+        file: the file's number.
+        width_ms: the width of the file's stretch of time; 0 in a store, where it says nothing of an order.
+    """
+
+    place: Place
+    file: int
+    width_ms: int
+
+    def key(self) -> tuple[int, int, int, Place]:
+        """Return what sorts events: of those due at once, the one put first had longer to wait, in a wider stretch."""
+        return self.place[0], -self.width_ms, self.file, self.place
 
 
 @dataclass(slots=True)

@@ -143,7 +143,6 @@ class LocalStagePlan:
         compression: the channel's option: how batches are compressed.
         memory_bytes: how large a staged file may get in the memory tier; 0 stages it on disk at once.
         minimum_required_space: the channel's option: what stays free on disk, in bytes, or None for the default.
-        ttl_us: the rows' ttl, in microseconds; 0 for none.
     """
 
     layout: Layout
@@ -152,7 +151,6 @@ class LocalStagePlan:
     compression: str
     memory_bytes: int
     minimum_required_space: int | None
-    ttl_us: int = 0
 
     @property
     def channel(self) -> str:

@@ -164,12 +164,14 @@ class ObjectOwnership:
         group: the group's name.
         note: what it says of itself.
         epoch: the number of the ownership.
+        former: what an owner said of itself that has not given the group up; "" if there was none.
     """
 
-    def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int) -> None:
+    def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int, former: str = "") -> None:
         self.group = group
-        self.note = note
+        self.note: str = note
         self.epoch = epoch
+        self.former: str = former
         self.position: None = None
         self._owners = owners
 
@@ -188,6 +190,19 @@ class ObjectOwnership:
                 "owner seems gone",
                 "" if known is None else known.note,
             )
+
+    def write(self, note: str) -> None:
+        """Write something else about the owner.
+
+        Raises:
+            GroupOwnedError: another handle took the group over, or it was dropped.
+            StorageError: the store refused or failed.
+        """
+        self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
+        self._owners.say_again(self)
+
+    def forget_note(self) -> None:
+        """Do nothing: it goes when the group is given up."""
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""
@@ -295,7 +310,8 @@ class ObjectOwners:
                 request = Own(group, full, over)
                 self._append(request)
                 if request.epoch:
-                    return self._keep(ObjectOwnership(self, group, full, request.epoch))
+                    former = "" if over is None else over.note
+                    return self._keep(ObjectOwnership(self, group, full, request.epoch, former))
             else:
                 time.sleep(waiting.pause_seconds)
                 look_again(self._follower)
@@ -305,6 +321,20 @@ class ObjectOwners:
             self._mine[owned.group] = owned
         self._thread.ensure()
         return owned
+
+    def say_again(self, owned: ObjectOwnership) -> None:
+        """Write the note of a group of this handle, which has changed.
+
+        Raises:
+            GroupOwnedError: another handle took the group over, or it was dropped.
+            StorageError: the store refused or failed.
+        """
+        while True:
+            owned.require()
+            request = Own(owned.group, owned.note, self.known(owned.group), is_answer=True)
+            self._append(request)
+            if request.epoch:
+                return
 
     def _append(self, request: Request) -> None:
         """Append a request; also inside of upkeep, and while the handle is being closed, both of which refuse commits.

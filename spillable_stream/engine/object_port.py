@@ -83,7 +83,7 @@ class ObjectPort(EnginePort[ObjectEngine]):
 
     # ── staging ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_stage(self, ttl_us: int = 0) -> StagePlan:
+    def plan_stage(self) -> StagePlan:
         state, log = self._engine.follow(), self._engine.log
         return ObjectStagePlan(
             location=log.location,
@@ -93,7 +93,6 @@ class ObjectPort(EnginePort[ObjectEngine]):
             schema_id=len(state.schemas) - 1,
             compression=state.options.compression,
             birth=log.tail.number,
-            ttl_us=ttl_us,
         )
 
     def discard(self, names: Iterable[str]) -> None:

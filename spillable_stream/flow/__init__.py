@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
+    from spillable_stream.flow.event_times import EventTimes
     from spillable_stream.flow.graph import Graph
     from spillable_stream.flow.interceptors.base import EventInterceptor, Interceptor, InterceptorChain
     from spillable_stream.flow.interceptors.headers import Host, RemoveHeader, Static, Timestamp, Uuid
@@ -49,6 +50,7 @@ __all__ = [
     "ChannelSink",
     "EventInterceptor",
     "EventSource",
+    "EventTimes",
     "Exec",
     "FileRoll",
     "Graph",
@@ -98,6 +100,7 @@ _MODULES = {
     "ChannelSink": "sinks.channel",
     "EventInterceptor": "interceptors.base",
     "EventSource": "sources.base",
+    "EventTimes": "event_times",
     "Exec": "sources.exec",
     "FileRoll": "sinks.file_roll",
     "Graph": "graph",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import product
 from types import TracebackType
 from typing import Self
 
@@ -23,10 +24,12 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.errors import OptionError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
 from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
+from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
@@ -55,6 +58,7 @@ class ChannelProcessor:
         producer: the name under which the channels remember the numbers of batches, as ``a1.r1``.
         dead_letter: the channel for events that an interceptor can't pass; without one their batch fails.
         surroundings: the clock and the host that interceptors see.
+        times: for how long events count in a channel, and when they are due there, by the channel's name.
 
     Attributes:
         chain: the interceptors.
@@ -64,7 +68,8 @@ class ChannelProcessor:
         left_out: the events that optional channels did not get.
 
     Raises:
-        OptionError: there are no channels, the selector names one that is not there, or no producer has such a name.
+        OptionError: there are no channels, the selector or ``times`` names one that is not there, no producer has such
+            a name, or events would be delayed in a channel that can't.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class ChannelProcessor:
         producer: str | None = None,
         dead_letter: Channel | None = None,
         surroundings: Surroundings = REAL,
+        times: Mapping[str, EventTimes] | None = None,
     ) -> None:
         if not channels:
             raise OptionError("a channel processor needs a channel")
@@ -88,6 +94,7 @@ class ChannelProcessor:
         self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
         self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
         self._channels = dict(channels)
+        self._times = self._checked_times(times or {})
         self._dead_letter = None if dead_letter is None else self._name_of(dead_letter)
         self._numbers = None if producer is None else BatchNumbers(producer, self._channels)
         self._surroundings = surroundings
@@ -96,6 +103,15 @@ class ChannelProcessor:
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
         self._pending: RoutedBatch | None = None
+        self._capacities: dict[str, int] = {}  # as they were when a part was looked at that was larger
+
+    def _checked_times(self, times: Mapping[str, EventTimes]) -> dict[str, EventTimes]:
+        for name, of_channel in times.items():
+            if name not in self._channels:
+                raise OptionError(f"times are for {name!r}, and the channels are {', '.join(self._channels)}")
+            if of_channel.may_delay:
+                self._channels[name].put_transaction().require_delays()
+        return {name: of_channel for name, of_channel in times.items() if of_channel != EventTimes()}
 
     def _name_of(self, dead_letter: Channel) -> str:
         """Return the name of the dead-letter channel, which may be one of the others; else it becomes one."""
@@ -200,6 +216,7 @@ class ChannelProcessor:
             OptionError: the note is too large, or there is no producer's name to go with the number.
             ProducerBusyError: another live processor has the producer's name.
             SpillableError: another number is not in all of its channels yet.
+            TransactionCapacityError: a channel's part has more events than a transaction of it; no channel has any.
             Exception: what an interceptor raises, where there is no dead-letter channel.
         """
         if number is None:
@@ -235,13 +252,54 @@ class ChannelProcessor:
             routes = self.selector.select(passed, turn)
             required = select_each(passed, routes.required)
             optional = select_each(passed, routes.optional)
+        times = self._take_times(required, optional, rejected, turn)
         if rejected and (name := self._dead_letter) is not None:
             dead = self._as_dead_letters(rejected, turn)
+            if name in times:
+                times[name] = times[name].and_untimed(required[name].num_rows, dead.num_rows)
             required[name] = concat([required[name], dead]) if name in required else dead
             optional.pop(name, None)
+        self._require_room(required)
         counts = {name: part.num_rows for name, part in required.items()}
         result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
-        return RoutedBatch(number, required, optional, result, b"" if number is None else write_note(counts, note))
+        packed = b"" if number is None else write_note(counts, note)
+        return RoutedBatch(number, required, optional, result, packed, times)
+
+    def _take_times(
+        self,
+        required: dict[str, pa.RecordBatch],
+        optional: dict[str, pa.RecordBatch],
+        rejected: list[Rejected],
+        turn: int,
+    ) -> dict[str, RowTimes]:
+        """Return the times of the parts, and move events with wrong ones to ``rejected``.
+
+        Raises:
+            OptionError: an event has a wrong one, and there is no dead-letter channel.
+        """
+        found: dict[str, RowTimes] = {}
+        for parts, (name, times) in product((optional, required), self._times.items()):
+            if name not in parts:
+                continue
+            parts[name], found[name], wrong = times.divide(parts[name], self._surroundings.now_ms())
+            if wrong and self._dead_letter is None:
+                self.stuck.at(self._event_id(turn, 0), wrong[0].error)
+                raise OptionError(wrong[0].error.removeprefix("OptionError: "))
+            rejected += wrong
+            if not parts[name].num_rows:
+                del parts[name], found[name]
+        return found
+
+    def _require_room(self, parts: Mapping[str, pa.RecordBatch]) -> None:
+        """Refuse a batch that no transaction of a channel can hold, before another channel has its part."""
+        for name, part in parts.items():
+            if part.num_rows > self._capacities.get(name, 0):
+                most = self._capacities[name] = self._channels[name].options["transaction_capacity"]
+                if part.num_rows > most:
+                    raise TransactionCapacityError(
+                        f"a batch has {part.num_rows:,} events for the channel {name}, whose transactionCapacity is "
+                        f"{most:,}: send {most:,} at most, or raise transactionCapacity"
+                    )
 
     def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
         """Return the events that pass the interceptors, and those that can't."""
@@ -329,7 +387,10 @@ class ChannelProcessor:
             if is_optional:
                 do_not_wait(tx, channel)
             with tx:
-                tx.put_batch(part)
+                if name in routed.times:
+                    tx.put_timed(part, routed.times[name])
+                else:
+                    tx.put_batch(part)
         except Exception as e:
             return e
         if number is not None and self._numbers is not None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.errors import DeliveryError
 
 __all__ = ["Processed", "RoutedBatch"]
@@ -35,6 +36,7 @@ class RoutedBatch:
         number: its number; None without one.
         required: the part of each channel that must have one.
         optional: the part of each channel that may have one.
+        times: the times of the parts that have some.
         done: the channels that have theirs.
     """
 
@@ -45,12 +47,14 @@ class RoutedBatch:
         optional: Mapping[str, pa.RecordBatch],
         result: Processed,
         note: bytes,
+        times: Mapping[str, RowTimes] | None = None,
     ) -> None:
         self.number = number
         self.required = required
         self.optional = optional
         self.result = result
         self.note = note
+        self.times: Mapping[str, RowTimes] = times or {}
         self.done: set[str] = set()
 
     def delivery_error(self, producer: str | None, failures: Mapping[str, Exception]) -> DeliveryError:

@@ -76,10 +76,10 @@ class RoundsThread:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         self._thread: threading.Thread | None = None
         self.trouble: str = ""
-        self.wait_seconds = 0.0
+        self.wait_seconds: float = 0.0
 
     @property
     def alive(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -167,7 +167,7 @@ class DelayedFiles:
             seed = self._seed(file.path)
             yield from frames_of(file, seed, of, start, damaged=partial(self.damaged, of), verify=verify)
 
-    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Generator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the events of PUT frames; see `SideFiles.puts`."""
         with self._opened(of) as file:
             seed = self._seed(file.path)

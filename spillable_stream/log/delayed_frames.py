@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -51,7 +51,7 @@ class SideFiles(Protocol):
             StorageError: it can't be read now.
         """
 
-    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Generator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the events of PUT frames; raises what `frames` raises.
 
         Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -163,7 +163,7 @@ class DelayedObjects:
         damaged = partial(self.damaged, of)
         yield from frames_of(data, self._seed(of.name), of, start, damaged=damaged, verify=verify)
 
-    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Generator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the events of PUT frames; see `SideFiles.puts`."""
         data, seed = self._data(of), self._seed(of.name)
         for offset in offsets:

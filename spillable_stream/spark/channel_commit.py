@@ -113,7 +113,8 @@ class OpenCommit:
             ChannelFullError: there was no room in time; nothing was published.
         """
         frames, segments = self._in_order()
-        if not self._publish(Put(frames, segments, sink)):
+        delayed = self._port.hold_back([chunk for m in self._staged for chunk in m.delayed])
+        if not self._publish(Put(frames, segments, sink, delayed=delayed)):
             _log.warning(_SKIPPED, self._commit.path, *(sink or ("", 0)), extra=fields(self._commit.path))
             self._port.discard(segment.name for segment in segments)
         self._port.end_staging(self._staged[0].owner, self._batch_id)

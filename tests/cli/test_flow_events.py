@@ -32,6 +32,20 @@ def test_lines_are_sent_and_events_are_shown_without_being_taken(place: Path, tm
     assert shown[0] == {"headers": {"a": "1"}, "body": "one", "write_order_id": 1}
 
 
+def test_lines_are_sent_in_as_many_transactions_as_they_need(path: Path, tmp_path: Path) -> None:
+    Channel(path, minimum_required_space=0, transaction_capacity=2).close()
+    assert run("send", path, stdin=b"1\n2\n3\n4\n5\n") == "5 events are stored\n"
+    config = tmp_path / "flume.conf"
+    config.write_text(
+        "a1.sources = r1\na1.channels = c1\na1.sources.r1.type = http\na1.sources.r1.port = 1\n"
+        "a1.sources.r1.channels = c1\na1.channels.c1.type = file\na1.channels.c1.transactionCapacity = 2\n"
+        f"a1.channels.c1.minimumRequiredSpace = 0\na1.channels.c1.checkpointDir = {path}\n"
+    )
+    assert run("send", "-f", config, "-n", "a1", "--source", "r1", stdin=b"6\n7\n8\n") == "3 events are sent\n"
+    with Channel(path) as channel:
+        assert channel.stats().channel_size == 8
+
+
 def test_a_tap_can_be_bounded(place: Path) -> None:
     run("send", place, "--header", "a=1", stdin=b"1\n2\n3\n4\n")
     run("send", place, stdin=b"5\n")
@@ -43,9 +57,14 @@ def test_a_tap_can_be_bounded(place: Path) -> None:
 
 
 def test_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    run("tap", tmp_path / "none", status=1)
-    run("send", tmp_path / "none", status=1)
+    run("tap", tmp_path / "none", status=2)
+    run("send", tmp_path / "none", status=2)
+    run("tap", "a1:r1", status=2)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_file_of_lines_that_is_not_there_is_a_failure(place: Path, tmp_path: Path) -> None:
+    assert "No such file" in run("send", place, "-F", tmp_path / "none", status=1)
 
 
 def test_lines_go_through_a_source_into_its_channels(tmp_path: Path) -> None:
@@ -76,7 +95,7 @@ a1.channels.other.type = memory
     for name, bodies in (("good", ["INFO b"]), ("bad", ["ERROR a", "ERROR c"])):
         shown = run("tap", tmp_path / name, "--from-start", "--no-follow").splitlines()
         assert [json.loads(line)["body"] for line in shown] == bodies
-    assert "no source 'r2' of a1 can run; there are: r1" in run(*through, "r2", status=1)
+    assert "no source 'r2' of a1 can run; there are: r1" in run(*through, "r2", status=2)
 
 
 def test_a_channel_or_a_source_must_be_said(tmp_path: Path) -> None:

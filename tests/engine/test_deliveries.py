@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import random
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
 from spillable_stream.channel.event import EventColumns
@@ -213,6 +217,95 @@ def test_large_events_are_delivered_a_few_at_a_time(open_channel: Open) -> None:
     while deliveries_of(channel).deliver():
         pass
     assert take(channel) == bodies
+
+
+def test_events_that_compress_well_are_delivered_a_few_at_a_time(open_channel: Open) -> None:
+    """What a commit holds is bounded by the size of its events in memory, and not by that of their compressed bytes."""
+    channel = open_channel(compression="zstd")
+    clock = clock_of(channel)
+    with channel.put_transaction() as tx:
+        for i in range(6):
+            tx.put_batch(pa.table({"body": [bytes([i]) * (3 << 20)] * 3}), deliver_after=1)
+    assert channel.stats().delayed.payload_bytes < 1 << 20
+    clock.pass_by(2)
+    left = [channel.stats().delayed.events for _ in range(10) if deliveries_of(channel).deliver()]
+    assert left == [16, 14, 12, 10, 8, 6, 4, 2, 0]
+    with channel.take_transaction() as taking:
+        assert [event.body[0] for event in taking.take_many(20)] == [i for i in range(6) for _ in range(3)]
+
+
+def test_few_events_of_many_frames_hold_only_their_own_memory(open_channel: Open) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    for _ in range(40):  # frames of 200 KiB, each with one event that is due now
+        with channel.put_transaction() as tx:
+            tx.put(Event(b"now"), deliver_after=200)
+            tx.put(Event(bytes(200_000)), deliver_after=201)
+    clock.pass_by(200)
+    assert deliveries_of(channel).deliver()
+    assert channel.stats().delayed.events == 40
+
+
+@given(
+    puts=st.lists(st.tuples(st.integers(0, 90_000), st.lists(st.integers(1, 400), max_size=6)), max_size=12),
+    most=st.integers(1, 9),
+)
+def test_any_events_enter_the_order_in_that_of_their_due_times_over_files_and_commits(
+    puts: list[tuple[int, list[int]]], most: int
+) -> None:
+    """Due at once, they are in the order of their puts, which wait in stretches of several widths."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(deliveries_module, "_MOST_EVENTS", most)
+        patch.setattr(delayed_puts, "FULL_BYTES", 700)
+        channel = stack.enter_context(Channel(directory))
+        clock, model = clock_of(channel), list[tuple[int, int]]()
+        begin_ms, number = clock.now_ms + sum(passed for passed, _ in puts), 0
+        for passed_ms, dues in puts:
+            clock.now_ms += passed_ms
+            with channel.put_transaction() as tx:
+                for due in dues:
+                    due_ms, number = begin_ms + due * 1000, number + 1
+                    model.append((due_ms, number))
+                    tx.put(Event(b"%d" % number), deliver_at=datetime.fromtimestamp(due_ms / 1000, UTC))
+        clock.now_ms = begin_ms + 401_000
+        while deliveries_of(channel).deliver():
+            pass
+        assert take(channel, 100) == [b"%d" % number for _, number in sorted(model)]
+
+
+def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_stretches(open_channel: Open) -> None:
+    """The first one makes a file, to which the last one comes too; the one in between had to wait too long for it."""
+    channel = open_channel()
+    clock = clock_of(channel)
+    clock.now_ms += 30_000 - clock.now_ms % (1 << 17)
+    put_late(channel, 520, b"a")
+    put_late(channel, 525, b"b")
+    clock.pass_by(10)
+    put_late(channel, 515, b"c")
+    assert [file.events for file in channel.engine().state.delays.files.values()] == [2, 1]
+    clock.pass_by(515)
+    assert take(channel) == [b"a", b"b", b"c"]
+
+
+def test_files_with_too_many_events_are_delivered_one_after_the_other(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries_module, "_MOST_INDEXED", 5)
+    monkeypatch.setattr(delayed_puts, "FULL_BYTES", 700)
+    channel = open_channel()
+    clock = clock_of(channel)
+    for part in range(4):
+        with channel.put_transaction() as tx:
+            for i in range(3):
+                tx.put(Event(b"%d of part %d" % (i, part)), deliver_after=10_000 + i)
+    clock.pass_by(10_010)
+    assert deliveries_of(channel).deliver()
+    assert len(deliveries_of(channel)._indexes) == 1
+    while deliveries_of(channel).deliver():
+        pass
+    assert take(channel) == [b"%d of part %d" % (i, part) for part in range(4) for i in range(3)]
 
 
 def test_two_handles_that_deliver_at_once_deliver_once(open_channel: Open) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spillable_stream.errors import ChannelError, DeliveryError, OptionError, SchemaError, SpillableError
+from spillable_stream.errors import (
+    ChannelError,
+    DeliveryError,
+    OptionError,
+    SchemaError,
+    SpillableError,
+    TransactionCapacityError,
+)
 from spillable_stream.flow.asgi_server import asgi_server
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
@@ -31,9 +38,10 @@ _RETRY_AFTER_SECONDS = "5"
 class Http(NetworkSource):
     """Takes events over HTTP: a request is one transaction.
 
-    It answers 200 after the commit, 400 to a malformed request, 503 with ``Retry-After`` where a channel refuses, and
-    500 for other failures. A request with the header ``Idempotency-Key: PRODUCER/NUMBER``, whose numbers grow by one,
-    is stored once in each channel, however often it is sent.
+    It answers 200 after the commit, 400 to a malformed request, 413 to one with more events than a transaction of a
+    channel can hold, 503 with ``Retry-After`` where a channel refuses, and 500 for other failures. A request with the
+    header ``Idempotency-Key: PRODUCER/NUMBER``, whose numbers grow by one, is stored once in each channel, however
+    often it is sent.
 
     Args:
         port: the port; 0 for any that is free, see `port`.
@@ -123,6 +131,9 @@ class Http(NetworkSource):
             await self.put(batch, None if key is None else lambda b: self._store_once(b, *key))
         except OptionError as e:
             return 400, str(e)
+        except TransactionCapacityError as e:
+            self.counters.event_read_fail += 1
+            return 413, str(e)
         except ChannelError as e:
             return 503, str(e)
         except DeliveryError as e:

@@ -74,6 +74,28 @@ def test_a_full_channel_is_answered_with_503_and_when_to_come_again() -> None:
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
 
 
+@pytest.mark.parametrize("key", [None, "client/1"])
+def test_a_request_that_no_transaction_can_hold_is_answered_with_413_and_is_in_no_channel(
+    tmp_path: Path, key: str | None
+) -> None:
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        Channel(tmp_path / "b", minimum_required_space=0, transaction_capacity=2) as b,
+        ChannelProcessor({"a": a, "b": b}) as processor,
+        listening(processor) as (source, client),
+    ):
+        headers = {"Idempotency-Key": key} if key else {}
+        answer = client.post("/", content=json.dumps(EVENTS), headers=headers)
+        assert (answer.status_code, "Retry-After" in answer.headers) == (413, False)
+        assert answer.text == (
+            "a batch has 3 events for the channel b, whose transactionCapacity is 2: send 2 at most, or raise "
+            "transactionCapacity"
+        )
+        assert source.counters.flume_counters()["EventReadFail"] == 1
+        assert client.post("/", content=json.dumps(EVENTS[:2]), headers=headers).status_code == 200
+        assert a.stats().channel_size == b.stats().channel_size == 2
+
+
 @pytest.mark.parametrize("error", [StorageError("the disk refused"), RuntimeError("a bug")])
 def test_any_other_failure_is_answered_with_500(error: Exception) -> None:
     class Fails(KeptBatches):
