@@ -20,7 +20,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError, LockTimeoutError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, DataLossError, LockTimeoutError, SpillableError, StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
@@ -93,6 +93,7 @@ class Deliveries:
         self._thread = 0  # the one that has it
         self._indexes: dict[tuple[int, str], DelayedIndex] = {}  # by number and name
         self._set_aside: dict[int, float] = {}  # files that this handle does not try before a monotonic time
+        self._came_damaged: set[int] = set()  # files that are read once more before they count as damaged
         self._again_at = float("-inf")
 
     def deliver(self) -> bool:
@@ -210,8 +211,13 @@ class Deliveries:
             found += [_Due(place, file.number, 0 if is_far else file.width_ms) for place in places]
             found.sort(key=_Due.key)
             del found[most:]
-        self._indexes = {key: index for key, index in self._indexes.items() if key[0] in waiting}
+        self._forget_all_but(waiting)
         return found
+
+    def _forget_all_but(self, waiting: dict[int, DelayedFile]) -> None:
+        self._indexes = {key: index for key, index in self._indexes.items() if key[0] in waiting}
+        self._set_aside = {number: at for number, at in self._set_aside.items() if number in waiting}
+        self._came_damaged &= waiting.keys()
 
     def _index(self, file: DelayedFile) -> DelayedIndex:
         index = self._indexes.setdefault((file.number, file.name), DelayedIndex(self.files))
@@ -221,17 +227,21 @@ class Deliveries:
     def _leave(self, file: DelayedFile, cause: CorruptionError | StorageError) -> None:
         """Leave a file alone that can't be read: it holds back no commit, and no other file.
 
-        One that is damaged is left for good, one that the storage refused for a moment. A log far away may tell by now
-        that nothing waits in it any more.
+        One that is damaged is left for good, one that the storage refused for a moment; so is an object that came
+        damaged once, which may have been so on its way. A log far away may tell by now that nothing waits in it any
+        more.
         """
         number = file.number
         self._indexes.pop((number, file.name), None)
         if self._log.is_far and number not in self._follower.follow().delays.files:
             return
-        if isinstance(cause, CorruptionError):
+        is_final = isinstance(cause, DataLossError) or not self._log.is_far or number in self._came_damaged
+        if isinstance(cause, CorruptionError) and is_final:
             self._set_aside[number] = inf
             _log.error("delayed events can't be delivered: %s", cause, extra=fields(self._log.path))
         else:
+            if isinstance(cause, CorruptionError):
+                self._came_damaged.add(number)
             self._set_aside[number] = time.monotonic() + _AGAIN_SECONDS
             _log.warning(_WAIT_ON, self._log.path, cause, extra=fields(self._log.path))
 

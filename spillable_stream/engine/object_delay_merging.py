@@ -33,7 +33,7 @@ from spillable_stream.engine.object_delays import HeldObjects, hold_back
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.log.delayed_index import DelayedIndex
@@ -165,10 +165,10 @@ class DelayMerging:
                 if not found:
                     raise self._objects.damaged(file, file.end)
                 events.read(file, found)
-            except CorruptionError as e:
+            except (CorruptionError, StorageError) as e:
                 if file.number in self._follower.follow().delays.files:  # else it was delivered, and deleted
                     self._unreadable.add(file.name)
-                    _log.error("delayed events can't be copied: %s", e, extra=fields(self._log.path))
+                    _log.warning("delayed events are not copied: %s", e, extra=fields(self._log.path))
                 return None
             places += [(place, file.number) for place in found]
             delivered.append(DeliveredRun(file.number, *found[-1], len(found), 0))
@@ -182,7 +182,7 @@ class DelayMerging:
         by_stretch: dict[tuple[int, int], list[DelayedChunk]] = {}
         for chunk in chunks:
             by_stretch.setdefault((chunk.begin_ms, chunk.width_ms), []).append(chunk)
-        held = hold_back(self._objects, self._log.tail.number, list(by_stretch.values()))
+        held = hold_back(self._objects, self._log.birth(), list(by_stretch.values()))
         return DelayMerge(files, delivered, held)
 
 

@@ -96,7 +96,7 @@ class ObjectEngine(Engine):
 
     def _hold_back(self, chunks: list[DelayedChunk]) -> HeldObjects:
         """Write the delayed events of a put to one object, if that is not too large: each is a request."""
-        return hold_back(self.log.delayed, self.log.tail.number, [chunks])
+        return hold_back(self.log.delayed, self.log.birth(), [chunks])
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; a channel in a store has none of those that are fixed."""

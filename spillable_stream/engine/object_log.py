@@ -359,12 +359,16 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
-            if not self._is_proven or time.monotonic() - self._proven_at >= self._fresh_seconds:
+            if not self._is_fresh():
                 # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
                 # where nobody could tell whether it counts.
                 self._find()
             prepare()
             yield
+
+    def _is_fresh(self) -> bool:
+        """Tell whether the newest slot that is known was there lately."""
+        return self._is_proven and time.monotonic() - self._proven_at < self._fresh_seconds
 
     @contextlib.contextmanager
     def _held(self, timeout_seconds: float) -> Iterator[None]:
@@ -476,7 +480,7 @@ class ObjectLog:
         """Write as the channel's options say."""
         options = state.options
         self.pace.interval_seconds = options.commit_interval / 1000
-        self._fresh_seconds = max(_SHORTEST_FRESH_SECONDS, options.gc_delay / 4)
+        self._fresh_seconds = max(_SHORTEST_FRESH_SECONDS, min(options.gc_delay, options.staging_ttl) / 4)
         self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
         self._appending.patience.timeout_seconds = options.commit_timeout
 
@@ -501,7 +505,23 @@ class ObjectLog:
         Raises:
             StoreError: the store refused or failed.
         """
-        return StagedObjectWriter(self.store, self.channel, self.tail.number, owner, batch_id)
+        return StagedObjectWriter(self.store, self.channel, self.birth(), owner, batch_id)
+
+    def birth(self) -> int:
+        """Return the newest slot that is known, for an object that a later append names.
+
+        A handle that knows of nothing for long looks first: no append may name what was begun before a trim's
+        ``births``.
+
+        Raises:
+            CorruptionError: a slot is damaged.
+            StoreError: the store refused or failed.
+        """
+        if not self._is_fresh():
+            self.position()
+        if self._must_load:
+            return max(self.checkpoints.numbers(), default=self.tail.number)
+        return self.tail.number
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 

@@ -167,10 +167,11 @@ class DelayedObjects:
         """Yield the header and the events of PUT frames; see `SideFiles.puts`."""
         data, seed = self._data(of), self._seed(of.name)
         for offset in offsets:
-            header = parse_header(data, offset, seed)
+            header = parse_header(data, offset, seed) if offset + HEADER_SIZE_BYTES <= len(data) else None
             if header is None or header.type is not FrameType.PUT:
                 raise self.damaged(of, offset)
-            payload = data.slice(offset + HEADER_SIZE_BYTES, header.length)
+            begin = offset + HEADER_SIZE_BYTES
+            payload = data[begin : begin + header.length]  # fewer bytes where the object was cut
             if not payload_matches(header, payload):
                 raise self.damaged(of, offset)
             yield header, payload

@@ -29,7 +29,7 @@ from tests.support.damage import kill
 from tests.support.delays import Clock, clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import peek, put, take
 from tests.support.expiry import WallClock
-from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.faulty_store import Fault, FaultyStore, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, store_of, stores_in_memory
 from tests.support.object_logs import FakeTime
@@ -635,6 +635,10 @@ def test_events_that_are_put_one_by_one_cost_no_state_each(open_channel: Open, p
     assert len(channel.engine().state.blocks) < 100  # whole batches of them
 
 
+def _number_of(channel: Channel, name: str) -> int:
+    return next(file.number for file in channel.engine().state.delays.files.values() if file.name == name)
+
+
 def frame_bytes(path: Path, name: str) -> int:
     return (path / "data" / name).stat().st_size
 
@@ -795,9 +799,44 @@ def test_an_object_that_is_damaged_or_gone_holds_no_other_back(
     with in_store(clock) as channel:
         assert take(channel) == [b"c"]
         assert channel.stats().delayed.events == 2
+        assert (deliveries_of(channel)._due_seconds() or 0) > 0
+        deliveries_of(channel)._set_aside.pop(_number_of(channel, damaged))  # a second later
+        assert take(channel) == []
         assert deliveries_of(channel)._due_seconds() is None
     assert "is damaged; see spillable verify" in caplog.text
     assert "the object was removed" in caplog.text
+
+
+@pytest.mark.parametrize("index_is_known", [False, True])
+def test_an_object_that_comes_cut_once_is_read_again(stores: dict[str, MemoryStore], index_is_known: bool) -> None:
+    clock = Clock()
+    with in_store(clock) as channel:
+        bodies = [b"%d" % i * 100 for i in range(100)]
+        put_late(channel, 1, *bodies)
+        clock.pass_by(2)
+        deliveries = deliveries_of(channel)
+        for file in channel.engine().state.delays.files.values() if index_is_known else ():
+            deliveries._index(file)
+        channel.engine().log.cache.clear()  # type: ignore[attr-defined]
+        store_of(channel).schedule = once("get", Fault.SHORT, "segments/")
+        deliver_all(channel)
+        assert peek(channel) == []
+        assert 0 < (deliveries._due_seconds() or 0) <= 1.5
+        deliveries._set_aside.clear()  # a second later
+        deliver_all(channel)
+        assert peek(channel) == bodies
+
+
+def test_what_is_known_of_objects_goes_with_them(stores: dict[str, MemoryStore]) -> None:
+    clock = Clock()
+    with in_store(clock) as channel:
+        deliveries = deliveries_of(channel)
+        deliveries._set_aside, deliveries._came_damaged = {7: 0.0}, {7}
+        for _ in range(2):
+            put_late(channel, 1, b"a")
+            clock.pass_by(2)
+            deliver_all(channel)
+        assert (deliveries._set_aside, deliveries._came_damaged) == ({}, set())
 
 
 def test_a_waiting_take_of_a_store_wakes_up_when_an_event_is_due(stores: dict[str, MemoryStore]) -> None:

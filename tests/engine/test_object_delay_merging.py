@@ -15,8 +15,8 @@ from spillable_stream.format.packing import pack
 from spillable_stream.state.channel_state import Trimmed
 from spillable_stream.state.delays import DelayedFile
 from tests.support.delays import Clock, clock_of, deliver_all, deliveries_of, put_late
-from tests.support.events import peek
-from tests.support.faulty_store import FaultyStore
+from tests.support.events import peek, take
+from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, store_of, stores_in_memory
 
@@ -205,6 +205,28 @@ def test_an_object_that_can_not_be_read_holds_no_checkpoint_and_no_other_object_
     put_late(channel, 0, b"now")
     channel.checkpoint()
     assert sorted(file.events for file in files(channel)) == [1, 3]
+    channel.close()
+
+
+def test_an_object_that_the_store_refuses_holds_no_checkpoint_and_no_trim_back(
+    stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a store does with what a rule has moved to an archive."""
+    channel, clock, _ = open_with_clock()
+    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    clock.begin_stretch(10_000)
+    for number in range(4):
+        put_late(channel, 10_000 + number, b"%d" % number)
+    refused = files(channel)[1].name
+    channel.engine().log.cache.clear()  # type: ignore[attr-defined]
+    store_of(channel).schedule = lambda request: Fault.REFUSED if request.key == refused else None
+    for _ in range(3):
+        put_late(channel, 0, b"now")
+        take(channel, 10)
+        channel.checkpoint()
+    assert "are not copied" in caplog.text
+    assert sorted(file.events for file in files(channel)) == [1, 3]
+    assert channel.engine().state.trimmed.through > 0
     channel.close()
 
 

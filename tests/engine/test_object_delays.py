@@ -108,6 +108,23 @@ def test_an_object_that_a_collector_may_have_removed_is_not_named(stores: dict[s
         assert channel.stats().delayed.events == 0
 
 
+def test_a_handle_that_was_idle_for_long_delays_and_stages_what_may_be_named(stores: dict[str, MemoryStore]) -> None:
+    with Channel(URL, commit_interval=0, gc_delay=3600, staging_ttl=0) as channel, Channel(URL) as idle:
+        clock_of(channel, idle)
+        checkpointing = channel.engine().checkpointing
+        checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+        for i in range(4):
+            put(channel, b"%d" % i)
+            take(channel, 10)
+            channel.checkpoint()
+        assert channel.engine().state.trimmed.births > idle.engine().positions.disk.file_id
+        idle.engine().log._proven_at = float("-inf")  # type: ignore[attr-defined]  # long ago
+        with idle.put_transaction() as tx:
+            tx.put(Event(b"a"), deliver_after=10)
+            tx.put(Event(bytes(2 << 20)))
+        assert channel.stats().delayed.events == 1
+
+
 def test_a_put_that_is_tried_again_is_not_written_again(stores: dict[str, MemoryStore]) -> None:
     with Channel(URL, commit_interval=0, overflow_capacity=2, keep_alive=0) as channel:
         clock = clock_of(channel)
