@@ -115,7 +115,7 @@ class LogFiles:
             file.close()
 
     def _successor(self, file_id: int) -> tuple[int, int]:
-        """Return the number of the file after one that is no longer written, and where that one ends: its successor says.
+        """Return the file after one that is no longer written, and where that one ends: its successor says.
 
         Raises:
             FileNotFoundError: the file was removed meanwhile, and so may be those after it: files go in their order.
