@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
@@ -24,7 +25,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.engine.port import ProducerClaim
+from spillable_stream.engine.port import NoRoomYetError, ProducerClaim
 from spillable_stream.errors import DeliveryError, OptionError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
 from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
@@ -38,12 +39,13 @@ from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, 
 from spillable_stream.format.packing import MALFORMED, pack, unpack
 from spillable_stream.names import check_producer
 
-__all__ = ["ChannelProcessor", "Processed", "RoutedBatch", "do_not_wait"]
+__all__ = ["ChannelProcessor", "Processed", "RoutedBatch"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
 _NO_NAME = "source"
 _DEAD_LETTER = "deadLetter"
+_FULL_POLL_SECONDS = 0.01
 
 
 class Processed(NamedTuple):
@@ -147,6 +149,7 @@ class ChannelProcessor:
         self._newest: Noted | None = None
         self._parts_before: Mapping[str, int] = {}  # of the newest batch
         self._pending: RoutedBatch | None = None
+        self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
         self._capacities: dict[str, int] = {}  # as they were when a part was looked at that was larger
 
     def _name_of(self, dead_letter: Channel) -> str:
@@ -187,6 +190,10 @@ class ChannelProcessor:
             if not self._is_started:
                 self.chain.initialize()
                 self._is_started = True
+
+    def end_waiting(self, seconds: float) -> None:
+        """Let no put wait for room after some seconds from now, however many there are: what feeds it is stopped."""
+        self._last_wait = time.monotonic() + seconds
 
     def close(self) -> None:
         """Close the interceptors, and give up the producer's name. The channels stay open."""
@@ -436,16 +443,12 @@ class ChannelProcessor:
 
     def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, is_optional: bool) -> Exception | None:
         """Put a part into a channel; return why that failed."""
-        channel, number = self._channels[name], routed.number
+        number, numbered = routed.number, None
         try:
-            tx = channel.put_transaction()
             if number is not None and self._producer is not None:
                 numbers = Numbers(min(self._last[name] + 1, number), number, BY_PRODUCER)
-                tx.producer = NumberedBatch(self._producer, numbers, routed.note)
-            if is_optional:
-                do_not_wait(tx, channel)
-            with tx:
-                tx.put_batch(part)
+                numbered = NumberedBatch(self._producer, numbers, routed.note)
+            self.put_part(name, part, numbered, may_wait=not is_optional)
         except Exception as e:
             return e
         if number is not None:
@@ -453,8 +456,42 @@ class ChannelProcessor:
         routed.done.add(name)
         return None
 
+    def put_part(
+        self, name: str, part: pa.RecordBatch, numbered: NumberedBatch | None = None, *, may_wait: bool = True
+    ) -> None:
+        """Put the part of one channel, for those that deliver batches themselves.
 
-def do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
+        Args:
+            name: the channel's name.
+            part: the events.
+            numbered: the producer and the numbers of the batch, if it has some.
+            may_wait: whether it waits while there is no room, as long as the channel says.
+
+        Raises:
+            SpillableError: the channel refused.
+        """
+        channel, began = self._channels[name], time.monotonic()
+        while True:
+            transaction = channel.put_transaction()
+            transaction.producer = numbered
+            now = time.monotonic()
+            if may_wait and now < self._last_wait:
+                transaction.waited_seconds = now - began
+            else:
+                _do_not_wait(transaction, channel)
+            try:
+                with transaction:
+                    transaction.put_batch(part)
+                return
+            except NoRoomYetError as e:
+                self._wait_for_room(e)
+
+    def _wait_for_room(self, full: NoRoomYetError) -> None:
+        while not full.may_be_over() and time.monotonic() < self._last_wait:
+            time.sleep(_FULL_POLL_SECONDS)
+
+
+def _do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
     """Let a transaction fail at once where its channel has no room."""
     options = channel.options
     transaction.waited_seconds = options["keep_alive"] + options["overflow_timeout"]

@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pyarrow as pa
 
 from spillable_stream.errors import DeliveryError
-from spillable_stream.flow.processor import ChannelProcessor, do_not_wait
+from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.names import check_producer
 
@@ -68,15 +68,10 @@ class ClientNumbers:
                     self._processor.left_out.add(name, part.num_rows, e)
 
     def _put(self, name: str, part: pa.RecordBatch, client: str, number: int, *, is_optional: bool = False) -> None:
-        channel = self._processor.channels[name]
-        last = channel.last_batch(client).sequence
-        if last >= number:
-            return
-        with channel.put_transaction() as transaction:
-            transaction.producer = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
-            if is_optional:
-                do_not_wait(transaction, channel)
-            transaction.put_batch(part)
+        last = self._processor.channels[name].last_batch(client).sequence
+        if last < number:
+            numbered = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
+            self._processor.put_part(name, part, numbered, may_wait=not is_optional)
 
     def _lock_of(self, client: str) -> threading.Lock:
         with self._mutex:
