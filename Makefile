@@ -45,14 +45,16 @@ check-code:
 PROPERTIES ?= quick
 # More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
 WORKERS ?= 4
+# So that whoever reads the output sees what to make shorter.
+SLOWEST := --durations 30 --durations-min 5
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
 IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2048 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
 test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
-	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
+	$(IN_MEMORY) .venv/bin/python -m pytest -q $(SLOWEST) -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 # One run, so that those that work have the cores while those that wait for Spark do not.
 test-rest: java $(STAMP) ## Run what `make test` leaves out: slow tests, all examples of each property, the laboratory in CI's sizes
-	CRASH_SIZE=ci .venv/bin/python -m pytest -q -m "slow or hypothesis or crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
+	CRASH_SIZE=ci .venv/bin/python -m pytest -q $(SLOWEST) -m "slow or hypothesis or crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
 
 test-all: test-rest test ## Run all tests, as CI does
 

@@ -47,7 +47,6 @@ __all__ = [
     "loopback_name",
     "new_place",
     "region_name",
-    "s3_environment",
     "s3_place",
 ]
 
@@ -138,11 +137,6 @@ def s3_place(directory: Path) -> Iterator[Location]:
         stack.enter_context(mock.patch.dict(os.environ, {**S3_ENVIRONMENT, "AWS_ENDPOINT_URL": url}))
         make_bucket(url, "bucket")
         yield Location("s3", "bucket", "orders")
-
-
-def s3_environment() -> dict[str, str]:
-    """Return the variables by which processes find that S3."""
-    return {name: os.environ[name] for name in (*S3_ENVIRONMENT, "AWS_ENDPOINT_URL")}
 
 
 def new_place(location: Location) -> Location:

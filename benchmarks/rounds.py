@@ -31,6 +31,7 @@ __all__ = [
 Figures = dict[str, float]  # a figure's name → its value
 Contestant = Callable[[Path], Figures]  # gets an empty directory of its own
 _WARM_UP_PART = 0.1
+_TRACEBACK = "Traceback (most recent call last):"  # frames follow, indented, and then the error
 
 
 @dataclass(frozen=True)
@@ -161,10 +162,18 @@ def measure(group: Group, rounds: int, directory: Path, say: Callable[[str], Non
                 with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as place:
                     figures[name] = group.contestants[name](Path(place))
             except Exception as e:
-                found.failures[name] = f"{type(e).__name__}: {e}".splitlines()[0]
+                found.failures[name] = _why(e)
         if i >= 0:
             found.rounds.append({name: figures[name] for name in names if name in figures})
     return found
+
+
+def _why(error: Exception) -> str:
+    """Return in a line why something failed: the last error of the tracebacks in the message, as of Spark's workers."""
+    lines = f"{type(error).__name__}: {error}".splitlines()
+    tracebacks = [i for i, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    ends = [line for line in lines[tracebacks[-1] + 1 :] if line[:1].strip()] if tracebacks else []
+    return (ends or lines)[0]
 
 
 def rate(step: Callable[[], int], seconds: float, threads: int = 1, *, warm_up: bool = True) -> float:

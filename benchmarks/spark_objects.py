@@ -12,7 +12,7 @@ from typing import Any
 
 import spillable_stream as ss
 from benchmarks import spark_rows, spark_uploads
-from benchmarks.objects import new_place, s3_environment, s3_place
+from benchmarks.objects import new_place, s3_place
 from benchmarks.rounds import Figures, Group, Plan
 from benchmarks.spark_rows import Kind
 from benchmarks.spark_session import ROUNDS, ROWS, session
@@ -37,7 +37,7 @@ def source_name(kind: Kind) -> str:
 
 def groups(_: Plan, directory: Path) -> Iterator[Group]:
     """Yield a group that writes and one that reads for each kind of rows."""
-    with s3_place(directory) as location, session(s3_environment()) as spark:
+    with s3_place(directory) as location, session() as spark:
         spark.dataSource.register(spark_uploads.UploadSource)
         for kind in spark_rows.KINDS:
             rows = _Rows(spark, kind, location)
@@ -85,6 +85,8 @@ class _Rows:
         """Return what reads all that was written last."""
 
         def read(_: Path) -> Figures:
+            if format_name not in self._written:
+                raise LookupError("no write has succeeded, so there is nothing to read")
             frame = self._spark.read.format(format_name).load(self._written[format_name])
             began = time.perf_counter()
             frame.write.format("noop").mode("overwrite").save()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,20 +27,25 @@ _POLL_SECONDS = 0.02
 
 
 @contextmanager
-def session(environment: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Yield a quiet local Spark session of two cores.
+def session() -> Iterator[Any]:
+    """Yield a quiet local Spark session of two cores, in a JVM of its own.
 
-    Args:
-        environment: variables for Python's workers, which else have those of the JVM, as it was started.
+    A JVM gives its workers the environment that it was started with, and knows nothing of variables that are set later,
+    such as those of a store. Nor should a part find compiled what an earlier one has used.
+
+    Raises:
+        RuntimeError: this process has a session.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in (environment or {}).items():
-        builder = builder.config(f"spark.executorEnv.{name}", value)
+    if SparkContext._active_spark_context is not None:
+        raise RuntimeError("this process has a Spark session: stop it, or measure in another process")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    _end_jvm()
     spark = (
-        builder.config("spark.ui.enabled", "false")
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
         .getOrCreate()
@@ -50,6 +55,19 @@ def session(environment: Mapping[str, str] | None = None) -> Iterator[Any]:
         yield spark
     finally:
         spark.stop()
+        _end_jvm()
+
+
+def _end_jvm() -> None:
+    """End the JVM of this process, if it has one."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None  # the next session starts another
+    gateway.shutdown()
+    gateway.proc.communicate()  # it ends with its input
 
 
 def cpu_seconds() -> float:

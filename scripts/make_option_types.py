@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
 __all__ = ["ChannelKeywords", "ChannelOptions", "CreationOptions", "ProducerKeywords", "StoredOptions"]

@@ -34,6 +34,7 @@
     │   └── SendFailedError               events that were not stored; it carries them
     ├── WorkerError                       a worker, or what it was given
     │   ├── WorkerFailedError             an event kept failing, and there is no dead-letter channel
+    │   ├── WorkerKilledError             a worker's process ended during an event
     │   └── WorkerTimeoutError            a function did not return in time
     ├── IncompleteWriteError              a write that some shards have, and others failed
     ├── DeliveryError                     events of a flow that did not get to a channel, or through a sink
@@ -99,6 +100,7 @@ __all__ = [
     "UnsupportedFormatError",
     "WorkerError",
     "WorkerFailedError",
+    "WorkerKilledError",
     "WorkerTimeoutError",
 ]
 
@@ -301,6 +303,10 @@ class WorkerError(SpillableError):
 
 class WorkerFailedError(WorkerError):
     """The function kept failing for some events, and there is no dead-letter channel. They are back in the queue."""
+
+
+class WorkerKilledError(WorkerError):
+    """The process of a former worker ended while its function had this event, and no other. Dead letters name it."""
 
 
 class WorkerTimeoutError(WorkerError):

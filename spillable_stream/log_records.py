@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import TypedDict, cast
 
 __all__ = ["FIELDS", "VARIABLE", "RecordFields", "configure", "fields"]
 
@@ -26,14 +26,22 @@ _LEVELS = ("debug", "info", "warning", "error")
 class RecordFields(TypedDict, total=False):
     """The fields of records, beside those that all records have; each is there only where the record is about it.
 
-    The keys: the channel's path or address; a group's name; the IDs of the first and the last event; a file.
+    The keys: the channel's path or address; a group's name; the name of an agent, a source, a sink or a producer; the
+    run of a Spark query; the IDs of the first and the last event; how many events; a file; the offset in it, in bytes;
+    the number of a slot in an object store; how long something took or waits.
     """
 
     channel: str
     group: str
+    component: str
+    query: str
     first_id: int
     last_id: int
+    count: int
     file: str
+    offset: int
+    slot: int
+    seconds: float
 
 
 FIELDS = tuple(RecordFields.__annotations__)
@@ -44,31 +52,45 @@ def fields(
     channel: object = None,
     *,
     group: str | None = None,
+    component: str | None = None,
+    query: str | None = None,
     first_id: int | None = None,
     last_id: int | None = None,
+    count: int | None = None,
     file: object = None,
+    offset: int | None = None,
+    slot: int | None = None,
+    seconds: float | None = None,
 ) -> RecordFields:
-    """Return the fields of a record, for ``extra``.
+    """Return the fields of a record, for ``extra``: those that its message names.
 
     Args:
         channel: the channel's path or address.
         group: a group's name.
+        component: the name of an agent, a source, a sink or a producer.
+        query: the ID of the run of a Spark query.
         first_id: the write-order ID of the first event.
         last_id: that of the last one.
+        count: how many events.
         file: the path of a file.
+        offset: where in the file, in bytes.
+        slot: the number of a slot of a channel in an object store.
+        seconds: how long something took, or is waited for.
     """
-    found = RecordFields()
-    if channel is not None:
-        found["channel"] = str(channel)
-    if group is not None:
-        found["group"] = group
-    if first_id is not None:
-        found["first_id"] = first_id
-    if last_id is not None:
-        found["last_id"] = last_id
-    if file is not None:
-        found["file"] = str(file)
-    return found
+    given = {
+        "channel": None if channel is None else str(channel),
+        "group": group,
+        "component": component,
+        "query": query,
+        "first_id": first_id,
+        "last_id": last_id,
+        "count": count,
+        "file": None if file is None else str(file),
+        "offset": offset,
+        "slot": slot,
+        "seconds": seconds,
+    }
+    return cast(RecordFields, {name: value for name, value in given.items() if value is not None})
 
 
 class _Formatter(logging.Formatter):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
 __all__ = ["ChannelKeywords", "ChannelOptions", "CreationOptions", "ProducerKeywords", "StoredOptions"]
@@ -148,6 +149,9 @@ class ChannelKeywords(TypedDict, total=False):
 
 class ProducerKeywords(TypedDict, total=False):
     """The options of `Producer`, as keyword arguments. None counts as not given."""
+
+    ttl: float | str | timedelta | None
+    """For how long events count after their commit: takes pass over them after that. Default: forever."""
 
     total_size_in_bytes: int | None
     """The most bytes that events and batches under way may hold; one batch may exceed it. Default: 104_857_600."""

@@ -240,6 +240,8 @@ _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 def _duration(value: float | str) -> float:
     """Return a time span in seconds: a number of them, or a number with a unit."""
+    if type(value) is float:  # whose text may have an exponent
+        return _seconds(value)
     text = str(value).strip().lower()
     unit = text.lstrip("0123456789.")
     if unit:
@@ -255,9 +257,9 @@ def _duration_of_a_second(value: float | str) -> float:
     return seconds
 
 
-def _duration_above_zero(value: float | str) -> float:
+def _duration_above_zero(value: float | str | timedelta) -> float:
     """Return a time span in seconds, of a microsecond at least."""
-    seconds = _duration(value)
+    seconds = value.total_seconds() if isinstance(value, timedelta) else _duration(value)
     if isinstance(value, bool) or seconds < 1e-6:
         raise ValueError
     return seconds
@@ -428,8 +430,16 @@ OPTIONS: tuple[Option, ...] = (
            "With `txnVersion`: a batch write is skipped if its pair, or a later version, was stored already."),
     Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
-    Option("ttl", (SINK,), None, _duration_above_zero, "more than 0 seconds, or a number with ms, s, m, h or d",
-           "For how long the rows count after their commit: takes pass over them after that. Default: forever."),
+    Option("ttl", (SINK, PRODUCER), None, _duration_above_zero,
+           "more than 0 seconds, or a number with ms, s, m, h or d",
+           "For how long events count after their commit: takes pass over them after that. Default: forever."),
+    Option("ttlColumn", (SINK,), None, _text, "the name of a column",
+           "The column with each row's ttl: seconds, or an interval; null for `ttl`. It is not stored."),
+    Option("deliverAfter", (SINK,), 0.0, _duration,
+           "a number of seconds, or a number with ms, s, m, h or d",
+           "How long after its task has written it a row is delivered: no read sees it before."),
+    Option("deliverAtColumn", (SINK,), None, _text, "the name of a column",
+           "The column with the time at which each row is delivered; null for at once. It is not stored."),
     Option("shards", (SINK,), None, _integer(1, 256), "an integer, 1 to 256",
            "With `shardBy`: how many channels share the rows. They are at the path with `-0`, `-1` and so on behind."),
     Option("shardBy", (SINK,), None, _columns, "names of columns, separated by commas",

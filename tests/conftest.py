@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -54,6 +56,21 @@ def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
     """Remove the memory tiers of channels that a test killed and never closed."""
     yield
     remove_memory_under(tmp_path)
+
+
+@pytest.fixture
+def shared_memory(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory, where there is one: the tests that use it sync very often."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        yield tmp_path
+        return
+    directory = Path(tempfile.mkdtemp(prefix="crash-", dir=shared))
+    try:
+        yield directory
+    finally:
+        remove_memory_under(directory)
+        shutil.rmtree(directory)
 
 
 @pytest.fixture

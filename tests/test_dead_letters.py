@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import Channel, ChannelFullError, Event, GroupOwnedError, OptionError, SchemaError
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.put_transaction import PutTransaction
 from tests.support.events import peek, put
 
@@ -79,7 +81,10 @@ def test_a_channel_that_gets_full_has_what_fitted_and_the_rest_follows(tmp_path:
         assert ss.dead_letters.replay(dead, channel) == 500
 
 
-def test_what_can_not_be_replayed_is_refused_and_stays(tmp_path: Path, dead: Channel, channel: Channel) -> None:
+def test_what_can_not_be_replayed_is_refused_and_stays(
+    tmp_path: Path, dead: Channel, channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ss.dead_letters, "Consumer", partial(Consumer, owner_timeout_seconds=0))
     with Channel(tmp_path / "t", schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as typed:
         with pytest.raises(SchemaError, match="the dead letter 1 is an event"):
             ss.dead_letters.replay(dead, typed)

@@ -15,6 +15,8 @@ ELSEWHERE = {
 
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.
 SCENARIOS = {
+    "archive/test_restore_on_s3": "a restore to an S3 that is killed",
+    "cli/test_beside_an_owner": "each verb beside a process that owns a group",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
@@ -63,6 +65,7 @@ SCENARIOS = {
     "spark/test_stream": "source and sink on a real Spark",
     "spark/test_throw_away": "a notebook cell that is run again and again",
     "spark/test_triggers": "every trigger",
+    "spark/test_verbs_beside_a_query": "each verb beside a Spark query",
     "state/test_model": "any sequence of records, beside a model of single events",
     "test_contracts": "the import contracts name every room",
     "test_docs": "what the docs show",

@@ -64,6 +64,12 @@ print("pyspark" in sys.modules, set(ss.__all__) <= set(dir(ss)))
     ]
 
 
+def test_the_flow_says_what_to_install_without_numpy() -> None:
+    program = "import sys; sys.modules['numpy'] = None; from spillable_stream import flow; flow.Multiplexing"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ImportError: the flow needs numpy; install spillable-stream[flow]" in found.stderr
+
+
 def test_names_that_the_documentation_shows_are_the_rooms_own(tmp_path: Path) -> None:
     from spillable_stream import Channel, Report, exit_on_sigterm, listener, repair, verify
     from spillable_stream.spark import listener as sparks

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 DECISIONS = ROOT / "docs" / "decisions"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("zensical") is None, reason="requirements-docs.txt is not installed: run make docs"
 )

@@ -10,20 +10,19 @@ import fcntl
 import os
 import shutil
 import struct
-import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.power_cut.mounts import MountError, is_mounted, mount, run, unmount
 
 __all__ = ["KINDS", "Kind", "Machine", "machine", "missing", "scratch"]
 
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN of ext4, XFS_IOC_GOINGDOWN of xfs: one number
 _WITHOUT_FLUSHING_THE_LOG = 2
 _IMAGE_BYTES = 320 << 20  # mkfs.xfs refuses less than 300 MiB; the image is sparse
-_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Machine:
         self.memory.mkdir()
         with self._image.open("wb") as file:
             file.truncate(_IMAGE_BYTES)
-        _run(*self._kind.mkfs, str(self._image))
+        run(*self._kind.mkfs, str(self._image))
         self._mount()
         self.disk.mkdir()
         descriptor = os.open(self.disk, os.O_RDONLY)
@@ -94,43 +93,21 @@ class Machine:
         """Mount the file system again; every process that used it must have ended."""
         shutil.rmtree(self.memory)
         self.memory.mkdir()
-        self._unmount()
+        unmount(self._root, self._image)
         self._mount()
 
     def remove(self) -> None:
         """Leave nothing mounted."""
-        if self._is_mounted():
-            try:
-                self._unmount()
-            except RuntimeError:  # somebody still looks into it; it goes when they have ended
-                _run("umount", "-l", str(self._root))
+        try:
+            unmount(self._root, self._image)
+        except MountError:  # somebody still looks into it; it goes when they have ended
+            if is_mounted(self._root):
+                run("umount", "-l", str(self._root))
         self._image.unlink(missing_ok=True)
-
-    def _unmount(self) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                return _run("umount", str(self._root))
-            except RuntimeError:  # the kernel has yet to close the files of a process that was killed
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-
-    def _is_mounted(self) -> bool:
-        # Not by a look at the directory: that fails in an xfs whose power was cut.
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        return any(line.split()[4] == str(self._root) for line in mounts)
 
     def _mount(self) -> None:
         # mount makes the loop device, so that umount removes it.
-        options = ",".join(filter(None, ["loop", self._kind.options]))
-        _run("mount", "-o", options, str(self._image), str(self._root))
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()}")
+        mount(str(self._image), self._root, ",".join(filter(None, ["loop", self._kind.options])))
 
 
 @contextmanager
@@ -146,9 +123,10 @@ def machine(kind: str, directory: Path) -> Iterator[Machine]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a directory in memory, if there is such: images there take no time to sync."""
+    """Yield a directory in memory, if there is room for an image: it takes no time to sync there."""
     shared = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="power-cut-", dir=shared if shared.is_dir() else None) as place:
+    has_room = shared.is_dir() and shutil.disk_usage(shared).free > 2 * _IMAGE_BYTES  # else writes to the image fail
+    with tempfile.TemporaryDirectory(prefix="power-cut-", dir=shared if has_room else None) as place:
         yield Path(place)
 
 
@@ -163,6 +141,6 @@ def missing() -> str:
         try:
             with scratch() as place, machine(kind, place) as made:
                 made.cut()
-        except (OSError, RuntimeError) as e:
+        except (OSError, MountError) as e:
             return f"the power of {kind} in a loop device can't be cut here: {e}"
     return ""

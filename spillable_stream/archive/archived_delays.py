@@ -9,7 +9,7 @@ import google_crc32c
 from spillable_stream.archive.archived_events import read_file, write_file
 from spillable_stream.archive.manifest import ArchivedFile, Manifest
 from spillable_stream.errors import CorruptionError
-from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.log.delayed_frames import SideFiles
 from spillable_stream.objects.store import Store
 from spillable_stream.state.delays import DelayedFile
 
@@ -35,7 +35,7 @@ class DelayedCopies:
         self._copies: dict[str, ArchivedFile] = {}
         self.written: list[ArchivedFile] = []
 
-    def copy(self, files: DelayedFiles, file: DelayedFile) -> None:
+    def copy(self, files: SideFiles, file: DelayedFile) -> None:
         """Copy a side file, unless this backup or the one before has what counts of it.
 
         Raises:
@@ -59,8 +59,8 @@ class DelayedCopies:
         return tuple([self._copies[_name_of(file)] for file in files])
 
 
-def read_delays(store: Store, manifest: Manifest, files: Iterable[DelayedFile]) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the content of each side file of a backup.
+def read_delays(store: Store, manifest: Manifest, files: Iterable[DelayedFile]) -> Iterator[tuple[DelayedFile, bytes]]:
+    """Yield each side file of a backup, and its content.
 
     Args:
         store: the backup's store.
@@ -76,7 +76,7 @@ def read_delays(store: Store, manifest: Manifest, files: Iterable[DelayedFile]) 
         name = _name_of(file)
         if name not in found:
             raise CorruptionError("the delayed events of the backup are not there", f"{store.root}/{name}")
-        yield file.number, read_file(store, found[name])
+        yield file, read_file(store, found[name])
 
 
 def _name_of(file: DelayedFile) -> str:

@@ -188,7 +188,7 @@ class _Backup:
 
     def run(self) -> BackupReport:
         """Make the backup; raises what `backup` does."""
-        before = newest_manifest(self._store)
+        before = newest_manifest(self._store, self._where)
         if before is not None and before.channel != self._engine.channel:
             raise ForeignDirectoryError(
                 f"{self._where} is a backup of the channel {before.channel}, not of {self._engine.channel} at "
@@ -299,12 +299,10 @@ class _Backup:
 
     def _copy_delays(self, delays: Delays) -> bool:
         """Copy side files, and tell whether all are; if not, the events of one have been delivered meanwhile."""
-        deliveries = self._engine.deliveries
-        if deliveries is None:
-            return True
+        files = self._engine.deliveries.files
         for file in sorted(delays.files.values(), key=lambda f: f.next_ms):  # those that go first
             try:
-                self._delays.copy(deliveries.files, file)
+                self._delays.copy(files, file)
             except DataLossError:
                 with self._engine.snapshot() as state:
                     if file.number in state.delays.files:

@@ -19,6 +19,7 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import Meter
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Trimmed
+from spillable_stream.state.delays import DelayedFile
 from spillable_stream.state.spill_rules import MemoryTierInfo
 
 __all__ = ["BackupContent", "MadeChannel", "is_there_error"]
@@ -91,8 +92,8 @@ class BackupContent:
         state.options = ChannelOptions.of(fitting_options(state.options.values(), in_store=in_store))
         return state
 
-    def delays(self, state: ChannelState) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and the content of each side file with events that wait; `read_delays` says what it raises.
+    def delays(self, state: ChannelState) -> Iterator[tuple[DelayedFile, bytes]]:
+        """Yield each side file with events that wait, and its content; `read_delays` says what it raises.
 
         Args:
             state: what `state` returned.

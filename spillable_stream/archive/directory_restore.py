@@ -154,8 +154,9 @@ class _Build:
     def _make_side_files(self, layout: Layout, state: ChannelState) -> None:
         """Write the files in which delayed events wait."""
         files, original = DelayedFiles(self._fs, layout), self._content.manifest.channel
-        for number, data in self._content.delays(state):
-            files.make(number, data, original)
+        for file, data in self._content.delays(state):
+            files.make(file.number, data, original, file.name)
+            state.delays.files[file.number] = file._replace(name="")
         for directory in {layout.delayed_file(number).parent for number in state.delays.files}:
             self._fs.sync_directory(directory)
 

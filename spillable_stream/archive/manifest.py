@@ -127,8 +127,12 @@ def write_manifest(store: Store, manifest: Manifest) -> bool:
     return store.create(manifest_key(manifest.number), data)
 
 
-def newest_manifest(store: Store) -> Manifest | None:
+def newest_manifest(store: Store, where: str = "") -> Manifest | None:
     """Return the manifest that counts, or None if there is no backup.
+
+    Args:
+        store: the backup's store.
+        where: what users call its place; the store's root by default.
 
     Raises:
         CorruptionError: it is damaged.
@@ -140,7 +144,9 @@ def newest_manifest(store: Store) -> Manifest | None:
         return _parsed(bytes(store.get(found)), f"{store.root}/{found}")
     other = next((name for name in store.folders() if name not in ("delays", "events", "states")), None)
     if other is not None:
-        raise NotAChannelError(f"{store.root} is neither empty nor a backup: it holds {other!r}; give another place")
+        raise NotAChannelError(
+            f"{where or store.root} is neither empty nor a backup: it holds {other!r}; give another place"
+        )
     return None
 
 

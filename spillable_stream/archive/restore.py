@@ -83,7 +83,7 @@ def restore(
     """
     location, path = archive_location(copy), channel_path(to)
     store, where = open_store(location), shown_location(location)
-    manifest = newest_manifest(store)
+    manifest = newest_manifest(store, where)
     if manifest is None:
         raise NotAChannelError(f"there is no backup at {where}; give the place that a backup was made to")
     if not new_identity:

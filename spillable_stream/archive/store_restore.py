@@ -3,11 +3,13 @@
 ::
 
     segments/0…0-merged.0.UUID      the events, in objects that nobody else writes; read again when all are there
+    segments/0…0-delayed.0.UUID     those that wait until they are due
     log/0…0                         the state, which says where the events are: created only if it is absent
     channel.json                    from here on it is a channel
 
 So of any number of restores, and of makers of new channels, whoever creates slot 0 decides, and the others remove what
-they wrote. What a restore leaves that was killed is removed by the collector of the channel that is made there.
+they wrote. What a restore leaves that was killed before that is removed by the collector of the channel that is made
+there. One that was killed after it left all but ``channel.json``, which the next restore of the same backup creates.
 """
 
 from __future__ import annotations
@@ -18,21 +20,27 @@ import uuid
 from collections.abc import Iterator
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
-from spillable_stream.errors import CorruptionError, OptionError
+from spillable_stream.errors import ChannelError, CorruptionError
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
-from spillable_stream.objects.identity import create_own_identity
+from spillable_stream.format.packing import pack
+from spillable_stream.format.slot import SlotHeader
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.delayed_objects import DelayedObjects
+from spillable_stream.objects.identity import create_own_identity, finish_identity, read_first_slot
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.patience import Patience
-from spillable_stream.objects.self_test import require_sound
+from spillable_stream.objects.self_test import CHECKS, require_sound
+from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.staged_object import MERGED_OWNER, SEGMENTS, segment_key
 from spillable_stream.objects.store import Store, StoreError, Upload
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.blocks import Block, Blocks
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.delays import Delays
 
 __all__ = ["restore_to_store"]
 
@@ -45,20 +53,17 @@ def restore_to_store(
     content: BackupContent, to: Location, new_identity: bool, progress: OnProgress | None
 ) -> MadeChannel:
     """Make a channel of a backup; the arguments and errors are those of `spillable_stream.archive.restore.restore`."""
-    store = open_store(to)
-    if any(not info.key.startswith(SEGMENTS) for info in store.list("")):
-        raise is_there_error(to)
-    state = content.state(in_store=True)
-    if state.delays.events:
-        raise OptionError(
-            f"{state.delays.events:,} events of the backup {content.where} wait until they are due, and a channel in "
-            "an object store can't delay events: restore it to a disk. Nothing was made"
-        )
+    store, state = open_store(to), content.state(in_store=True)
+    if first := next(_keys(store), ""):
+        if first != slot_key(0) or (begun := _begun(store)) is None:
+            raise is_there_error(to)
+        return _finished(store, begun, content, state, new_identity, progress)
     require_sound(store)
     channel = str(uuid.uuid4()) if new_identity else content.manifest.channel
     objects = _EventObjects(store, channel)
     try:
         state.blocks = objects.write(content.frames(state, Meter("restore", "bytes", progress)), state)
+        objects.write_delays(content, state)
         _check(store, channel, state, Meter("verify", "bytes", progress))
     except BaseException:
         objects.remove()
@@ -68,16 +73,64 @@ def restore_to_store(
     if not create_own_identity(store, channel, dict(state.image()), writer, Patience(_CREATION_SECONDS)):
         objects.remove()
         raise is_there_error(to)
-    return MadeChannel(channel, sum(block.count for block in state.blocks))
+    return MadeChannel(channel, sum(block.count for block in state.blocks), state.delays.events)
+
+
+def _keys(store: Store) -> Iterator[str]:
+    """Yield the keys of the objects, without those that a killed restore may have left before it created slot 0."""
+    return (info.key for info in store.list("") if not info.key.startswith((SEGMENTS, CHECKS)))
+
+
+def _begun(store: Store) -> SlotHeader | None:
+    """Return what slot 0 says if there is nothing more: its maker was killed then, or is about to finish."""
+    header = read_first_slot(store)
+    return header if list(_keys(store)) == [slot_key(0)] else None
+
+
+def _finished(
+    store: Store,
+    begun: SlotHeader,
+    content: BackupContent,
+    state: ChannelState,
+    new_identity: bool,
+    progress: OnProgress | None,
+) -> MadeChannel:
+    """Finish what another restore of the same backup began. Nothing is removed: it may be alive, and do the same.
+
+    Raises:
+        ChannelError: it is not that.
+        CorruptionError: its events are not there.
+        StorageError: the store refused or failed.
+    """
+    theirs = ChannelState.from_image(begun.state or {})
+    is_same_backup = _without_keys(theirs) == _without_keys(state)
+    if not is_same_backup or new_identity == (begun.channel == content.manifest.channel):
+        raise ChannelError(
+            f"{begun.writer} began a channel at {store.root} that is not this backup, or not with this identity, and "
+            "has not finished it: remove what is there, or restore to another path. Nothing was restored"
+        )
+    _check(store, begun.channel, theirs, Meter("verify", "bytes", progress))
+    if not finish_identity(store, begun, Patience(_CREATION_SECONDS)):
+        raise is_there_error(store.root)
+    return MadeChannel(begun.channel, sum(block.count for block in theirs.blocks), theirs.delays.events)
+
+
+def _without_keys(state: ChannelState) -> bytes:
+    """Return a small state as it is wherever its delayed events are."""
+    files = [file._replace(name="").fields() for file in state.delays.files.values()]
+    return pack({**state.small(), **Delays(state.delays.next_number, files).image()})
 
 
 def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> None:
     """Read the events where the state says that they are.
 
     Raises:
-        CorruptionError: they are not there.
+        CorruptionError: some are not there, in the order or waiting.
         StoreError: the store refused or failed.
     """
+    waiting = DelayedObjects(store, channel, ObjectCache(0))
+    for file in state.delays.files.values():
+        waiting.content(file)
     extents = [block.extent() for block in state.blocks]
     meter.begin(sum(block.payload_bytes for block in state.blocks))
     reader = ObjectReader(store, channel, lambda _: None)
@@ -144,6 +197,14 @@ class _EventObjects:
             assert isinstance(block.file, int)
             block.file = self._keys[block.file - 1]
         return Blocks(found, state.floor - 1)
+
+    def write_delays(self, content: BackupContent, state: ChannelState) -> None:
+        """Write the events of a backup that wait, and note in the state where they are."""
+        objects = DelayedObjects(self._store, self._channel, ObjectCache(0))
+        for file, data in content.delays(state):
+            name = objects.make(data, file, content.manifest.channel)
+            self._keys.append(name)
+            state.delays.files[file.number] = file._replace(name=name)
 
     def _begin_object(self) -> None:
         key = segment_key(0, MERGED_OWNER, 0)

@@ -31,6 +31,7 @@ from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.stored_options import store_options
 from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.channel.take_transaction import TakeTransaction
+from spillable_stream.channel.worker_status import seen_workers
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import (
@@ -556,6 +557,8 @@ class Channel:
         workers = tuple(worker.stats() for worker in list(self._workers.values()))
         if spool is None:
             found = channel_stats(engine)
+            if self.readonly and engine.worker_notes is not None:
+                workers = seen_workers(engine.worker_notes.read())
             return replace(found, workers=workers) if workers else found
         try:
             found = channel_stats(engine)

@@ -16,6 +16,7 @@ _SECTION = "channel"
 _MEMORY_CAPACITIES = {"file": 0, "spillablememory": 10_000}  # of Flume's types of channels
 _PROPERTIES = ".properties"
 _CHANNELS = "channels"
+_OF_FLOWS = {"ttl", "ttlHeader", "deliverAfter", "deliverAfterHeader", "deliverAtHeader"}  # for what sources put there
 # Flume's names whose meaning has another name here, by type.
 _RENAMED = {
     "file": {"capacity": "overflowCapacity", "keep-alive": "keepAlive"},
@@ -77,7 +78,7 @@ def _of_agent(path: str | os.PathLike[str], name: str | None) -> Mapping[str, st
     for key, value in properties.items():
         agent, _, rest = key.partition(f".{_CHANNELS}.")
         channel, _, option = rest.partition(".")
-        if agent and channel and option:
+        if agent and channel and option and option not in _OF_FLOWS:
             found.setdefault(channel, {})[option] = value.strip()
     if name is None and len(found) == 1:
         return next(iter(found.values()))

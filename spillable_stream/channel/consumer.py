@@ -57,7 +57,8 @@ class Consumer:
 
     Attributes:
         group: the group's name.
-        owner: what is written beside the group of this owner, and of no other (`Ownership.note`).
+        owner: what was written beside the group of this owner, and of no other (`Ownership.note`), when it came.
+        former_owner: what was there of the last one (`Ownership.former`).
         active_calls: the calls that a close waits for, and that allow no other call inside.
         moved_at: the first transaction ID that was not in use when this owner last moved the group (`seek`); 0 before.
             What was claimed with an earlier value, and what was prepared with a smaller ID, is void.
@@ -88,6 +89,7 @@ class Consumer:
         self._snapshot = engine.follower.snapshot
         self._ownership = engine.owners.own(group, owner_timeout_seconds, note)
         self.owner: str = self._ownership.note
+        self.former_owner: str = self._ownership.former
         _log.debug("the group %r of %s is owned here", group, engine.path, extra=fields(engine.path, group=group))
         try:
             self._take_over(create or partial(create_group, engine, group, starting), resume)
@@ -477,6 +479,21 @@ class Consumer:
         """Void what was claimed and prepared: the group is being moved, under the channel's lock."""
         self.moved_at = transaction
         self._held, self._passed = RangeSet(), None
+
+    def write_note(self, note: str) -> None:
+        """Write something else about the owner beside the group, after its process and the time.
+
+        Raises:
+            ChannelClosedError: the consumer was closed.
+            GroupOwnedError: this is not the group's owner any more.
+            StorageError: the storage refused.
+        """
+        self._call("a note", self._ownership.write, note)
+
+    def forget_note(self) -> None:
+        """Write, at the end, nothing about the owner but its process and the time."""
+        with suppress(ChannelClosedError):
+            self._call("a note", self._ownership.forget_note)
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event, EventColumns
-from spillable_stream.engine.delayed_puts import DelayedChunk
-from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.dues import dues_frame, stretch_of
+from spillable_stream.engine.delayed_puts import DelayedChunk, chunks_of
+from spillable_stream.format.dues import stretch_of
 from spillable_stream.format.row_values import row_reader
 
 __all__ = ["DelayedEvents"]
 
 _BUFFERED_EVENTS = 8192
 _BUFFERED_BYTES = 4 << 20
-_FRAME_BYTES = 256 << 10  # what is read for one event that is due
-_FRAME_EVENTS = 4096
 
 
 class DelayedEvents:
@@ -72,11 +69,17 @@ class DelayedEvents:
         if len(self._dues) >= _BUFFERED_EVENTS:
             self._flush()
 
-    def add_batch(self, batch: pa.RecordBatch, due_ms: int, each_us: int = 0) -> None:
-        """Add the rows of a batch in the channel's schema; the other arguments are those of `add`."""
+    def add_batch(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int = 0) -> None:
+        """Add the rows of a batch in the channel's schema.
+
+        Args:
+            batch: the rows.
+            dues_ms: when each is due, in milliseconds since 1970.
+            each_us: the ttl of each of them, in microseconds; 0 for none.
+        """
         self._flush()
         if batch.num_rows:
-            self._batches.append((array("q", [due_ms]) * batch.num_rows, batch, each_us))
+            self._batches.append((dues_ms, batch, each_us))
 
     def _flush(self) -> None:
         if not self._dues:
@@ -93,31 +96,21 @@ class DelayedEvents:
             compression: as `encode_batch` takes it.
         """
         self._flush()
+        stretch = partial(stretch_of, now_ms=now_ms)
         return [
             chunk
             for dues, batch, each_us in self._batches
-            for chunk in self._chunks(*_in_order(dues, batch), each_us, now_ms, compression)
+            for chunk in chunks_of(*_in_order(dues, batch), self._schema_id, each_us, compression, stretch)
         ]
-
-    def _chunks(
-        self, dues: Sequence[int], batch: pa.RecordBatch, each_us: int, now_ms: int, compression: str
-    ) -> Iterator[DelayedChunk]:
-        most = max(1, min(_FRAME_EVENTS, _FRAME_BYTES * len(dues) // max(1, batch.nbytes)))
-        start = 0
-        while start < len(dues):
-            begin_ms, width_ms = stretch_of(dues[start], now_ms)
-            count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, most)
-            for put in encode_batch(batch.slice(start, count), self._schema_id, compression, each_us):
-                due = dues[start : start + put.count]
-                yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))
-                start += put.count
 
 
 def _in_order(dues: Sequence[int], batch: pa.RecordBatch) -> tuple[Sequence[int], pa.RecordBatch]:
     """Return events in the order in which they are due; of those that are due at once, in that of their puts."""
-    order = sorted(range(len(dues)), key=dues.__getitem__)
-    if order == list(range(len(dues))):
+    import pyarrow.compute as pc  # which takes long: only for a program that delays events
+
+    values = pa.Array.from_buffers(pa.int64(), len(dues), [None, pa.py_buffer(array("q", dues))])
+    order = pc.array_sort_indices(values)  # stable
+    in_order = values.take(order)
+    if in_order.equals(values):
         return dues, batch
-    indices = array("q", order)
-    taken = batch.take(pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)]))
-    return array("q", [dues[i] for i in order]), taken
+    return array("q", in_order.to_pylist()), batch.take(order)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
+from spillable_stream.channel.worker_status import worker_text
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
 from spillable_stream.state.ranges import count_of
@@ -119,17 +120,9 @@ def _spool(stats: ChannelStats) -> str:
 
 
 def _worker(worker: WorkerStats) -> str:
-    """Return a line for a worker of this handle: what it did, and what is wrong with it."""
-    text = f"worker of {escape(worker.group)} {worker.state}: {count_text(worker.done_events, 'event')} done"
-    for count, what in (
-        (worker.dead_letter_events, "dead-lettered"),
-        (worker.dropped_events, "dropped"),
-        (worker.waiting_events, "waiting to be tried again"),
-    ):
-        text += f", {count:,} {what}" if count else ""
-    if worker.left_calls:
-        text += f' · <b style="color:{_WARNING}">{count_text(worker.left_calls, "call")} did not return</b>'
-    return _line(text + (f" · {escape(worker.trouble)}" if worker.trouble else ""))
+    """Return a line for a worker: what it did, and what is wrong with it."""
+    state = f'<b style="color:{_WARNING}">{worker.state}</b>' if worker.is_troubled else worker.state
+    return _line(f"worker of {escape(worker.group)} {state}: {escape(worker_text(worker))}")
 
 
 def _bar(name: str, colour: str, held: int, capacity: int, text: str) -> str:

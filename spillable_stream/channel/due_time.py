@@ -7,10 +7,18 @@ from datetime import datetime, timedelta
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["MOST_DELAY_SECONDS", "due_ms"]
+__all__ = ["MOST_DELAY_SECONDS", "due_ms", "without_disk"]
 
 MOST_DELAY_SECONDS = 366 * 86_400
 """The longest delay: a year."""
+
+
+def without_disk(path: object) -> OptionError:
+    """Return the error of a delay in a channel without a disk tier."""
+    return OptionError(
+        f"{path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise overflowCapacity. "
+        "Nothing was put"
+    )
 
 
 def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None, now_ms: int) -> int:

@@ -17,6 +17,7 @@ from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, ensure_channel, last_known
 from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, encode_schema
+from spillable_stream.log_records import fields
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
@@ -115,6 +116,9 @@ class OpenArguments(NamedTuple):
             if known is None:
                 raise
             _log.warning(
-                "%s: the store does not answer, so puts go to the spool, and nothing else works: %s", self.path, e
+                "%s: the store does not answer, so puts go to the spool, and nothing else works: %s",
+                self.path,
+                e,
+                extra=fields(self.path),
             )
             return FoundChannel(known=known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, ParamSpec
@@ -9,16 +10,17 @@ from typing import Any, NoReturn, ParamSpec
 import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
-from spillable_stream.channel.due_time import due_ms
+from spillable_stream.channel.due_time import due_ms, without_disk
 from spillable_stream.channel.event import (
     ID_COLUMN,
     Event,
     EventColumns,
 )
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.delayed_puts import DelayedPuts
+from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
@@ -53,7 +55,7 @@ class PutTransaction(Transaction):
         is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
         waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
-        no_delay: why no event of it can be delayed, if none can be; "" where the channel decides.
+        no_delay: why no event of it can be delayed, if none can be; None where the channel decides.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -74,8 +76,9 @@ class PutTransaction(Transaction):
         self.follows: int | None = None
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
-        self.no_delay: str = ""
+        self.no_delay: OptionError | None = None
         self._delayed: DelayedEvents | None = None
+        self._held: Delayed | None = None
 
     def put(
         self,
@@ -128,7 +131,7 @@ class PutTransaction(Transaction):
         self._require_sound("put")
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self._due_ms(deliver_after, deliver_at)
+            wait_until_ms = self.due_ms(deliver_after, deliver_at)
         each_us, added = ttl_us(ttl), list(events)
         self._admit(len(added))
         if wait_until_ms:
@@ -154,25 +157,34 @@ class PutTransaction(Transaction):
                         self._flush_events()
         self.count += len(added)
 
-    def _due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
-        """Return when events are due, in milliseconds since 1970; 0 for now. Raises `OptionError`."""
-        deliveries, options = self._engine.deliveries, self._engine.follower.state.options
-        if deliveries is None:
-            raise OptionError(
-                f"{self._engine.path} is in an object store, where events can't be delayed; put them to a channel on a "
-                "disk. Nothing was put"
-            )
-        found_ms = due_ms(deliver_after, deliver_at, deliveries.clock_ms())
-        if found_ms and self.no_delay:
-            raise OptionError(f"{self.no_delay}. Nothing was put")
-        if found_ms and not options.overflow_capacity:
-            raise OptionError(
-                f"{self._engine.path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise "
-                "overflowCapacity. Nothing was put"
-            )
+    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+        """Return when events are due that are put now, in milliseconds since 1970; 0 for now.
+
+        Args:
+            deliver_after: as in `put`.
+            deliver_at: likewise.
+
+        Raises:
+            OptionError: the delay is none that can be.
+        """
+        found_ms = due_ms(deliver_after, deliver_at, self._engine.deliveries.clock_ms())
+        if found_ms:
+            self.require_delays()
         return found_ms
 
+    def require_delays(self) -> None:
+        """Refuse to delay events where none can be delayed.
+
+        Raises:
+            OptionError: the channel can't; says what to do.
+        """
+        if self.no_delay is not None:
+            raise self.no_delay
+        if not self._engine.follower.state.options.overflow_capacity:
+            raise without_disk(self._engine.path)
+
     def _delay(self) -> DelayedEvents:
+        self._held = None
         if self._delayed is None:
             self._delayed = DelayedEvents(self._schema, self._schema_id, typed=self._typed)
         return self._delayed
@@ -203,7 +215,7 @@ class PutTransaction(Transaction):
         self._require_sound("put_batch")
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self._due_ms(deliver_after, deliver_at)
+            wait_until_ms = self.due_ms(deliver_after, deliver_at)
         each_us = 0 if ttl is None else ttl_us(ttl)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
@@ -211,15 +223,39 @@ class PutTransaction(Transaction):
         else:
             fitted = [accept_batch(batch, self._schema, ID_COLUMN)]
         self._admit(batch.num_rows)
-        if wait_until_ms:
-            for b in fitted:
-                self._undivided(self._delay().add_batch, b, wait_until_ms, each_us)
-            self.count += batch.num_rows
-            return
         if self._rows or self._events.bodies:
             self._flush_events()
         for b in fitted:
-            self._undivided(self._add, b, each_us)
+            if wait_until_ms:
+                self._undivided(self._delay().add_batch, b, array("q", [wait_until_ms]) * b.num_rows, each_us)
+            else:
+                self._undivided(self._add, b, each_us)
+        self.count += batch.num_rows
+
+    def put_timed(self, batch: pa.RecordBatch, times: RowTimes) -> None:
+        """Put the rows of an Arrow batch, each with its own ttl and due time, as `put_batch` does.
+
+        Rows that are put now keep their order. Neighbours of one ttl share a frame.
+
+        Args:
+            batch: the rows.
+            times: their times, which nobody checks here.
+
+        Raises what `put` raises.
+        """
+        self._require(State.OPEN, "put_timed")
+        self._require_sound("put_timed")
+        fitted = accept_batch(batch, self._schema, ID_COLUMN)
+        if times.has_delays():
+            self.require_delays()
+        self._admit(batch.num_rows)
+        if self._rows or self._events.bodies:
+            self._flush_events()
+        for rows, each_us, dues_ms in times.divide(fitted):
+            if dues_ms:
+                self._undivided(self._delay().add_batch, rows, dues_ms, each_us)
+            else:
+                self._undivided(self._add, rows, each_us)
         self.count += batch.num_rows
 
     def take(self, *_: object, **__: object) -> NoReturn:
@@ -343,16 +379,17 @@ class PutTransaction(Transaction):
         if self._segment is not None:
             self._segment.close()
 
-    def _waiting(self) -> DelayedPuts | None:
-        """Return the delayed events, encoded; None without any."""
-        deliveries = self._engine.deliveries
-        if self._delayed is None or deliveries is None:
-            return None
-        chunks = self._delayed.chunks(deliveries.clock_ms(), self._engine.follower.state.options.compression)
-        return DelayedPuts(deliveries.files, chunks) if chunks else None
+    def _waiting(self) -> Delayed | None:
+        """Return the delayed events, encoded; None without any. A commit that is tried again has them already."""
+        if self._delayed is not None and self._held is None:
+            deliveries, options = self._engine.deliveries, self._engine.follower.state.options
+            chunks = self._delayed.chunks(deliveries.clock_ms(), options.compression)
+            self._held = deliveries.hold_back(chunks) if chunks else None
+        return self._held
 
     def _rollback(self) -> None:
-        self._rows, self._events, self._frames, self._delayed = [], EventColumns(), [], None
+        self._rows, self._events, self._frames = [], EventColumns(), []
+        self._delayed = self._held = None
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

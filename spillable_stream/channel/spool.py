@@ -160,8 +160,9 @@ class Spool:
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
             )
         transaction = self._local.put_transaction()
-        transaction.no_delay = (
-            f"{self._store_path} is in an object store, where events can't be delayed; put them to a channel on a disk"
+        transaction.no_delay = OptionError(
+            f"{self._store_path} has a spool in front, which ships events as they come and delays none; put those that "
+            "wait through a handle without the spool. Nothing was put"
         )
         return transaction
 
@@ -226,7 +227,7 @@ class Spool:
                     "%s: the spool %s is shipped again",
                     self._store_path,
                     self._local.path,
-                    extra=fields(self._store_path),
+                    extra=fields(self._store_path, file=self._local.path),
                 )
             self._trouble, self._failures = None, 0
             return True
@@ -243,7 +244,7 @@ class Spool:
                 self._store_path,
                 self._local.path,
                 error,
-                extra=fields(self._store_path),
+                extra=fields(self._store_path, file=self._local.path),
             )
 
     def flush(self) -> int:
@@ -304,7 +305,13 @@ class Spool:
             while self._mover.waiting()[0] and time.monotonic() < deadline and self._ship():
                 pass
         except SpillableError as e:
-            _log.warning("%s: the spool %s is not shipped now: %s", self._store_path, self._local.path, e)
+            _log.warning(
+                "%s: the spool %s is not shipped now: %s",
+                self._store_path,
+                self._local.path,
+                e,
+                extra=fields(self._store_path, file=self._local.path),
+            )
 
     def _report_left(self) -> None:
         if left := self._mover.waiting()[0]:
@@ -313,7 +320,7 @@ class Spool:
                 self._store_path,
                 f"{left:,}",
                 self._local.path,
-                extra=fields(self._store_path),
+                extra=fields(self._store_path, file=self._local.path, count=left),
             )
 
     def after_fork(self) -> None:

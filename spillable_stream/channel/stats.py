@@ -128,7 +128,8 @@ class WorkerStats:
 
     Args:
         group: the group that it works for.
-        state: "new", "running", "stopping", "ended" or "failed".
+        state: "new", "running", "stopping", "ended" or "failed"; of another process's also "died", or "silent" where it
+            is not known whether it lives.
         is_healthy: whether it is not ended, nothing is wrong, and every call returned in time.
         done_events: events for which the function returned, committed.
         dropped_events: events that it dropped.
@@ -138,6 +139,8 @@ class WorkerStats:
         busy_threads: threads that work on something now.
         left_calls: calls that took too long, that nobody waits for, and that are still under way.
         trouble: why it failed, or what keeps it from committing now; "" if nothing does.
+        last_error: the last error of its function, in one line; "" if there was none.
+        process: the process that runs it, as ``pid 12 on host``; "" for a worker of this handle.
     """
 
     group: str
@@ -151,6 +154,13 @@ class WorkerStats:
     busy_threads: int
     left_calls: int
     trouble: str = ""
+    last_error: str = ""
+    process: str = ""
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether somebody should look: it is not healthy, and did not just end."""
+        return not self.is_healthy and self.state != "ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +202,8 @@ class ChannelStats:
         counters: what this handle counted since it was opened.
         store: for a channel in an object store, the requests of this handle, and what they cost a day; else None.
         spool: with a spool in front of the store, what is yet to be shipped; else None. Nothing else here counts it.
-        workers: the workers of this handle that have not been forgotten, in the order in which they were made.
+        workers: the workers of this handle that have not been forgotten, in the order in which they were made. For a
+            read-only handle of a channel on a disk: the last worker of each group that has one, in any process.
     """
 
     channel: str

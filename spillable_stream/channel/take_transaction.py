@@ -126,7 +126,7 @@ class TakeTransaction(Transaction):
             ranges = consumer.claim(limit, self._moved_at)
             if ranges:
                 return ranges
-            if self._engine.deliveries is not None and self._engine.deliveries.deliver():
+            if self._engine.deliveries.deliver():
                 continue
             self._engine.checkpointing.give_back_when_idle()
             if (left := deadline - time.monotonic()) <= 0:

@@ -8,12 +8,15 @@ from typing import Any
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["TimeToLive", "ttl_us"]
+__all__ = ["MOST_TTL_US", "TimeToLive", "ttl_us"]
 
 TimeToLive = float | timedelta
 """For how long an event counts after its commit: seconds, or a timedelta."""
 
-_MOST_SECONDS = 100 * 365.25 * 86_400
+MOST_TTL_US = 36_525 * 86_400 * 1_000_000
+"""The longest ttl, in microseconds: a century."""
+
+_MOST_SECONDS = MOST_TTL_US / 1_000_000
 _LEAST_SECONDS = 1e-6
 
 

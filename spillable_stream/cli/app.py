@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 
@@ -38,11 +38,26 @@ HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 
-ChannelPath = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
+
+_T = TypeVar("_T", str, list[str])
+
+
+def _given(value: _T) -> _T:
+    """Refuse an empty path: it would name the working directory, and is rather a script's variable without a value."""
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise typer.BadParameter("it is empty; give a channel's directory, or its address in a store")
+    return value
+
+
+ChannelPath = Annotated[
+    str,
+    typer.Argument(metavar="PATH", callback=_given, help="The channel's directory, or its address in a store."),
+]
 ChannelPaths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH…",
+        callback=_given,
         help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
     ),
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, forget_output, say
 
@@ -53,7 +54,11 @@ def take(
     from spillable_stream.channel.channel import Channel
 
     taken = 0
-    with ending(path, interrupted=lambda: f"{taken:,} events were taken"), Channel(path, create=False) as channel:
+
+    def interrupted() -> str:
+        return f"{count_text(taken, 'event')} taken"
+
+    with ending(path, interrupted=interrupted), Channel(path, create=False) as channel:
         while max_events is None or taken < max_events:
             limit = _AT_ONCE if max_events is None else min(_AT_ONCE, max_events - taken)
             count = _take(channel, group, min(limit, channel.options["transaction_capacity"]), wait, as_json)

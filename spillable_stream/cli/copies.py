@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from spillable_stream.channel.figures import count_text, size_text
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending
 from spillable_stream.cli.shown_progress import shown_progress
 
@@ -43,11 +44,11 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
         if as_json:
             typer.echo(json.dumps(asdict(report)))
             return
-        kept = f", {report.kept_files:,} files were there" if report.kept_files else ""
+        kept = f", {count_text(report.kept_files, 'file')} already there" if report.kept_files else ""
         typer.echo(f"{report.copy}: backup {report.number} has {report.source} up to the event {report.last_id:,}")
-        typer.echo(f"copied {report.copied_events:,} events, {report.copied_bytes:,} bytes{kept}")
+        typer.echo(f"copied {count_text(report.copied_events, 'event')}, {size_text(report.copied_bytes)}{kept}")
         if report.delayed_events:
-            typer.echo(f"{report.delayed_events:,} events wait in it until they are due")
+            typer.echo(f"delayed until they are due: {count_text(report.delayed_events, 'event')}")
 
 
 @app.command()
@@ -70,6 +71,6 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, as_json: AsJson 
             return
         identity = "as a second channel" if report.is_new else "as its successor"
         said = f"{report.path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
-        typer.echo(f"{said}: {report.events:,} events, up to the event {report.last_id:,}")
+        typer.echo(f"{said}: {count_text(report.events, 'event')}, up to the event {report.last_id:,}")
         if report.delayed_events:
             typer.echo(f"{report.delayed_events:,} more wait until they are due")

@@ -91,7 +91,7 @@ def replay_letters(path: _Path, to: _To, group: _Group = "default", as_json: AsJ
         if as_json:
             typer.echo(json.dumps({"path": path, "to": to, "events": count}))
         else:
-            typer.echo(f"{to}: {count:,} events were put back")
+            typer.echo(f"{to}: {count_text(count, 'event')} put back")
 
 
 @contextmanager

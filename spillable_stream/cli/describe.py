@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spillable_stream.channel.figures import age_text, count_text, size_text
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending
 
 if TYPE_CHECKING:
@@ -113,20 +114,20 @@ def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:
         ("events", f"{found.channel_size:,} of {found.channel_capacity:,} ({found.channel_fill_percentage:.1f}%)"),
         ("memory", _tier(found.memory)),
         ("disk", _tier(found.disk)),
-        ("IDs", f"{found.kept.first_id:,} to {found.last_id:,}" if found.last_id else "no event yet"),
+        ("IDs", _ids(found)),
     ]
     if found.kept.events:
-        facts.append(("kept", f"{found.kept.events:,} events that every group has taken"))
+        facts.append(("kept", f"{count_text(found.kept.events, 'event')} that every group has taken"))
     if (delayed := found.delayed).next_due is not None:
         due = datetime.fromtimestamp(delayed.next_due, UTC).isoformat(" ", "milliseconds")
-        facts.append(("delayed", f"{delayed.events:,} events, the next due at {due}"))
+        facts.append(("delayed", f"{count_text(delayed.events, 'event')}, the next due at {due}"))
     if found.oldest_age_seconds is not None:
-        facts.append(("oldest", f"{found.oldest_age_seconds:,.0f} s"))
+        facts.append(("oldest", age_text(found.oldest_age_seconds)))
     if len(found.drain_order) > 1:
         facts.append(("drain order", _drain_order(found.drain_order)))
     if found.spilled_transactions:
         overflow = "; puts go to disk now" if found.overflow_active else ""
-        facts.append(("spilled", f"{found.spilled_transactions:,} transactions{overflow}"))
+        facts.append(("spilled", f"{count_text(found.spilled_transactions, 'transaction')}{overflow}"))
     if found.lost:
         facts.append(("lost", shown(found.lost)))
     if found.doubtful:
@@ -136,10 +137,16 @@ def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:
     return facts
 
 
-def _tier(tier: TierStats) -> str:
-    from rich.filesize import decimal
+def _ids(found: ChannelStats) -> str:
+    if not found.last_id:
+        return "no event yet"
+    if found.kept.first_id > found.last_id:
+        return f"none; the last was {found.last_id:,}"
+    return f"{found.kept.first_id:,} to {found.last_id:,}"
 
-    return f"{tier.events:,} of {tier.event_capacity:,} events, {decimal(tier.payload_bytes)}"
+
+def _tier(tier: TierStats) -> str:
+    return f"{tier.events:,} of {count_text(tier.event_capacity, 'event')}, {size_text(tier.payload_bytes)}"
 
 
 _SHOWN_RUNS = 6
@@ -157,10 +164,14 @@ def _print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _print_groups(found: ChannelStats) -> None:
+    from spillable_stream.channel.worker_status import worker_text
+
     for name, group in found.groups.items():
         flight = f", {group.in_flight:,} in flight" if group.in_flight else ""
         expired = f", {group.expired_events:,} expired" if group.expired_events else ""
         typer.echo(f"{'group:':<14} {name} at {group.position:,}, {group.lag:,} behind{flight}{expired}")
+    for worker in found.workers:
+        typer.echo(f"{'worker:':<14} {worker.group} {worker.state} · {worker_text(worker)}")
 
 
 def _describe_options(path: str, config: str | None, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from spillable_stream.channel.figures import count_text, size_text
 from spillable_stream.cli.app import (
     HEALTHY,
     INTERRUPTED,
@@ -117,7 +118,7 @@ def _confirm_loss(path: str, report: Report) -> None:
     loss = report.loss
     if report.unrepairable or not (loss.lost or loss.kept or loss.doubtful):
         return
-    confirm(f"A repair of {path} gives up {loss.count:,} events that can't be read. Repair it?", yes=False)
+    confirm(f"A repair of {path} gives up {count_text(loss.count, 'event')} that can't be read. Repair it?", yes=False)
 
 
 def _verified(path: str, as_json: bool) -> Report:
@@ -158,7 +159,7 @@ def _print(report: Report, who: str) -> None:
         typer.echo(f"… and {len(report.findings) - _SHOWN_FINDINGS:,} more findings; --json has all")
     loss = report.loss
     if who and not report.healthy:
-        lost = f"lose {loss.count:,} events, {shown(loss.lost)}" if loss.lost else "lose no event"
+        lost = f"lose {count_text(loss.count, 'event')}, {shown(loss.lost)}" if loss.lost else "not lose any event"
         typer.echo(f"{who} {lost}")
         if loss.kept:
             typer.echo(f"{who} also lose {shown(loss.kept)} of the events that are kept: no group needs them")
@@ -172,7 +173,9 @@ def _print(report: Report, who: str) -> None:
     if report.unrepairable:
         typer.echo(f"repair can do nothing: {report.unrepairable}")
     state = "healthy" if report.healthy else "damaged"
-    checked = f"{report.files:,} files, {report.frames:,} frames, {report.read_bytes:,} bytes"
+    checked = (
+        f"{count_text(report.files, 'file')}, {count_text(report.frames, 'frame')}, {size_text(report.read_bytes)}"
+    )
     typer.echo(f"{report.path}: {state} ({checked} read)")
 
 

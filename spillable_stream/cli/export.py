@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
@@ -68,7 +69,7 @@ def export(
             first, last = work.plan.first_id, work.plan.last_id
             typer.echo(json.dumps({"path": path, "file": out, "events": count, "firstId": first, "lastId": last}))
         else:
-            typer.echo(f"{out}: {count:,} events")
+            typer.echo(f"{out}: {count_text(count, 'event')}")
 
 
 def _stands(exports: list[Export]) -> str:

@@ -12,6 +12,7 @@ import typer
 from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.log_records import fields
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
@@ -129,22 +130,27 @@ def _run(
     except OSError as e:
         _refuse(f"can't read {e.filename or ', '.join(files)} ({e.strerror}); give the path of a configuration")
     for finding in running.findings:
-        _log.log(_SEVERITIES[finding.severity.value], "%s", finding)
+        _log.log(
+            _SEVERITIES[finding.severity.value],
+            "%s",
+            finding,
+            extra=fields(component=finding.component or None, file=finding.file),
+        )
     if how.dryrun:
         typer.echo("\n".join(running.described()))
         return HEALTHY
     for line in running.described():
-        _log.info("%s runs %s", name, line)
+        _log.info("%s runs %s", name, line, extra=fields(component=name))
     running.reload_seconds = how.reload_seconds
     monitoring, taps = _monitoring(running, system), TapServer(running)
     try:
         if monitoring is not None:
             monitoring.start()
-            _log.info("monitoring listens on port %d", monitoring.port)
+            _log.info("monitoring listens on port %d", monitoring.port, extra=fields(component=name))
         try:
             taps.start()
         except StorageError as e:
-            _log.warning("spillable tap can't look at this agent: %s", e)
+            _log.warning("spillable tap can't look at this agent: %s", e, extra=fields(component=name))
         return HEALTHY if running.run(once=how.once, drain=how.drain) else UNHEALTHY
     finally:
         taps.stop()

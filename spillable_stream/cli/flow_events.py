@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, fail
+from spillable_stream.cli.app import HEALTHY, UNKNOWN, app, ending, fail
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,8 +49,8 @@ def tap(
 
     Example: `spillable tap a1:r1.i1 --every 100`
 
-    Exit status: 0 it ended as asked, 1 an event can't be read, or there is no such component, 2 the options do not go
-    together.
+    Exit status: 0 it ended as asked, 1 an event can't be read, 2 there is no such channel or component, or the options
+    do not go together.
     """
     from spillable_stream.flow.tap import shown_row
 
@@ -61,15 +61,14 @@ def tap(
             False,
             UNKNOWN,
         )
-    try:
-        rows = _component_rows if is_component else _channel_rows
-        with rows(path, every, pairs(where), from_start, not no_follow) as found:
-            for row in islice(found, limit):
-                typer.echo(shown_row(row))
-    except SpillableError as e:
-        fail(path, e, False, UNHEALTHY)
-    except (BrokenPipeError, KeyboardInterrupt):
-        raise typer.Exit(HEALTHY) from None
+    with ending(path):
+        try:
+            rows = _component_rows if is_component else _channel_rows
+            with rows(path, every, pairs(where), from_start, not no_follow) as found:
+                for row in islice(found, limit):
+                    typer.echo(shown_row(row))
+        except (BrokenPipeError, KeyboardInterrupt):
+            raise typer.Exit(HEALTHY) from None
 
 
 def _is_component(path: str) -> bool:
@@ -122,11 +121,11 @@ def send(
 
     Example: `echo "ERROR disk full" | spillable send -f flume.conf -n a1 --source r1`
 
-    Exit status: 0 all are stored, 1 it failed, 2 neither a channel nor a source was said.
+    Exit status: 0 all are stored, 1 it failed, 2 there is no such channel or source, or neither was said.
     """
     if bool(path) == bool(conf_file) or bool(conf_file) != bool(name and source):
         fail(path, OptionError("say a PATH, or --conf-file, --name and --source"), False, UNKNOWN)
-    try:
+    with ending(path):
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
         with put as put_batch:
             if filename == "-":
@@ -134,8 +133,6 @@ def send(
             else:
                 with open(filename, "rb") as file:
                     count = _send(put_batch, file, pairs(header), batch_size)
-    except (SpillableError, OSError) as e:
-        fail(path, e, False, UNHEALTHY)
     typer.echo(f"{count:,} events are {'sent' if conf_file else 'stored'}")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending
 from spillable_stream.errors import OptionError
@@ -87,7 +88,8 @@ def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
         found = channel.port().group(group)
         lag = channel.stats().groups[group].lag
         confirm(
-            f"Drop the group {group!r} at {found.position:,}, which has yet to take {lag:,} events?", yes or not lag
+            f"Drop the group {group!r} at {found.position:,}, which has yet to take {count_text(lag, 'event')}?",
+            yes or not lag,
         )
         channel.drop_group(group)
         typer.echo(f"{path}: the group {group!r} is dropped")
@@ -109,7 +111,10 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
         target = parse_place(place)
         channel.port().group(group)
         passed = _passed_over(channel, group, target)
-        confirm(f"Move the group {group!r} forward over {passed:,} events that it has yet to take?", yes or not passed)
+        confirm(
+            f"Move the group {group!r} forward over {count_text(passed, 'event')} that it has yet to take?",
+            yes or not passed,
+        )
         typer.echo(f"{path}: the group {group!r} takes the event {channel.seek(group, target):,} next")
 
 

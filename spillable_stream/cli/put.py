@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spillable_stream.channel.due_time import due_ms
+from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, say
 from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, format_of, open_input
@@ -68,6 +70,7 @@ def put(
     with ending(path, as_json, lambda: _stands(loads)):
         kind = kind or format_of(file)
         ttl_us(ttl)  # refused before anything is made
+        due_ms(deliver_after, None, 0)
         channel, source = _opened(path, file, kind, typed)
         with channel:
             try:
@@ -84,9 +87,9 @@ def put(
         if as_json:
             typer.echo(json.dumps({"path": path, **asdict(report)}))
         else:
-            before = f"; {report.skipped:,} were stored before" if report.skipped else ""
+            before = f"; {report.skipped:,} stored before" if report.skipped else ""
             ids = f", {report.first_id} to {report.last_id}" if report.last_id else ""
-            typer.echo(f"{path}: stored {report.stored:,} events{ids}{before}")
+            typer.echo(f"{path}: stored {count_text(report.stored, 'event')}{ids}{before}")
 
 
 def _stands(loads: list[Load]) -> str:

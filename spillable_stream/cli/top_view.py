@@ -12,6 +12,7 @@ from rich.text import Text
 
 from spillable_stream.channel.figures import age_text, count_text, rate_text, short_text, size_text
 from spillable_stream.channel.stats import ChannelStats, TierStats
+from spillable_stream.channel.worker_status import worker_text
 from spillable_stream.observe.advice import Urgency, advice_on
 from spillable_stream.observe.drain_strip import strip_cells
 from spillable_stream.observe.observation import Observation, Rates
@@ -25,6 +26,7 @@ _MOST_CELLS = 160
 _MOST_TEXT_CELLS = 120
 _LEAST_BAR_CELLS = 10
 _MOST_GROUPS = 8
+_MOST_WORKERS = 8
 _MOST_ADVICE = 3
 _NARROW = 72
 _STYLES = {Urgency.ERROR: "bold red", Urgency.WARNING: "yellow", Urgency.NOTE: "dim"}
@@ -43,6 +45,7 @@ def block(seen: Observation, width: int) -> RenderableType:
         lines += [*_tiers(stats, width), _drain_order(stats, width), _pace(stats, seen.rates)]
         if stats.groups:
             lines.append(_groups(stats, seen.rates, width))
+        lines += _workers(stats)
     return Group(*lines, *_advice(seen, width), "")
 
 
@@ -51,8 +54,9 @@ def block_height(seen: Observation, width: int) -> int:
     advice = len(_advice(seen, width))
     if seen.stats is None:
         return 2 + advice
-    groups = len(seen.stats.groups)
-    return 6 + advice + (1 + min(groups, _MOST_GROUPS) + (groups > _MOST_GROUPS) if groups else 0)
+    stats, groups = seen.stats, len(seen.stats.groups)
+    workers = min(len(stats.workers), _MOST_WORKERS + 1)
+    return 6 + advice + workers + (1 + min(groups, _MOST_GROUPS) + (groups > _MOST_GROUPS) if groups else 0)
 
 
 def overview(observations: Sequence[Observation], width: int) -> Table:
@@ -167,6 +171,19 @@ def _groups(stats: ChannelStats, rates: Rates | None, width: int) -> RenderableT
     if (more := len(by_lag) - _MOST_GROUPS) > 0:
         table.add_row(Text(f"  and {count_text(more, 'more group')}", "dim"))
     return table
+
+
+def _workers(stats: ChannelStats) -> list[Text]:
+    """Return a line for each worker, those that need a look first."""
+    found = []
+    by_need = sorted(stats.workers, key=lambda worker: not worker.is_troubled)
+    for worker in by_need[:_MOST_WORKERS]:
+        style = "bold red" if worker.is_troubled else ""
+        line = Text("  worker ", no_wrap=True, overflow="ellipsis")
+        found.append(line.append(f"{worker.group} {worker.state}", style).append(f" · {worker_text(worker)}"))
+    if (more := len(stats.workers) - _MOST_WORKERS) > 0:
+        found.append(Text(f"  and {count_text(more, 'more worker')}", "dim"))
+    return found
 
 
 def _rate(per_second: float | None) -> str:

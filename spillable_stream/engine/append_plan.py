@@ -53,6 +53,7 @@ class AppendPlan:
 
     Attributes:
         is_extended: whether it has records that earlier versions of this package can't read.
+        next_side_file: the number of the next side file in a store; on a disk `delays` counts them.
     """
 
     start: int
@@ -85,6 +86,7 @@ class AppendPlan:
         self.is_extended: bool = False
         self._repeated = False
         self.delays: DelayPlan | None = None
+        self.next_side_file: int = state.delays.next_number
 
     def delay(self, files: DelayedFiles) -> DelayPlan:
         """Return what the append puts into side files so far, to be added to.
@@ -100,7 +102,7 @@ class AppendPlan:
     def attempt(self, plan_request: Callable[[AppendPlan], CommitResult]) -> CommitResult:
         """Plan one more request, or nothing of it: raises what ``plan_request`` raises."""
         entries, put, next_id, next_transaction = len(self.entries), self.put, self.next_id, self.next_transaction
-        overflow, repeated = self.overflow, self._repeated
+        overflow, repeated, next_side_file = self.overflow, self._repeated, self.next_side_file
         settled = self.settled.copy() if self.settled else None
         delays = self.delays.mark() if self.delays else None
         try:
@@ -108,7 +110,7 @@ class AppendPlan:
         except BaseException:
             del self.entries[entries:]
             self.put, self.next_id, self.next_transaction = put, next_id, next_transaction
-            self.overflow, self._repeated = overflow, repeated
+            self.overflow, self._repeated, self.next_side_file = overflow, repeated, next_side_file
             self.settled = settled or set()
             if delays is not None:
                 delays()

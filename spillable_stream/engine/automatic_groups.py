@@ -134,7 +134,12 @@ class AutomaticGroups:
                 self._record(_RECORD_MS // 2)
         except StorageError as e:
             self._refused_until_ms = self._now_ms + _OFTEN_ENOUGH_MS
-            _log.warning("the positions of streams that nobody reads stay for now: %s", e)
+            _log.warning(
+                "%s: the positions of streams that nobody reads stay for now: %s",
+                self._log.path,
+                e,
+                extra=fields(self._log.path),
+            )
 
     def settle(self, elapsed_ms: int) -> None:
         """Record how long groups have been idle, for the next process; the handle is about to be closed.
@@ -146,7 +151,12 @@ class AutomaticGroups:
             self._count(elapsed_ms, most=_MOST_RECORDS, at_once=True)
             self._record(_WORTH_A_RECORD_MS)
         except SpillableError as e:
-            _log.debug("it was not recorded how long groups have had no owner: %s", e)
+            _log.debug(
+                "%s: it was not recorded how long groups have had no owner: %s",
+                self._log.path,
+                e,
+                extra=fields(self._log.path),
+            )
 
     def _count(self, elapsed_ms: int, *, most: int, at_once: bool = False) -> list[str]:
         """Look which groups have an owner, those first that were not looked at for longest; return their names.

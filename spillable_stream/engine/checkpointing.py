@@ -98,7 +98,7 @@ class Checkpointing:
             self._failed_at = time.monotonic()
             self._counters.checkpoint_write_error_count += 1
             more = fields(self._log.path)
-            _log.warning("no checkpoint was made; the next open takes longer: %s", e, extra=more)
+            _log.warning("%s: no checkpoint was made; the next open takes longer: %s", self._log.path, e, extra=more)
             return False
 
     def _is_due(self) -> bool:
@@ -183,7 +183,12 @@ class Checkpointing:
             return True
         except Exception as e:
             if not self._log.closed:
-                _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
+                _log.warning(
+                    "%s: taken events keep their disk space until the next checkpoint: %s",
+                    self._log.path,
+                    e,
+                    extra=fields(self._log.path),
+                )
             return False
         return True
 

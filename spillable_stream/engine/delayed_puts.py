@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import pyarrow as pa
+
+from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DelayedRun
+from spillable_stream.format.dues import dues_frame
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.log.delayed_files import DelayedFiles, DelayedWrite
 from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.state.spill_rules import TierUsage
 
-__all__ = ["DelayPlan", "DelayedChunk", "DelayedPuts"]
+if TYPE_CHECKING:
+    from spillable_stream.engine.append_plan import AppendPlan
 
-_FULL_BYTES = 16 << 20  # a side file is not appended to after that, so what is read when it is due is bounded
+__all__ = ["FULL_BYTES", "DelayPlan", "Delayed", "DelayedChunk", "DelayedPuts", "chunks_of", "use_of"]
+
+FULL_BYTES = 16 << 20
+"""A side file gets no more after that, so what is read when it is due is bounded."""
+
+_FRAME_BYTES = 256 << 10  # what is read for one event that is due
+_FRAME_EVENTS = 4096
+_RUN_BYTES = 80
 
 
 class DelayedChunk(NamedTuple):
@@ -31,6 +44,59 @@ class DelayedChunk(NamedTuple):
     width_ms: int
     first_ms: int
     frames: tuple[Frame, Frame]
+
+
+def chunks_of(
+    dues: Sequence[int],
+    batch: pa.RecordBatch,
+    schema_id: int,
+    ttl_us: int,
+    compression: str,
+    stretch: Callable[[int], tuple[int, int]],
+) -> Iterator[DelayedChunk]:
+    """Yield events, encoded, each part with such as are due within one stretch of time.
+
+    Args:
+        dues: when each is due, in milliseconds since 1970, ascending.
+        batch: the events, in the channel's schema.
+        schema_id: its number.
+        ttl_us: the ttl of each of them, in microseconds; 0 for none.
+        compression: as `encode_batch` takes it.
+        stretch: returns the begin and the width of the stretch that an event belongs to, by when it is due.
+    """
+    start = 0
+    while start < len(dues):
+        begin_ms, width_ms = stretch(dues[start])
+        count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, _FRAME_EVENTS)
+        while count > 1 and batch.slice(start, count).nbytes > _FRAME_BYTES:
+            count = (count + 1) // 2
+        for put in encode_batch(batch.slice(start, count), schema_id, compression, ttl_us):
+            due = dues[start : start + put.count]
+            yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))
+            start += put.count
+
+
+def use_of(chunks: Sequence[DelayedChunk]) -> TierUsage:
+    """Return the number of events and the size of their payloads."""
+    puts = [chunk.frames[1] for chunk in chunks]
+    return TierUsage(sum([put.count for put in puts]), sum([len(put.payload) for put in puts]))
+
+
+class Delayed(Protocol):
+    """The delayed events of one transaction, as its put sees them."""
+
+    def use(self) -> TierUsage:
+        """Return the number of events and the size of their payloads."""
+
+    def commit_bytes(self) -> int:
+        """Return how many bytes they add to the transaction's COMMIT, at most."""
+
+    def place(self, plan: AppendPlan) -> list[DelayedRun]:
+        """Plan where the events go, and return what the COMMIT says of that.
+
+        Raises:
+            StorageError: the storage refused.
+        """
 
 
 @dataclass(slots=True)
@@ -57,7 +123,7 @@ class DelayPlan:
         runs: dict[int, DelayedRun] = {}
         for chunk in chunks:
             write = self._open.get(chunk[:2])
-            if write is None or write.end >= _FULL_BYTES or chunk.first_ms < write.least_ms:
+            if write is None or write.end >= FULL_BYTES or chunk.first_ms < write.least_ms:
                 write = self._begin(chunk)
                 self._writes.append(write)
                 self._open[chunk[:2]] = write
@@ -99,7 +165,7 @@ class DelayPlan:
 
     def _is_open(self, file: DelayedFile, first_ms: int) -> bool:
         """Tell whether events may be added that are due from a time on: nothing is delivered that comes after them."""
-        return file.end < _FULL_BYTES and first_ms >= file.delivered[0] and self.files.is_whole(file)
+        return file.end < FULL_BYTES and first_ms >= file.delivered[0] and self.files.is_whole(file)
 
     def write(self) -> None:
         """Write it all, durably, before the COMMITs that name it.
@@ -116,7 +182,7 @@ class DelayPlan:
 
 @dataclass(slots=True)
 class DelayedPuts:
-    """The delayed events of one transaction.
+    """The delayed events of one transaction, which go to side files on a disk. It implements `Delayed`.
 
     Args:
         files: the channel's side files.
@@ -128,8 +194,15 @@ class DelayedPuts:
 
     def use(self) -> TierUsage:
         """Return the number of events and the size of their payloads."""
-        puts = [chunk.frames[1] for chunk in self.chunks]
-        return TierUsage(sum([put.count for put in puts]), sum([len(put.payload) for put in puts]))
+        return use_of(self.chunks)
+
+    def commit_bytes(self) -> int:
+        """Return how many bytes they add to the transaction's COMMIT, at most."""
+        return _RUN_BYTES * len(self.chunks)
+
+    def place(self, plan: AppendPlan) -> list[DelayedRun]:
+        """Plan where the events go; see `Delayed.place`."""
+        return plan.delay(self.files).place(self.chunks)
 
     def size_bytes(self) -> int:
         """Return how many bytes they take in side files, at most, but for the files' headers."""

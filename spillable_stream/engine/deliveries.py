@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import logging
+import random
+import threading
 import time
-from array import array
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from math import inf
 from threading import get_ident
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
-from spillable_stream.errors import CorruptionError, SpillableError, StorageError
-from spillable_stream.format.batch import decode_batch, encode_batch
+from spillable_stream.engine.waiting_events import WaitingEvents
+from spillable_stream.errors import CorruptionError, LockTimeoutError, SpillableError, StorageError
+from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
-from spillable_stream.format.frame import Frame, message_of, total_size
-from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.log.delayed_frames import SideFiles
 from spillable_stream.log.delayed_index import DelayedIndex
 from spillable_stream.log_records import fields
 from spillable_stream.state.channel_state import ChannelState
@@ -35,10 +35,15 @@ __all__ = ["Deliveries", "wall_clock_ms"]
 _log = logging.getLogger(__name__)
 
 _MOST_EVENTS = 4096  # of one commit
-_MOST_BYTES = 4 << 20
+_MOST_EVENTS_FAR = 32_768  # of one that is a request or two
+_MOST_BYTES = 4 << 20  # of one commit, in memory; a frame comes on top
+_MOST_BYTES_FAR = 16 << 20
+_MOST_INDEXED = 1 << 20  # events of files that are read for one commit, at 24 bytes each
 _COMMIT_BYTES = 1024
+_AHEAD = 16  # files
 _RUN_BYTES = 64
 _AGAIN_SECONDS = 1.0  # after a failure
+_SPREAD_PART = 0.2  # of the time between two looks
 _WAIT_ON = "delayed events of %s are late, and tried again: %s"
 
 
@@ -50,23 +55,39 @@ def wall_clock_ms() -> int:
 class Deliveries:
     """Moves delayed events that are due from the side files into the log. Thread-safe.
 
+    On a disk all of it is done under the commit lock. Nothing keeps others from a log far away: what is due is read
+    first, and put if it still waits at the log's end.
+
     Args:
         log: the channel's log.
         follower: its state.
         appender: appends to the log.
+        files: the side files.
+        hold_back: returns what a put needs to delay events. Where side files are objects, they are written then.
 
     Attributes:
         files: the side files.
+        hold_back: as given.
         clock_ms: the clock, in milliseconds since 1970.
     """
 
-    def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
-        self.files: DelayedFiles = DelayedFiles(log.fs, log.layout)
+    def __init__(
+        self,
+        log: Log,
+        follower: Follower,
+        appender: Appender,
+        files: SideFiles,
+        hold_back: Callable[[list[DelayedChunk]], Delayed],
+    ) -> None:
+        self.files: SideFiles = files
+        self.hold_back: Callable[[list[DelayedChunk]], Delayed] = hold_back
         self.clock_ms: Callable[[], int] = wall_clock_ms
         self._log = log
         self._follower = follower
         self._appender = appender
-        self._indexes: dict[int, DelayedIndex] = {}  # guarded by the commit lock
+        self._mutex = threading.Lock()  # instead of the commit lock, where that keeps nobody else away
+        self._thread = 0  # the one that has it
+        self._indexes: dict[tuple[int, str], DelayedIndex] = {}  # by number and name
         self._set_aside: dict[int, float] = {}  # files that this handle does not try before a monotonic time
         self._again_at = float("-inf")
 
@@ -81,13 +102,28 @@ class Deliveries:
         if self._follower.snapshot.thread == get_ident() or not self._due(self._follower.state, now_ms):
             return False
         try:
-            with self._appender.committing():
+            with self._held():
                 return self._deliver(now_ms)
         except SpillableError as e:  # whatever it is done after has succeeded
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS
                 _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))
             return False
+
+    def _held(self) -> AbstractContextManager[None]:
+        return self._alone() if self._log.is_far else self._appender.committing()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep the other threads of this handle from delivering."""
+        if self._thread == get_ident() or not self._mutex.acquire(timeout=self._log.lock_timeout_seconds):
+            raise LockTimeoutError(f"another call delivers to {self._log.path}")
+        try:
+            self._thread = get_ident()
+            yield
+        finally:
+            self._thread = 0
+            self._mutex.release()
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Wait as `Follower.wait_for` does, and deliver meanwhile what gets due."""
@@ -111,64 +147,83 @@ class Deliveries:
         waits = [max((f.next_ms - now_ms) / 1000, self._set_aside.get(f.number, 0.0) - now) for f in files]
         if self._log.is_view or (due_seconds := min(waits, default=inf)) == inf:
             return None
-        return max(0.0, due_seconds, self._again_at - now)
+        # All who wait for a log far away would race for its next slot.
+        spread_seconds = random.uniform(0, self._log.poll_seconds[1] * _SPREAD_PART) if self._log.is_far else 0.0
+        return max(0.0, due_seconds + spread_seconds, self._again_at - now)
 
     def _due(self, state: ChannelState, now_ms: int) -> list[DelayedFile]:
         """Return the files that have events to deliver."""
         now, files = time.monotonic(), list(state.delays.files.values())
         return [f for f in files if f.next_ms <= now_ms and self._set_aside.get(f.number, now) <= now]
 
-    # ── the commit lock is held ─────────────────────────────────────────────────────────────────
+    # ── `_held` is held ─────────────────────────────────────────────────────────────────────────
 
     def _deliver(self, now_ms: int) -> bool:
-        state = self._follower.state
-        places = self._next(state, now_ms)
-        if not places:
-            return False
-        frames = self._read(places, state)
-        if frames is None:
+        with self._follower.as_known as state:
+            waiting, compression = dict(state.delays.files), state.options.compression
+            due = self._due(state, now_ms)
+        events = self._next(waiting, due, now_ms)
+        if not events:
+            return self._follower.state.delays.files != waiting  # far away others may have changed what waits
+        found = self._read(events, waiting, compression)
+        if found is None:
             return True  # a file less
-        request = _Deliver(frames, self._runs(places))
-        self._appender.append_alone(request)
-        for run in request.delivered:
-            if run.file not in self._follower.state.delays.files:
-                self.files.remove(run.file)
+        frames, count = found
+        runs = self._runs(events[:count], waiting)
+        request = _Deliver(frames, runs, [waiting[run.file] for run in runs])
+        if self._log.is_far:
+            self._appender.commit_alone(request)
+        else:
+            self._appender.append_alone(request)
+        for file in request.files:
+            if file.number not in self._follower.state.delays.files:
+                self.files.remove(file)
         return True
 
-    def _next(self, state: ChannelState, now_ms: int) -> list[tuple[Place, int]]:
-        """Return the places of events that are due, each with its file, in their order.
+    def _next(self, waiting: dict[int, DelayedFile], due: list[DelayedFile], now_ms: int) -> list[_Due]:
+        """Return the next events that are due, in the order of their due times; due at once, in that of their puts.
 
-        If more are due than one commit delivers, these are events of few files: what is read is read once.
+        It reads the files in which one of them may be. Where these have too many events, it reads the first ones alone.
         """
-        places: list[tuple[Place, int]] = []
-        left_bytes = _MOST_BYTES
-        for file in sorted(self._due(state, now_ms), key=lambda f: (f.next_ms, f.number)):
-            limit = min(_MOST_EVENTS - len(places), 1 + left_bytes * file.events // max(1, file.payload_bytes))
-            try:
-                found = self._index(file).due(now_ms, limit)
-                if not found:
-                    raise self.files.damaged(file.number, file.end)  # it has fewer events than the log says
-            except (CorruptionError, StorageError) as e:
-                self._leave(file.number, e)
-                continue
-            places += [(place, file.number) for place in found]
-            left_bytes -= len(found) * file.payload_bytes // file.events
-            if len(places) >= _MOST_EVENTS or left_bytes <= 0:
+        found: list[_Due] = []
+        indexed, is_far = 0, self._log.is_far
+        most = _MOST_EVENTS_FAR if is_far else _MOST_EVENTS
+        due = sorted(due, key=lambda f: (f.next_ms, f.number))
+        for at, file in enumerate(due):
+            is_behind = len(found) == most and found[-1].place[0] < file.next_ms
+            if is_behind or (found and indexed + file.events > _MOST_INDEXED):
                 break
-        self._indexes = {number: index for number, index in self._indexes.items() if number in state.delays.files}
-        return sorted(places, key=lambda p: (p[0][0], p[1], p[0]))  # due at once: a full file before the next one
+            if not at % _AHEAD:
+                self.files.expect(due[at : at + _AHEAD])
+            try:
+                places = self._index(file).due(now_ms, most)
+                if not places:
+                    raise self.files.damaged(file, file.end)  # it has fewer events than the log says
+            except (CorruptionError, StorageError) as e:
+                self._leave(file, e)
+                continue
+            indexed += file.events
+            found += [_Due(place, file.number, 0 if is_far else file.width_ms) for place in places]
+            found.sort(key=_Due.key)
+            del found[most:]
+        self._indexes = {key: index for key, index in self._indexes.items() if key[0] in waiting}
+        return found
 
     def _index(self, file: DelayedFile) -> DelayedIndex:
-        index = self._indexes.setdefault(file.number, DelayedIndex(self.files))
+        index = self._indexes.setdefault((file.number, file.name), DelayedIndex(self.files))
         index.follow(file)
         return index
 
-    def _leave(self, number: int, cause: CorruptionError | StorageError) -> None:
+    def _leave(self, file: DelayedFile, cause: CorruptionError | StorageError) -> None:
         """Leave a file alone that can't be read: it holds back no commit, and no other file.
 
-        One that is damaged is left for good, one that the file system refused for a moment.
+        One that is damaged is left for good, one that the storage refused for a moment. A log far away may tell by now
+        that nothing waits in it any more.
         """
-        self._indexes.pop(number, None)
+        number = file.number
+        self._indexes.pop((number, file.name), None)
+        if self._log.is_far and number not in self._follower.follow().delays.files:
+            return
         if isinstance(cause, CorruptionError):
             self._set_aside[number] = inf
             _log.error("delayed events can't be delivered: %s", cause, extra=fields(self._log.path))
@@ -176,71 +231,56 @@ class Deliveries:
             self._set_aside[number] = time.monotonic() + _AGAIN_SECONDS
             _log.warning(_WAIT_ON, self._log.path, cause, extra=fields(self._log.path))
 
-    def _read(self, places: list[tuple[Place, int]], state: ChannelState) -> list[Frame] | None:
-        """Return the frames of events in this order; None if a file can't be read, which is left alone."""
-        rows: dict[int, dict[int, list[int]]] = {}  # by file and frame
-        for (_, offset, row), number in places:
-            rows.setdefault(number, {}).setdefault(offset, []).append(row)
-        batches: dict[_Kind, list[pa.RecordBatch]] = {}
-        where: dict[tuple[int, int, int], tuple[_Kind, int]] = {}  # the kind of each event, and its row among those
-        counts: Counter[_Kind] = Counter()
-        schemas = self._follower.schemas()
-        for number, by_frame in rows.items():
-            try:
-                for offset, (header, payload) in zip(by_frame, self.files.puts(number, list(by_frame)), strict=True):
-                    kind, wanted = _Kind(header.schema_id, header.ttl_us), by_frame[offset]
-                    if kind.schema_id >= len(schemas):
-                        raise self.files.damaged(number, offset)
-                    whole = decode_batch(message_of(header, payload), schemas[kind.schema_id])
-                    batches.setdefault(kind, []).append(whole.slice(wanted[0], len(wanted)))
-                    where.update({(number, offset, r): (kind, counts[kind] + i) for i, r in enumerate(wanted)})
-                    counts[kind] += len(wanted)
-            except (CorruptionError, StorageError) as e:
-                self._leave(number, e)
-                return None
-        order = [where[number, offset, row] for (_, offset, row), number in places]
-        return _encoded({kind: pa.Table.from_batches(found) for kind, found in batches.items()}, order, state)
+    def _read(
+        self, events: list[_Due], waiting: dict[int, DelayedFile], compression: str
+    ) -> tuple[list[Frame], int] | None:
+        """Return the frames of the first of these events, and how many they are: all that one commit holds in memory.
 
-    def _runs(self, places: list[tuple[Place, int]]) -> list[DeliveredRun]:
+        None if a file can't be read, which is left alone.
+        """
+        found, order = WaitingEvents(self.files, self._follower.schemas()), [(due.place, due.file) for due in events]
+        try:
+            count = found.read_first(order, waiting, _MOST_BYTES_FAR if self._log.is_far else _MOST_BYTES)
+        except (CorruptionError, StorageError) as e:
+            assert found.reading is not None
+            self._leave(found.reading, e)
+            return None
+        frames = [
+            frame
+            for kind, batch in found.in_order(order[:count])
+            for frame in encode_batch(batch, kind.schema_id, compression, kind.ttl_us)
+        ]
+        return frames, count
+
+    def _runs(self, events: list[_Due], waiting: dict[int, DelayedFile]) -> list[DeliveredRun]:
         """Return what the COMMIT says of the files whose events these are."""
         counts: dict[int, int] = {}
         lasts: dict[int, Place] = {}
-        for place, number in places:
+        for place, number, _ in events:
             counts[number] = counts.get(number, 0) + 1
             lasts[number] = place
         return [
-            DeliveredRun(number, *lasts[number], count, self._indexes[number].next_ms(count))
+            DeliveredRun(number, *lasts[number], count, self._indexes[number, waiting[number].name].next_ms(count))
             for number, count in counts.items()
         ]
 
 
-class _Kind(NamedTuple):
-    """What all events of one frame have in common.
+class _Due(NamedTuple):
+    """An event that is due.
 
     Args:
-        schema_id: the number of their schema.
-        ttl_us: their ttl, in microseconds; 0 for none.
+        place: where it is in the order of its file.
+        file: the file's number.
+        width_ms: the width of the file's stretch of time; 0 in a store, where it says nothing of an order.
     """
 
-    schema_id: int
-    ttl_us: int
+    place: Place
+    file: int
+    width_ms: int
 
-
-def _encoded(tables: Mapping[_Kind, pa.Table], order: list[tuple[_Kind, int]], state: ChannelState) -> list[Frame]:
-    """Return the PUT frames of events in an order.
-
-    Args:
-        tables: the events, by kind.
-        order: of each event its kind, and its row in that table.
-        state: says how they are compressed.
-    """
-    frames: list[Frame] = []
-    for kind, run in groupby(order, key=lambda o: o[0]):
-        rows = array("q", [row for _, row in run])
-        indices = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
-        for batch in tables[kind].take(indices).combine_chunks().to_batches():
-            frames += encode_batch(batch, kind.schema_id, state.options.compression, kind.ttl_us)
-    return frames
+    def key(self) -> tuple[int, int, int, Place]:
+        """Return what sorts events: of those due at once, the one put first had longer to wait, in a wider stretch."""
+        return self.place[0], -self.width_ms, self.file, self.place
 
 
 @dataclass(slots=True)
@@ -250,17 +290,26 @@ class _Deliver(Request):
     Args:
         frames: their PUT frames.
         delivered: which they are.
+        files: the side files, as the state had them that they were read by.
     """
 
     frames: list[Frame]
     delivered: list[DeliveredRun]
+    files: Sequence[DelayedFile]
+
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan checks that they still wait."""
+        return True
 
     def size_bytes(self) -> int:
         """Return an upper bound of its size in the log, in bytes."""
         return total_size(self.frames) + _COMMIT_BYTES + _RUN_BYTES * len(self.delivered)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        """Add the events, under the next IDs."""
+        """Add the events, under the next IDs, unless another handle has delivered or moved some meanwhile."""
+        waiting = plan.state.delays.files
+        if any([waiting.get(file.number) != file for file in self.files]):
+            return CommitResult()
         tx, first = plan.new_transaction(), plan.next_id
         plan.is_extended = True
         for frame in self.frames:

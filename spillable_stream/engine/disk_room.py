@@ -15,6 +15,7 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.log.disk_space import lacking_bytes
+from spillable_stream.log_records import fields
 
 __all__ = ["DiskRoom"]
 
@@ -88,7 +89,7 @@ class DiskRoom:
         try:
             return lacking_bytes(self._log.fs, self._log.layout, self._follower.state.options.minimum_required_space)
         except StorageError as e:
-            _log.warning("the free space is not known: %s", e)
+            _log.warning("%s: the free space is not known: %s", self._log.path, e, extra=fields(self._log.path))
             return 0
 
     def _give_back(self, timeout_seconds: float) -> None:
@@ -100,4 +101,6 @@ class DiskRoom:
             return  # another thread or process makes a checkpoint
         except Exception as e:
             if not self._log.closed:
-                _log.warning("taken events keep their disk space: %s", e)
+                _log.warning(
+                    "%s: taken events keep their disk space: %s", self._log.path, e, extra=fields(self._log.path)
+                )

@@ -19,6 +19,7 @@ from spillable_stream.log.abandoned_segments import remove_abandoned_segments
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.disk_space import lacking_bytes
 from spillable_stream.log.spares import Spares
+from spillable_stream.log_records import fields
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["DrainedFiles"]
@@ -77,7 +78,12 @@ class DrainedFiles:
                     log.tiers.disk.roll(follower.state.small)
                     follower.catch_up()
         except StorageError as e:
-            _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
+            _log.warning(
+                "%s: taken events keep their disk space until the next checkpoint: %s",
+                log.path,
+                e,
+                extra=fields(log.path),
+            )
 
     def free(self, *, spares: bool) -> None:
         """Free the files and segments that nothing needs; the caller holds the channel's lock.
@@ -130,7 +136,7 @@ class DrainedFiles:
             with self._appender.committing():
                 self._log.tiers.disk.trim()
         except SpillableError as e:
-            _log.warning("%s keeps space that it does not use: %s", self._log.path, e)
+            _log.warning("%s keeps space that it does not use: %s", self._log.path, e, extra=fields(self._log.path))
 
     def remove_staging(self, owner: str, batch_id: int) -> None:
         """Remove what a Spark query or batch write staged, up to and including a batch, and no commit adopted."""

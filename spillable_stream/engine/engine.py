@@ -27,6 +27,7 @@ from spillable_stream.storage.lru import LruCache
 
 if TYPE_CHECKING:
     from spillable_stream.engine.deliveries import Deliveries
+    from spillable_stream.engine.worker_notes import WorkerNotes
     from spillable_stream.objects.metered_store import StoreUsage
 
 __all__ = ["OPEN_OF_GROUPS", "Engine"]
@@ -69,7 +70,7 @@ class Engine(ABC):
         appender: appends to the log.
         committer: commits requests.
         owners: the owners of the groups.
-        deliveries: delivers delayed events that are due; None where events can't be delayed.
+        deliveries: delivers delayed events that are due.
         checkpointing: makes checkpoints.
         upkeep: does in the background what is due.
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
@@ -79,6 +80,7 @@ class Engine(ABC):
         prepare_put: called before a put transaction begins: makes what puts need, such as a memory tier.
         put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without such a tier.
         store_usage: returns what this handle has asked of an object store; None on a disk.
+        worker_notes: what workers say of themselves to other processes; None in an object store.
         make_room: gives back the space of taken events, for what is staged and finds none.
     """
 
@@ -88,7 +90,7 @@ class Engine(ABC):
     commit: _Commit
     committer: Committer
     committing: Callable[[], AbstractContextManager[None]]
-    deliveries: Deliveries | None
+    deliveries: Deliveries
     ends: Callable[[], dict[int | str, int]]
     follow: _Follow
     follower: Follower
@@ -104,14 +106,15 @@ class Engine(ABC):
     schemas: Callable[[], list[pa.Schema]]
     upkeep: UpkeepPort
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
+    worker_notes: WorkerNotes | None
 
     def __init__(self, path: ChannelPath, channel: str) -> None:
         self.path: ChannelPath = path
         self.channel: str = channel
         self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
         self.counters: Counters = Counters()
-        self.deliveries = None
         self.readers: LruCache[Reader] = LruCache(OPEN_OF_GROUPS)
+        self.worker_notes = None
         self.store_usage: Callable[[], StoreUsage | None] = lambda: None
 
     def _wire(self, owners: GroupOwners, committer: Committer) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
@@ -93,14 +94,16 @@ class EnginePort(Generic[EngineT]):
 
     # ── publishing ──────────────────────────────────────────────────────────────────────────
 
+    def hold_back(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
+        return self._engine.deliveries.hold_back(list(chunks)) if chunks else None
+
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:
         return self._engine.commit(put, keep_alive_seconds).transaction_id != 0
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
     def deliver(self) -> None:
-        deliveries = self._engine.deliveries
-        while deliveries is not None and deliveries.deliver():
+        while self._engine.deliveries.deliver():
             pass
 
     def checkpoint_if_due(self) -> None:

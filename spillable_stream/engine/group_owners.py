@@ -67,6 +67,21 @@ class GroupHold(Protocol):
 class Ownership(GroupHold, Protocol):
     """A group that this handle owns."""
 
+    @property
+    def former(self) -> str:
+        """Return what the last owner wrote about itself; in a store "" if it gave the group up."""
+
+    def write(self, note: str) -> None:
+        """Write something else about the owner, after its process and the time.
+
+        Raises:
+            GroupOwnedError: another handle owns the group by now.
+            StorageError: the storage refused.
+        """
+
+    def forget_note(self) -> None:
+        """Write, at the end, nothing about the owner but its process and the time. In a store `close` does so."""
+
     def close(self) -> None:
         """Give the group up."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.packing import NONSENSE
+from spillable_stream.log_records import fields
 from spillable_stream.objects.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem
@@ -51,7 +52,13 @@ def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
     try:
         fs.write_atomically(directory / _FILE, said.encode() + b"\n" + data)
     except StorageError as e:
-        _log.warning("a process that starts while %s does not answer can't put to %s: %s", log.location, directory, e)
+        _log.warning(
+            "a process that starts while %s does not answer can't put to %s: %s",
+            log.location,
+            directory,
+            e,
+            extra=fields(log.location, file=directory / _FILE),
+        )
 
 
 def recall(fs: FileSystem, directory: Path, location: Location) -> LastKnown | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
+from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.drained_files import DrainedFiles
@@ -26,8 +28,10 @@ from spillable_stream.engine.retention_files import RetentionFiles
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.engine.upkeep import Upkeep
+from spillable_stream.engine.worker_notes import WorkerNotes
 from spillable_stream.errors import OptionError
 from spillable_stream.format.file_names import Tier
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.file import File
@@ -63,7 +67,7 @@ class LocalEngine(Engine):
     appender: Appender
     become_last: Callable[[], bool]
     checkpointing: Checkpointing
-    deliveries: Deliveries | None
+    deliveries: Deliveries
     follower: Follower
     log: LocalLog
     make_room: Callable[[], None]
@@ -99,7 +103,9 @@ class LocalEngine(Engine):
             raise
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         self._wire(owners, self._committer(owners))
-        self.deliveries = deliveries = Deliveries(log, follower, appender)
+        self.worker_notes: WorkerNotes | None = WorkerNotes(fs, layout)
+        delayed = DelayedFiles(log.fs, log.layout)
+        self.deliveries = deliveries = Deliveries(log, follower, appender, delayed, partial(DelayedPuts, delayed))
         self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)
         self.upkeep = Upkeep(

@@ -38,10 +38,12 @@ class LocalOwnership:
         lock: its lock, held.
         note: what the lock's file says of this owner, and of no other.
         position: the file that keeps the group's position.
+        former: what it said of the last one.
     """
 
-    def __init__(self, group: str, lock: FileLock, note: str, position: PositionHint) -> None:
+    def __init__(self, group: str, lock: FileLock, note: str, position: PositionHint, former: str = "") -> None:
         self.note: str = note
+        self.former: str = former
         self.position: PositionHint = position
         self._group = group
         self._lock = lock
@@ -57,6 +59,14 @@ class LocalOwnership:
                 f"{self._lock.path}, which said that this handle owns the group {self._group!r}, was moved, removed or "
                 "replaced; the events are back in the queue: close the handle, and open the channel again"
             )
+
+    def write(self, note: str) -> None:
+        """Write something else about the owner; without a sync, so it outlives the process and no loss of power."""
+        self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
+        self._lock.write_holder(self.note)
+
+    def forget_note(self) -> None:
+        self.write("")
 
     def close(self) -> None:
         """Give the group up."""
@@ -119,8 +129,9 @@ class LocalOwners:
         self._log.require_in_place()
         lock = self._acquired(group, timeout_seconds)
         try:
+            former = lock.read_holder()
             lock.write_holder(full_note)
-            return LocalOwnership(group, lock, full_note, self._kept_position(group))
+            return LocalOwnership(group, lock, full_note, self._kept_position(group), former)
         except BaseException:
             lock.close()
             raise
@@ -248,5 +259,5 @@ def remove_files_of(fs: FileSystem, layout: Layout, group: str) -> None:
     The group's lock is held, exclusively. If the file system refuses, they stay, and nothing depends on them.
     """
     with contextlib.suppress(StorageError):
-        for path in (layout.group_query(group), layout.group_position(group), layout.group_lock(group)):
-            fs.remove(path)
+        for of_group in (layout.group_query, layout.group_position, layout.group_worker, layout.group_lock):
+            fs.remove(of_group(group))

@@ -22,6 +22,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.quarantine import keep_damaged, not_quarantined
 from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -100,7 +101,11 @@ class LocalPlanReader:
                     return  # what was read is another file of memory, which is used again
                 yield found
         except FileNotFoundError:
-            _log.debug("%s was removed after damage was found in it", self._layout.file(extent.file))
+            _log.debug(
+                "%s was removed after damage was found in it",
+                self._layout.file(extent.file),
+                extra=fields(self.path, file=self._layout.file(extent.file)),
+            )
 
     def may_move(self, extent: Extent) -> bool:
         return in_memory(extent.file)
@@ -138,7 +143,6 @@ class LocalStagePlan:
         compression: the channel's option: how batches are compressed.
         memory_bytes: how large a staged file may get in the memory tier; 0 stages it on disk at once.
         minimum_required_space: the channel's option: what stays free on disk, in bytes, or None for the default.
-        ttl_us: the rows' ttl, in microseconds; 0 for none.
     """
 
     layout: Layout
@@ -147,7 +151,6 @@ class LocalStagePlan:
     compression: str
     memory_bytes: int
     minimum_required_space: int | None
-    ttl_us: int = 0
 
     @property
     def channel(self) -> str:

@@ -63,7 +63,7 @@ class LocalPort(EnginePort[LocalEngine]):
 
     # ── staging ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_stage(self, ttl_us: int = 0) -> StagePlan:
+    def plan_stage(self) -> StagePlan:
         engine = self._engine
         engine.make_room_if_short()  # tasks make none themselves
         engine.prepare_put()
@@ -75,7 +75,6 @@ class LocalPort(EnginePort[LocalEngine]):
             compression=state.options.compression,
             memory_bytes=engine.put_bytes(),
             minimum_required_space=state.options.minimum_required_space,
-            ttl_us=ttl_us,
         )
 
     def discard(self, names: Iterable[str]) -> None:

@@ -4,6 +4,7 @@
 
     checkpoint of slot n          the state after it; the two newest are kept
     COMMIT "merge"                what small slots hold is in one object now (`spillable_stream.engine.object_merging`)
+    COMMIT "merge"                likewise what waits (`spillable_stream.engine.object_delay_merging`)
     TRIM {through, …}             before the older checkpoint, and no slot holds an event that a group has yet to take
     gcDelay later                 slots up to ``through`` go, from the first on, one by one; then what nothing names
 
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.object_delay_merging import DelayMerging
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_merging import ObjectMerging
 from spillable_stream.engine.requests import Control
@@ -28,6 +30,7 @@ from spillable_stream.engine.telemetry import Counters
 from spillable_stream.errors import LockTimeoutError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.log_records import fields
 from spillable_stream.objects.checkpoints import Hint
 from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.store import StoreError
@@ -57,6 +60,7 @@ class ObjectCheckpointing:
 
     Attributes:
         merging: copies small slots together.
+        delay_merging: copies small objects of delayed events together.
         collector: deletes what nobody needs.
         worth_a_trim: so many slots that nobody needs are worth a record.
     """
@@ -83,6 +87,7 @@ class ObjectCheckpointing:
         self._made_of = log.checkpoint_number  # the slot that was the newest then
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
+        self.delay_merging: DelayMerging = DelayMerging(log, follower, appender)
         self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
 
     def make_if_due(self) -> None:
@@ -99,7 +104,12 @@ class ObjectCheckpointing:
             if not self._log.closed:
                 self._counters.checkpoint_write_error_count += 1
                 self._made_at = self._monotonic()
-                _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+                _log.warning(
+                    "%s: no checkpoint was made; the next open takes longer: %s",
+                    self._log.path,
+                    e,
+                    extra=fields(self._log.path),
+                )
         finally:
             self._alone.release()
 
@@ -147,14 +157,16 @@ class ObjectCheckpointing:
         try:
             log.checkpoints.write_hint(Hint(tail.number, tail.number))
         except StoreError as e:
-            _log.info("%s: the hint could not be written: %s", log.path, e)
+            _log.info("%s: the hint could not be written: %s", log.path, e, extra=fields(log.path, slot=tail.number))
         self._delete_own()
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self.merging.merge()
+        self.delay_merging.merge()
         self._trim()
         with follower.as_known as state:
-            trimmed, named = state.trimmed, state.blocks.segments()
+            trimmed, named = state.trimmed, state.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
+        self.collector.note_left(log.delayed.left)
         self.collector.collect(trimmed, named, log.checkpoint_number)
 
     def _delete_own(self) -> None:
@@ -163,7 +175,12 @@ class ObjectCheckpointing:
             try:
                 self._log.checkpoints.delete(self._own[0])
             except StoreError as e:
-                _log.info("%s: an old checkpoint stays for now: %s", self._log.path, e)
+                _log.info(
+                    "%s: an old checkpoint stays for now: %s",
+                    self._log.path,
+                    e,
+                    extra=fields(self._log.path, slot=self._own[0]),
+                )
                 return
             del self._own[0]
 

@@ -9,9 +9,12 @@ from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.committer import Committer
+from spillable_stream.engine.delayed_puts import DelayedChunk
+from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.engine.object_delays import HeldObjects, hold_back
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
@@ -43,6 +46,7 @@ class ObjectEngine(Engine):
 
     appender: Appender
     checkpointing: ObjectCheckpointing
+    deliveries: Deliveries
     follower: Follower
     log: ObjectLog
     make_room: Callable[[], None]
@@ -51,6 +55,7 @@ class ObjectEngine(Engine):
     put_bytes: Callable[[], int]
     store_usage: Callable[[], StoreUsage | None]
     upkeep: ObjectUpkeep
+    wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 
     def __init__(self, log: ObjectLog, usage: Callable[[], StoreUsage]) -> None:
         super().__init__(log.location, log.channel)
@@ -76,12 +81,19 @@ class ObjectEngine(Engine):
         committer.group_commit.pace = log.pace.wait
         committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
+        self.deliveries = deliveries = Deliveries(log, follower, appender, log.delayed, self._hold_back)
+        self.wait_for, committer.deliver = deliveries.wait_for, deliveries.deliver
+        self.checkpointing.delay_merging.clock_ms = lambda: deliveries.clock_ms()
         retention = Retention(log, follower, appender, owners, lambda: boot_id().hex())
         groups = AutomaticGroups(log, follower, appender, owners)
         self.upkeep = ObjectUpkeep(log, follower, owners, retention, groups, self.checkpointing, self.active_calls)
         committer.when_full = self.upkeep.ensure
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
+
+    def _hold_back(self, chunks: list[DelayedChunk]) -> HeldObjects:
+        """Write the delayed events of a put to one object, if that is not too large: each is a request."""
+        return hold_back(self.log.delayed, self.log.tail.number, [chunks])
 
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; a channel in a store has none of those that are fixed."""
@@ -95,7 +107,7 @@ class ObjectEngine(Engine):
     def file_counts(self, state: ChannelState) -> FileCounts:
         """Return how many slots and segments hold what is in the channel, or may yet be collected."""
         slots = self.positions.disk.file_id - max(state.trimmed.through, 0)
-        return FileCounts(data_files=slots, segments=len(state.blocks.segments()))
+        return FileCounts(data_files=slots, segments=len(state.segments()))
 
     def flush(self) -> int:
         """Return 0: nothing is in memory."""
@@ -169,14 +181,14 @@ class _Segments:
         return segment
 
     def prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
-        """Refuse a put whose segments a collector may have removed by now, or may remove before anybody reads them."""
-        if not isinstance(request, Put) or not request.segments or request.done(plan):
+        """Refuse a put whose objects a collector may have removed by now, or may remove before anybody reads them."""
+        if not isinstance(request, Put) or not (request.segments or request.delayed) or request.done(plan):
             return
-        births = plan.state.trimmed.births
-        for segment in request.segments:
-            birth = birth_of(segment.name)
-            if birth is None or birth < births:
+        held = request.delayed.runs if isinstance(request.delayed, HeldObjects) else ()
+        for name in [*(segment.name for segment in request.segments), *(run.name for run in held)]:
+            birth = birth_of(name)
+            if birth is None or birth < plan.state.trimmed.births:
                 raise StorageError(
-                    f"the staged object {self._log.store.root}/{segment.name} is older than stagingTtl, so it may be "
-                    "gone; nothing was committed: do the write again"
+                    f"the staged object {self._log.store.root}/{name} is older than stagingTtl, so it may be gone; "
+                    "nothing was committed: do the write again"
                 )

@@ -33,6 +33,7 @@ from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
+from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import extend_identity, read_identity
 from spillable_stream.objects.loading import (
@@ -85,6 +86,7 @@ class ObjectLog:
         slots: the channel's slots.
         checkpoints: its checkpoints.
         cache: objects that are at hand.
+        delayed: the objects in which delayed events wait.
         pace: when the next append may begin.
         is_view: whether the channel is only looked at.
         closed: whether `close` was called.
@@ -119,6 +121,7 @@ class ObjectLog:
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
+        self.delayed: DelayedObjects = DelayedObjects(store, channel, self.cache)
         self._disk_cache = disk_cache
         self._known = known
         self._is_proven = known is None  # that the channel is the one that was asked for

@@ -41,6 +41,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
+from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
@@ -163,12 +164,14 @@ class ObjectOwnership:
         group: the group's name.
         note: what it says of itself.
         epoch: the number of the ownership.
+        former: what an owner said of itself that has not given the group up; "" if there was none.
     """
 
-    def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int) -> None:
+    def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int, former: str = "") -> None:
         self.group = group
-        self.note = note
+        self.note: str = note
         self.epoch = epoch
+        self.former: str = former
         self.position: None = None
         self._owners = owners
 
@@ -187,6 +190,19 @@ class ObjectOwnership:
                 "owner seems gone",
                 "" if known is None else known.note,
             )
+
+    def write(self, note: str) -> None:
+        """Write something else about the owner.
+
+        Raises:
+            GroupOwnedError: another handle took the group over, or it was dropped.
+            StorageError: the store refused or failed.
+        """
+        self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
+        self._owners.say_again(self)
+
+    def forget_note(self) -> None:
+        """Do nothing: it goes when the group is given up."""
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""
@@ -294,7 +310,8 @@ class ObjectOwners:
                 request = Own(group, full, over)
                 self._append(request)
                 if request.epoch:
-                    return self._keep(ObjectOwnership(self, group, full, request.epoch))
+                    former = "" if over is None else over.note
+                    return self._keep(ObjectOwnership(self, group, full, request.epoch, former))
             else:
                 time.sleep(waiting.pause_seconds)
                 look_again(self._follower)
@@ -304,6 +321,20 @@ class ObjectOwners:
             self._mine[owned.group] = owned
         self._thread.ensure()
         return owned
+
+    def say_again(self, owned: ObjectOwnership) -> None:
+        """Write the note of a group of this handle, which has changed.
+
+        Raises:
+            GroupOwnedError: another handle took the group over, or it was dropped.
+            StorageError: the store refused or failed.
+        """
+        while True:
+            owned.require()
+            request = Own(owned.group, owned.note, self.known(owned.group), is_answer=True)
+            self._append(request)
+            if request.epoch:
+                return
 
     def _append(self, request: Request) -> None:
         """Append a request; also inside of upkeep, and while the handle is being closed, both of which refuse commits.
@@ -324,7 +355,13 @@ class ObjectOwners:
             try:
                 self._append(GiveUp(owned.group, owned.epoch))
             except SpillableError as e:
-                _log.warning("%s: the group %r looks owned until it is claimed: %s", self.path, owned.group, e)
+                _log.warning(
+                    "%s: the group %r looks owned until it is claimed: %s",
+                    self.path,
+                    owned.group,
+                    e,
+                    extra=fields(self.path, group=owned.group),
+                )
 
     @contextlib.contextmanager
     def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[GroupHold]:
@@ -380,7 +417,7 @@ class ObjectOwners:
         except ChannelClosedError:
             return False
         except SpillableError as e:
-            _log.warning("%s: a claim could not be answered now: %s", self.path, e)
+            _log.warning("%s: a claim could not be answered now: %s", self.path, e, extra=fields(self.path))
         return True
 
     def close(self, *, forked: bool = False) -> None:

@@ -122,7 +122,6 @@ class ObjectStagePlan:
         schema_id: its number.
         compression: the channel's option: how batches are compressed.
         birth: the newest slot when the plan was made.
-        ttl_us: the rows' ttl, in microseconds; 0 for none.
     """
 
     location: Location
@@ -132,7 +131,6 @@ class ObjectStagePlan:
     schema_id: int
     compression: str
     birth: int
-    ttl_us: int = 0
 
     def require_here(self) -> None:
         """Refuse a host that can't read the channel; one that can't write there fails with its first segment."""

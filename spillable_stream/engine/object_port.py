@@ -33,6 +33,10 @@ class ObjectPort(EnginePort[ObjectEngine]):
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
+    def deliver(self) -> None:
+        self._engine.follow()  # others may have delayed events; the rest of Spark's call shares the look
+        super().deliver()
+
     def place(self) -> str:
         return f"{self._engine.channel} {self._engine.path}"
 
@@ -79,7 +83,7 @@ class ObjectPort(EnginePort[ObjectEngine]):
 
     # ── staging ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_stage(self, ttl_us: int = 0) -> StagePlan:
+    def plan_stage(self) -> StagePlan:
         state, log = self._engine.follow(), self._engine.log
         return ObjectStagePlan(
             location=log.location,
@@ -89,7 +93,6 @@ class ObjectPort(EnginePort[ObjectEngine]):
             schema_id=len(state.schemas) - 1,
             compression=state.options.compression,
             birth=log.tail.number,
-            ttl_us=ttl_us,
         )
 
     def discard(self, names: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from spillable_stream.engine.object_owners import ObjectOwners, ObjectOwnership
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
+from spillable_stream.log_records import fields
 
 __all__ = ["UPKEEP", "ObjectUpkeep"]
 
@@ -89,7 +90,12 @@ class ObjectUpkeep:
         except SpillableError as e:
             if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
                 self._warned_at = time.monotonic()
-                _log.warning("kept events and groups without an owner stay in %s for now: %s", self._log.path, e)
+                _log.warning(
+                    "kept events and groups without an owner stay in %s for now: %s",
+                    self._log.path,
+                    e,
+                    extra=fields(self._log.path),
+                )
         return True
 
     def period_seconds(self) -> float:

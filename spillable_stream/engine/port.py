@@ -7,12 +7,13 @@ sent (`spillable_stream.engine.task_plans`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
@@ -24,6 +25,8 @@ from spillable_stream.state.ranges import Range
 __all__ = [
     "PARALLELISM",
     "ChannelPort",
+    "Delayed",
+    "DelayedChunk",
     "DiskCache",
     "GroupOwner",
     "NoRoomYetError",
@@ -237,11 +240,17 @@ class ChannelPort(Protocol):
 
     # ── staging and publishing ──────────────────────────────────────────────────────────────
 
-    def plan_stage(self, ttl_us: int = 0) -> StagePlan:
-        """Make room for staged files, and return what a task needs to stage rows of the newest schema.
+    def plan_stage(self) -> StagePlan:
+        """Make room for staged files, and return what a task needs to stage rows of the newest schema."""
+
+    def hold_back(self, chunks: Sequence[DelayedChunk]) -> Delayed | None:
+        """Return delayed events on their way into a put, which stores them with the rest; None for none.
 
         Args:
-            ttl_us: the rows' ttl, in microseconds; 0 for none.
+            chunks: the events.
+
+        Raises:
+            StorageError: the storage refused.
         """
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:

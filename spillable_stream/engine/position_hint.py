@@ -2,12 +2,8 @@
 
 A take of events that are in memory is recorded in memory, so the loss of the memory tier loses the
 record too. This file, written without a sync after such a take, says then what had been taken, so
-that only what is really lost is reported lost::
-
-     0        4        8
-    ┌────────┬────────┬────────────────────────────────────────┐
-    │ length │ CRC32C │ msgpack [position, [[first, last], …]] │   CRC32C seeded by channel and group
-    └────────┴────────┴────────────────────────────────────────┘
+that only what is really lost is reported lost. It is a sealed note of msgpack ``[position, [[first, last], …]]``,
+seeded by channel and group.
 
 It may be behind, never ahead. It is a hint: everything but that report holds without it. Whoever commits
 a take of the group writes it, its owner or who finishes takes for that, before the channel's lock is given
@@ -17,13 +13,11 @@ up: so what is older never overwrites what is newer.
 from __future__ import annotations
 
 import contextlib
-import struct
-
-import google_crc32c
 
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.frame import file_seed
 from spillable_stream.format.packing import NONSENSE, pack, unpack
+from spillable_stream.format.sealed_note import seal, unseal
 from spillable_stream.format.take_record import GroupTaken
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
@@ -37,8 +31,6 @@ __all__ = ["NO_HINT", "PositionHint", "parse_position_hint", "read_position_hint
 
 NO_HINT: GroupTaken = (0, [])
 """What a file says that says nothing: of no event is it known that it was taken."""
-
-_HEADER = struct.Struct("<II")
 
 
 class PositionHint:
@@ -72,7 +64,7 @@ class PositionHint:
         """Write what the group has taken."""
         file = self._files.get(self._group, self._open)
         value = pack(group.taken())
-        file.write(0, [_HEADER.pack(len(value), google_crc32c.extend(self._seed, value)) + value])
+        file.write(0, [seal(value, self._seed)])
 
     def _open(self) -> File:
         return self._fs.open(self._path, create=True)
@@ -104,11 +96,8 @@ def parse_position_hint(layout: Layout, group: str, data: bytes) -> GroupTaken |
 
     What is whole and invalid, another program wrote: nothing is damaged then, and the answer is `NO_HINT`.
     """
-    if len(data) < _HEADER.size:
-        return None
-    length, crc = _HEADER.unpack_from(data)
-    value = data[_HEADER.size : _HEADER.size + length]
-    if len(value) < length or crc != google_crc32c.extend(_seed(layout, group), value):
+    value = unseal(data, _seed(layout, group))
+    if value is None:
         return None
     try:
         position, ahead = unpack(value)

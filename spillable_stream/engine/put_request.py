@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.delayed_puts import DelayedPuts
+from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.requests import COMMIT_BYTES, SEGMENT_BYTES, Request
 from spillable_stream.errors import ChannelFullError, ProducerSequenceError, StorageError, TransactionCapacityError
 from spillable_stream.format.commit_record import SegmentRef
@@ -19,8 +19,6 @@ from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.spill_rules import TierUsage, choose_tier
 
 __all__ = ["MemoryFullError", "NoRoomYetError", "Put"]
-
-_DELAYED_RUN_BYTES = 80
 
 _UNBOUNDED = 1 << 63
 
@@ -54,7 +52,7 @@ class Put(Request):
         may_spill: whether it has waited long enough for room in memory.
         not_staged: why a staged file could not be copied from memory to disk, if that failed.
         follows: the producer's last number in the channel, on which the batch was cut; None for any.
-        delayed: events that wait until they are due; all of the put goes to disk with them.
+        delayed: events that wait until they are due; all of the put goes to the disk tier with them.
     """
 
     frames: list[Frame]
@@ -64,7 +62,7 @@ class Put(Request):
     may_spill: bool = False
     not_staged: StorageError | None = None
     follows: int | None = None
-    delayed: DelayedPuts | None = None
+    delayed: Delayed | None = None
     _spilled: str = ""
     _use: TierUsage | None = None
     _expires: bool = False
@@ -78,7 +76,7 @@ class Put(Request):
             note_bytes = len(self.producer.note) if self.producer else 0
             self._size_bytes = total_size(self.frames) + COMMIT_BYTES + SEGMENT_BYTES * len(self.segments) + note_bytes
             if self.delayed:
-                self._size_bytes += _DELAYED_RUN_BYTES * len(self.delayed.chunks)
+                self._size_bytes += self.delayed.commit_bytes()
         return self._size_bytes
 
     def use(self) -> TierUsage:
@@ -181,7 +179,7 @@ class Put(Request):
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
-        delayed = plan.delay(self.delayed.files).place(self.delayed.chunks) if self.delayed else None
+        delayed = self.delayed.place(plan) if self.delayed else None
         plan.put = wanted.plus(plan.put)
         plan.overflow = plan.overflow or self._spilled == "full"
         plan.commit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.delayed_puts import DelayedPuts
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import StorageError
@@ -43,7 +44,7 @@ class StagedPuts:
         if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is Tier.DISK:
-            if request.delayed:
+            if isinstance(request.delayed, DelayedPuts):
                 end += request.delayed.size_bytes()
             if request.segments:
                 self._require_space(request, plan, file_id, end)

@@ -146,10 +146,6 @@ class StagePlan(Protocol):
     def compression(self) -> str:
         """The channel's option: how batches are compressed."""
 
-    @property
-    def ttl_us(self) -> int:
-        """The rows' ttl, in microseconds; 0 for none."""
-
     def require_here(self) -> None:
         """Refuse to run a task on a host that does not have the channel.
 

@@ -30,6 +30,7 @@ from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, SpillableError
+from spillable_stream.log_records import fields
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import since_boot_us
 from spillable_stream.storage.lock import FileLock
@@ -129,7 +130,12 @@ class Upkeep:
         except (SpillableError, OSError) as e:
             if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
                 self._warned_at = time.monotonic()
-                _log.warning("kept events and groups without an owner stay in %s for now: %s", self._log.path, e)
+                _log.warning(
+                    "kept events and groups without an owner stay in %s for now: %s",
+                    self._log.path,
+                    e,
+                    extra=fields(self._log.path),
+                )
             return False
 
     def _acts(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
+    from spillable_stream.flow.event_times import EventTimes
     from spillable_stream.flow.graph import Graph
     from spillable_stream.flow.interceptors.base import EventInterceptor, Interceptor, InterceptorChain
     from spillable_stream.flow.interceptors.headers import Host, RemoveHeader, Static, Timestamp, Uuid
@@ -49,6 +50,7 @@ __all__ = [
     "ChannelSink",
     "EventInterceptor",
     "EventSource",
+    "EventTimes",
     "Exec",
     "FileRoll",
     "Graph",
@@ -98,6 +100,7 @@ _MODULES = {
     "ChannelSink": "sinks.channel",
     "EventInterceptor": "interceptors.base",
     "EventSource": "sources.base",
+    "EventTimes": "event_times",
     "Exec": "sources.exec",
     "FileRoll": "sinks.file_roll",
     "Graph": "graph",
@@ -145,7 +148,12 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.testing")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as e:
+        if e.name == "numpy":
+            raise ImportError("the flow needs numpy; install spillable-stream[flow]") from e
+        raise
     globals()[name] = found
     return found
 

@@ -18,10 +18,13 @@ from spillable_stream.flow.configuration.model import AgentConfig, Finding
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
 from spillable_stream.flow.lifecycle import Supervisor
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, SinkRunner
+from spillable_stream.flow.runner import Runner
+from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.flow.wiring import SinkGroup, Source, wire
+from spillable_stream.log_records import fields
 
 __all__ = ["Agent"]
 
@@ -149,7 +152,7 @@ class Agent:
             try:
                 runner.open()
             except Exception as e:
-                _log.error("%s can't be opened yet: %s", runner.name, e)
+                _log.error("%s can't be opened yet: %s", runner.name, e, extra=fields(component=runner.name))
         for started in (*opening, *sources):
             self.supervisor.start(started)
 
@@ -199,7 +202,12 @@ class Agent:
         end = time.monotonic() + self.shutdown_timeout_seconds
         late = [r.name for r in stopping if not r.stop(max(0.0, end - time.monotonic()))]
         if late:
-            _log.error("%s did not end within %g s", ", ".join(late), self.shutdown_timeout_seconds)
+            _log.error(
+                "%s did not end within %g s",
+                ", ".join(late),
+                self.shutdown_timeout_seconds,
+                extra=fields(component=self.name, seconds=self.shutdown_timeout_seconds),
+            )
         return not late
 
     def _drain(self) -> None:
@@ -307,19 +315,32 @@ class Agent:
                 if reasons := reasons_against(loaded, self._config, self.findings):
                     raise OptionError("; ".join(reasons))
             except (OSError, SpillableError) as e:
-                _log.error("the changed configuration is refused, and the agent %s runs as it did: %s", self.name, e)
+                _log.error(
+                    "the changed configuration is refused, and the agent %s runs as it did: %s",
+                    self.name,
+                    e,
+                    extra=fields(component=self.name),
+                )
                 return None
             for finding in loaded.errors:
                 if finding not in self.findings:
-                    _log.error("%s", finding)
+                    _log.error("%s", finding, extra=fields(component=finding.component or None, file=finding.file))
             found = changes(self._config, config)
             if found:
-                _log.info("the configuration has changed: %s", _shown(found))
+                _log.info(
+                    "the configuration of the agent %s has changed: %s",
+                    self.name,
+                    _shown(found),
+                    extra=fields(component=self.name),
+                )
                 try:
                     self._apply(found, config)
                 except SpillableError as e:
                     _log.error(
-                        "%s does not run any more as a whole; correct it, and it is read again: %s", self.name, e
+                        "%s does not run any more as a whole; correct it, and it is read again: %s",
+                        self.name,
+                        e,
+                        extra=fields(component=self.name),
                     )
             self.findings = loaded.findings
             return found

@@ -11,14 +11,17 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.changes import SinkUnit
 from spillable_stream.flow.configuration.builder import build
+from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
+from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.open_channel import open_channel
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runners import EventRunner, PolledRunner, SinkRunner, source_runner
+from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 
 __all__ = [
     "Place",
@@ -33,10 +36,16 @@ __all__ = [
 
 
 class Place(NamedTuple):
-    """An open channel, and what its sinks have written and not committed."""
+    """An open channel, what its sinks have written and not committed, and the times of events that come into it."""
 
     channel: Channel
     written: WrittenEvents
+    times: EventTimes = EventTimes()
+
+    @property
+    def of_sinks(self) -> tuple[Channel, WrittenEvents]:
+        """What its sinks share."""
+        return self.channel, self.written
 
 
 Places = Mapping[str, Place]
@@ -61,7 +70,7 @@ def build_channel(agent: str, config: ComponentConfig, system: Mapping[str, str]
         SpillableError: it can't be opened.
     """
     arguments = channel_arguments(agent, config, data_directory(system, os.environ), os.path.expanduser("~"))
-    return Place(open_channel(arguments), WrittenEvents())
+    return Place(open_channel(arguments), WrittenEvents(), event_times(config))
 
 
 def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:
@@ -85,6 +94,7 @@ def build_processor(agent: str, config: SourceConfig, places: Places, *, numbere
         build(config.selector),
         producer=f"{agent}.{config.name}" if numbered else None,
         dead_letter=places[config.dead_letter].channel if config.dead_letter else None,
+        times={channel: places[channel].times for channel in config.channels},
     )
 
 
@@ -143,7 +153,7 @@ def build_sinks(agent: str, name: str, unit: SinkUnit, places: Places, system: M
         sink.channel_name, sink.system = config.channel, system
         sink.in_group = unit.group is not None
         sink.dead_letter = places[config.dead_letter].channel if config.dead_letter else None
-        sinks[config.name] = (sink, *places[config.channel])
+        sinks[config.name] = (sink, *places[config.channel].of_sinks)
     if not sinks:
         return None
     processor = None

@@ -59,6 +59,11 @@ class CodePoints:
     def __bool__(self) -> bool:
         return bool(self.ranges)
 
+    def only(self) -> int | None:
+        """Return the code point of a set that has one; None for another set."""
+        (first, last), *others = self.ranges or ((0, 1),)
+        return first if first == last and not others else None
+
     def in_both_cases(self) -> CodePoints:
         """Return the set with both cases of each of its ASCII letters."""
         others = []

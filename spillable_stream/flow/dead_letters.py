@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from spillable_stream.flow.event_batch import Header, add_headers
+from spillable_stream.log_records import fields
 from spillable_stream.workers.letter_headers import FLOW_COMPONENT, FLOW_ERROR, FLOW_ID, FLOW_TIME
 
 __all__ = ["Stuck", "as_dead_letters"]
@@ -80,6 +81,7 @@ class Stuck:
             "to pass over such events",
             self._component,
             self.why,
+            extra=fields(component=self._component),
         )
 
     def passed(self) -> None:

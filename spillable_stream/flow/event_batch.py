@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_events, header_maps
-from spillable_stream.errors import SchemaError
+from spillable_stream.flow.text_columns import repeated, spans_of, text_data, text_ends, texts_of
 from spillable_stream.format.batch import EVENT_SCHEMA, accept_batch
-
-try:
-    import numpy as np
-except ImportError as _missing:
-    raise ImportError("the flow needs numpy; install spillable-stream[flow]") from _missing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,8 +35,6 @@ __all__ = [
     "select_rows",
     "with_bodies",
 ]
-
-_MOST_BYTES = (1 << 31) - 1  # of a column of texts, whose offsets have 32 bits
 
 EventInput: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[Event]"
 """Events as they may be given: an Arrow batch or table, or `Event` objects."""
@@ -135,12 +129,13 @@ def select_each(batch: pa.RecordBatch, routes: Mapping[str, pa.Array | None]) ->
     if columns is None or not columns.shared:
         return {name: batch if rows is None else batch.take(rows) for name, rows in routes.items()}
     found = dict.fromkeys(routes, batch)
-    width, bodies = len(columns.shared), batch.column(1)
-    of_event = np.arange(width)
+    width, ends = len(columns.shared), text_ends(columns.values)
+    lengths = np.diff(ends).reshape(-1, width)
+    of_event = spans_of(columns.values, ends[columns.ends])  # the values of each as one: fewer to gather
     for name, rows in chosen.items():
-        values = columns.values.take(pa.array((np.asarray(rows)[:, None] * width + of_event).ravel()))
-        ends = np.arange(0, len(values) + 1, width, dtype=np.int32)
-        found[name] = _batch(ends, columns.names.slice(0, len(values)), values, bodies.take(rows))
+        values = texts_of(lengths.take(np.asarray(rows), axis=0), of_event.take(rows).buffers()[2])
+        of_headers = np.arange(0, len(values) + 1, width, dtype=np.int32)
+        found[name] = _batch(of_headers, columns.names.slice(0, len(values)), values, batch.column(1).take(rows))
     return found
 
 
@@ -251,7 +246,7 @@ class _Columns(NamedTuple):
         layout = _Layout.of(self.ends, width, present)
         new_names = [name for name, _ in added]
         if self.shared is not None and present is None:
-            names = _repeated([*self.shared, *new_names], batch.num_rows)
+            names = repeated([*self.shared, *new_names], batch.num_rows)
         else:
             names = _joined(self.names, layout, new_names)
         values = _joined(self.values, layout, columns)
@@ -306,10 +301,10 @@ def _joined(old: pa.Array, layout: _Layout, added: Sequence[str | pa.Array]) -> 
         layout: where they go.
         added: what comes behind them; a text for all events, or one for each.
     """
-    present, text_ends = layout.present, _text_ends(old)
-    parts = [_view(old, text_ends[layout.ends])]
+    present, ends = layout.present, text_ends(old)
+    parts = [spans_of(old, ends[layout.ends])]
     lengths = layout.empty()
-    old_lengths = np.diff(text_ends)
+    old_lengths = np.diff(ends)
     lengths[layout.old] = old_lengths.reshape(lengths.shape[0], -1) if layout.is_table else old_lengths
     rows = len(layout.ends) - 1
     new_lengths = lengths[layout.new] if layout.is_table else np.empty((rows, len(added)), np.int32)
@@ -333,12 +328,7 @@ def _joined(old: pa.Array, layout: _Layout, added: Sequence[str | pa.Array]) -> 
         parts.append(pa.scalar(run, pa.binary()))
     if present is not None:
         lengths[layout.new] = new_lengths[present]
-    _check_size(int(lengths.sum(dtype=np.int64)))
-    offsets = np.zeros(lengths.size + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:], dtype=np.int32)
-    together = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
-    data = together.buffers()[2]
-    return pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), data])
+    return texts_of(lengths, pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())).buffers()[2])
 
 
 def _shared(names: pa.Array, ends: NDArray[np.int32]) -> list[str] | None:
@@ -352,64 +342,17 @@ def _shared(names: pa.Array, ends: NDArray[np.int32]) -> list[str] | None:
     width = len(names) // max(rows, 1)
     if not np.array_equal(ends, np.arange(rows + 1, dtype=np.int32) * width):
         return None
-    text_ends = _text_ends(names)
-    size_bytes = int(text_ends[width if rows else 0] - text_ends[0])
-    if not bool((text_ends[width:] - text_ends[: len(text_ends) - width] == size_bytes).all()):
+    of_names = text_ends(names)
+    size_bytes = int(of_names[width if rows else 0] - of_names[0])
+    if not bool((of_names[width:] - of_names[: len(of_names) - width] == size_bytes).all()):
         return None
-    data = _data(names)[text_ends[0] : text_ends[-1]]
+    data = text_data(names)[of_names[0] : of_names[-1]]
     is_same = np.array_equal(data[size_bytes:], data[: len(data) - size_bytes])
     return names.slice(0, width).to_pylist() if is_same else None
 
 
-def _repeated(texts: Sequence[str], count: int) -> pa.Array:
-    """Return a column of some texts, again and again.
-
-    Args:
-        texts: the texts.
-        count: how often they come.
-
-    Raises:
-        SchemaError: they are larger than 2 GiB then.
-    """
-    raw = [text.encode() for text in texts]
-    together = b"".join(raw)
-    _check_size(len(together) * count)
-    ends = np.empty(len(raw) * count + 1, np.int32)
-    table, begins = ends[:-1].reshape(count, len(raw)), np.arange(count, dtype=np.int32) * len(together)
-    for column, text in enumerate(raw):
-        table[:, column] = begins
-        begins += len(text)
-    ends[-1] = len(together) * count
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(together * count)]
-    return pa.Array.from_buffers(pa.string(), len(ends) - 1, buffers)
-
-
-def _check_size(size_bytes: int) -> None:
-    if size_bytes > _MOST_BYTES:
-        raise SchemaError("the headers of one batch are larger than 2 GiB; put fewer events at once")
-
-
 def _where(shown: NDArray[Any], raw: bytes) -> pa.Array:
     return pc.if_else(pa.array(shown), pa.scalar(raw, pa.binary()), pa.scalar(b"", pa.binary()))
-
-
-def _text_ends(texts: pa.Array) -> NDArray[np.int32]:
-    """Return where each text begins, and where the last one ends, in the column's data."""
-    buffer = texts.buffers()[1]
-    if buffer is None or not len(texts):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-
-
-def _data(texts: pa.Array) -> NDArray[np.uint8]:
-    """Return the bytes of a column's data, those of all texts that share it."""
-    return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-
-
-def _view(texts: pa.Array, ends: NDArray[np.int32]) -> pa.Array:
-    """Return neighbouring texts as one value for each event, without a copy."""
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(ends)), texts.buffers()[2] or pa.py_buffer(b"")]
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 
 def _batch(ends: NDArray[np.int32], names: pa.Array, values: pa.Array, bodies: pa.Array) -> pa.RecordBatch:

@@ -9,11 +9,11 @@ does so for some texts only, the translation says for which.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
-from typing import NamedTuple
 
+from spillable_stream.flow.character_run import CharacterRun, one_character, repetition, runs_of
 from spillable_stream.flow.code_points import CodePoints, python_char, re2_char
 from spillable_stream.flow.java_classes import LINE_END, PREDEFINED, bracketed, class_escape
+from spillable_stream.flow.java_pattern_part import NOTHING, Part
 from spillable_stream.flow.java_pattern_text import PatternText
 
 __all__ = ["Translation", "translate"]
@@ -40,6 +40,7 @@ class Translation:
         groups: how many groups it has.
         names: the numbers of named groups.
         prefix: what every match begins with, as far as that is the same.
+        runs: characters in a row; the pattern is found where one of them is. Empty where it looks for more than such.
     """
 
     java: str
@@ -53,6 +54,7 @@ class Translation:
     groups: int
     names: dict[str, int]
     prefix: str
+    runs: tuple[CharacterRun, ...]
 
 
 def translate(pattern: str) -> Translation:
@@ -77,30 +79,8 @@ def translate(pattern: str) -> Translation:
         groups=parser.groups,
         names=parser.names,
         prefix=whole.prefix,
+        runs=runs_of(whole.ways),
     )
-
-
-class _Part(NamedTuple):
-    """A part of a pattern in both languages.
-
-    Args:
-        python: for `re`.
-        re2: for RE2; anything where the pattern has a reason against it.
-        may_be_empty: whether it may match nothing.
-        has_group: whether a group is in it.
-        prefix: what a match begins with, as far as that is the same.
-        is_text: whether it matches its prefix and nothing else.
-    """
-
-    python: str
-    re2: str
-    may_be_empty: bool = False
-    has_group: bool = False
-    prefix: str = ""
-    is_text: bool = False
-
-
-_NOTHING = _Part("", "", True)
 
 
 _FLAG_NAMES = {"i": "ignore_case", "m": "multiline", "s": "dot_all", "x": "comments", "d": "unix_lines"}
@@ -117,7 +97,7 @@ class _Parser(PatternText):
     reasons: list[str] = field(default_factory=list)
     takes_line_end: bool = False
 
-    def parse(self) -> _Part:
+    def parse(self) -> Part:
         whole = self._alternatives()
         if self.at < len(self.text):
             self.refuse("a ) without its (")
@@ -128,7 +108,7 @@ class _Parser(PatternText):
 
     # ── structure ───────────────────────────────────────────────────────────────────────────
 
-    def _alternatives(self) -> _Part:
+    def _alternatives(self) -> Part:
         flags = self.flags
         found = [self._sequence()]
         while self.peek() == "|":
@@ -137,21 +117,15 @@ class _Parser(PatternText):
         self.flags = flags
         if len(found) == 1:
             return found[0]
-        python, re2 = "|".join(p.python for p in found), "|".join(p.re2 for p in found)
-        return _Part(python, re2, any(p.may_be_empty for p in found), any(p.has_group for p in found))
+        return Part.either(found)
 
-    def _sequence(self) -> _Part:
-        parts: list[_Part] = []
+    def _sequence(self) -> Part:
+        parts: list[Part] = []
         while (c := self.peek()) and c not in "|)":
             parts.append(self._quantified(self._atom()))
-        python, re2 = "".join(p.python for p in parts), "".join(p.re2 for p in parts)
-        texts = list(takewhile(lambda p: p.is_text, parts))
-        prefix = "".join(p.prefix for p in parts[: len(texts) + 1])
-        return _Part(
-            python, re2, all(p.may_be_empty for p in parts), any(p.has_group for p in parts), prefix, texts == parts
-        )
+        return Part.in_a_row(parts)
 
-    def _quantified(self, part: _Part) -> _Part:
+    def _quantified(self, part: Part) -> Part:
         c = self.peek()
         if not c or c not in "*+?{":
             return part
@@ -178,11 +152,12 @@ class _Parser(PatternText):
         if self.peek() and self.text[self.at] in "*+?{":
             self.refuse(f"{self.text[self.at]} repeats a repetition; put that into (?:…)")
         written += mode
-        return _Part(
+        return Part(
             f"(?:{part.python}){written}",
             f"(?:{part.re2}){written}",
             part.may_be_empty or least == 0,
             part.has_group,
+            ways=repetition(part.ways, least, most, is_possessive=mode == "+"),
         )
 
     def _bounds(self) -> tuple[int, int | None]:
@@ -204,7 +179,7 @@ class _Parser(PatternText):
             self.refuse("a repetition whose bounds are the wrong way round")
         return least, most
 
-    def _atom(self) -> _Part:
+    def _atom(self) -> Part:
         c = self.take()
         match c:
             case "(":
@@ -226,51 +201,52 @@ class _Parser(PatternText):
                 self.refuse("a { that repeats nothing; write \\{ for the character")
         return self._literal(ord(c))
 
-    def _literal(self, code: int) -> _Part:
+    def _literal(self, code: int) -> Part:
         if self.flags.ignore_case:
             return self._set(CodePoints([(code, code)]))
-        return _Part(python_char(code), re2_char(code), prefix=chr(code), is_text=True)
+        ways = one_character(CodePoints([(code, code)]))
+        return Part(python_char(code), re2_char(code), prefix=chr(code), is_text=True, ways=ways)
 
-    def _set(self, points: CodePoints) -> _Part:
-        if self.flags.ignore_case and len(points.ranges) == 1 and points.ranges[0][0] == points.ranges[0][1]:
+    def _set(self, points: CodePoints) -> Part:
+        if self.flags.ignore_case and points.only() is not None:
             points = points.in_both_cases()
-        return _Part(points.python(), points.re2())
+        return Part(points.python(), points.re2(), ways=one_character(points))
 
     def _dot(self) -> CodePoints:
         if self.flags.dot_all:
             return ~CodePoints()
         return ~CodePoints.of("\n") if self.flags.unix_lines else ~LINE_END
 
-    def _caret(self) -> _Part:
+    def _caret(self) -> Part:
         if not self.flags.multiline:
-            return _Part(r"\A", r"\A", True)
+            return Part(r"\A", r"\A", True)
         self._not_re2("RE2's lines end with \\n only")
         if self.flags.unix_lines:
-            return _Part(r"(?:(?:\A|(?<=\n))(?!\Z))", "", True)
-        return _Part(r"(?:(?:\A|(?<=[\n\x85\u2028\u2029])|(?<=\r)(?!\n))(?!\Z))", "", True)
+            return Part(r"(?:(?:\A|(?<=\n))(?!\Z))", "", True)
+        return Part(r"(?:(?:\A|(?<=[\n\x85\u2028\u2029])|(?<=\r)(?!\n))(?!\Z))", "", True)
 
-    def _dollar(self) -> _Part:
+    def _dollar(self) -> Part:
         if self.flags.multiline:
             self._not_re2("RE2's lines end with \\n only")
             if self.flags.unix_lines:
-                return _Part(r"(?=\n|\Z)", "", True)
-            return _Part(r"(?:(?<!\r)(?=\n)|(?=[\r\x85\u2028\u2029])|\Z)", "", True)
+                return Part(r"(?=\n|\Z)", "", True)
+            return Part(r"(?:(?<!\r)(?=\n)|(?=[\r\x85\u2028\u2029])|\Z)", "", True)
         return self._end_of_text()
 
-    def _end_of_text(self) -> _Part:
+    def _end_of_text(self) -> Part:
         """Return what matches at the end of the text, and before a line end that is its last."""
         python = _LAST_UNIX_LINE_END if self.flags.unix_lines else _LAST_LINE_END
         if self.depth or self.peek() not in ("", "|"):
             self._not_re2("RE2 can't look behind a $ inside of a pattern")
-            return _Part(python, "", True)
+            return Part(python, "", True)
         self.takes_line_end = True
         self.limits.append("texts with carriage returns: RE2 can't look before a line end")
         ends = "\n" if self.flags.unix_lines else r"[\n\r\x{85}\x{2028}\x{2029}]"
-        return _Part(python, rf"(?:{ends}?\z)", True)
+        return Part(python, rf"(?:{ends}?\z)", True)
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────
 
-    def _group(self) -> _Part:
+    def _group(self) -> Part:
         if not self.skip("?"):
             return self._capturing(None)
         for opening, python, why in (
@@ -283,7 +259,7 @@ class _Parser(PatternText):
             if self.skip(opening):
                 self._not_re2(why)
                 inner = self._inner()
-                return _Part(f"{python}{inner.python})", "", opening != ">" or inner.may_be_empty, inner.has_group)
+                return Part(f"{python}{inner.python})", "", opening != ">" or inner.may_be_empty, inner.has_group)
         if self.skip("<"):
             return self._capturing(self._name(">"))
         return self._flagged()
@@ -297,7 +273,7 @@ class _Parser(PatternText):
             self.refuse("a group's name must be letters and digits, a letter first")
         return name
 
-    def _capturing(self, name: str | None) -> _Part:
+    def _capturing(self, name: str | None) -> Part:
         self.groups += 1
         number = self.groups
         if name is not None:
@@ -306,9 +282,10 @@ class _Parser(PatternText):
             self.names[name] = number
         inner = self._inner()
         self.closed.add(number)
-        return _Part(f"({inner.python})", f"(?P<g{number}>{inner.re2})", inner.may_be_empty, True)
+        re2 = f"(?P<g{number}>{inner.re2})"
+        return Part(f"({inner.python})", re2, inner.may_be_empty, True, ways=inner.ways)
 
-    def _inner(self) -> _Part:
+    def _inner(self) -> Part:
         self.depth += 1
         inner = self._alternatives()
         self.depth -= 1
@@ -316,7 +293,7 @@ class _Parser(PatternText):
             self.refuse("a ( without its )")
         return inner
 
-    def _flagged(self) -> _Part:
+    def _flagged(self) -> Part:
         """Return a group without a number, or nothing where flags change up to the end of the group around."""
         value, before, changed = True, self.flags, self.flags
         while (c := self.raw()) not in ":)":
@@ -329,14 +306,15 @@ class _Parser(PatternText):
                 self.refuse(known)
         self.flags = changed
         if c == ")":
-            return _NOTHING
+            return NOTHING
         inner = self._inner()
         self.flags = before
-        return _Part(f"(?:{inner.python})", f"(?:{inner.re2})", inner.may_be_empty, inner.has_group)
+        python, re2 = f"(?:{inner.python})", f"(?:{inner.re2})"
+        return Part(python, re2, inner.may_be_empty, inner.has_group, ways=inner.ways)
 
     # ── escapes ─────────────────────────────────────────────────────────────────────────────
 
-    def _escape(self) -> _Part:
+    def _escape(self) -> Part:
         c = self.raw()
         if c.lower() in PREDEFINED or c in "pP":
             self.at -= 1
@@ -345,18 +323,18 @@ class _Parser(PatternText):
             case "Q":
                 return self._quoted()
             case "A":
-                return _Part(r"\A", r"\A", True)
+                return Part(r"\A", r"\A", True)
             case "z":
-                return _Part(r"\Z", r"\z", True)
+                return Part(r"\Z", r"\z", True)
             case "Z":
                 return self._end_of_text()
             case "b" | "B":
                 self.ascii_only = True
                 self.limits.append("texts beyond ASCII: RE2 knows ASCII words only")
-                return _Part(r"(?u:\b)" if c == "b" else r"(?!(?u:\b))", rf"\{c}", True)
+                return Part(r"(?u:\b)" if c == "b" else r"(?!(?u:\b))", rf"\{c}", True)
             case "R":
                 ends = r"\x0a-\x0d\x{85}\x{2028}\x{2029}"
-                return _Part(r"(?:\r\n|[\n-\r\x85\u2028\u2029])", rf"(?:\r\n|[{ends}])")
+                return Part(r"(?:\r\n|[\n-\r\x85\u2028\u2029])", rf"(?:\r\n|[{ends}])")
             case "k":
                 if not self.skip("<") or (name := self._name(">")) not in self.names:
                     self.refuse("a \\k needs the <name> of a group before it")
@@ -372,18 +350,17 @@ class _Parser(PatternText):
         self.at -= 1
         return self._literal(self.escaped_character())
 
-    def _reference(self, number: int) -> _Part:
+    def _reference(self, number: int) -> Part:
         if number not in self.closed:
             self.refuse(f"group {number} does not end before it is referred to")
         if self.flags.ignore_case:
             self.refuse("a reference to a group where case is ignored is not supported")
         self._not_re2("RE2 has no references to groups")
-        return _Part(rf"(?:\{number})", "", True)
+        return Part(rf"(?:\{number})", "", True)
 
-    def _quoted(self) -> _Part:
+    def _quoted(self) -> Part:
         quoted = self.quoted()
         if not quoted:
-            return _NOTHING
+            return NOTHING
         *before, last = map(self._literal, map(ord, quoted))
-        last = self._quantified(last)
-        return _Part("".join(p.python for p in (*before, last)), "".join(p.re2 for p in (*before, last)))
+        return Part.in_a_row([*before, self._quantified(last)])

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 from spillable_stream.errors import ChannelFullError
+from spillable_stream.log_records import fields
 
 __all__ = ["LeftOut"]
 
@@ -54,4 +55,11 @@ class LeftOut:
 
     def _say(self, channel: str, why: str) -> None:
         count = self._unsaid.pop(channel)
-        _log.warning("%s: the optional channel %s did not get %d events: %s", self._source, channel, count, why)
+        _log.warning(
+            "%s: the optional channel %s did not get %d events: %s",
+            self._source,
+            channel,
+            count,
+            why,
+            extra=fields(component=self._source, count=count),
+        )

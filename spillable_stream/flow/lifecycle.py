@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spillable_stream.flow.runners import Runner
+from spillable_stream.flow.runner import Runner
+from spillable_stream.log_records import fields
 
 __all__ = ["Supervisor"]
 
@@ -62,7 +63,13 @@ class Supervisor:
         except Exception as e:
             watched.trouble = f"{type(e).__name__}: {e}"
             wait_seconds = self._failed(watched)
-            _log.error("%s can't be started, and is tried again in %g s: %s", runner.name, wait_seconds, e)
+            _log.error(
+                "%s can't be started, and is tried again in %g s: %s",
+                runner.name,
+                wait_seconds,
+                e,
+                extra=fields(component=runner.name, seconds=wait_seconds),
+            )
         else:
             watched.trouble = ""
 
@@ -82,7 +89,11 @@ class Supervisor:
                         watched.failures = 0
                 elif not watched.trouble:
                     watched.trouble = "it ended, and should not have"
-                    _log.error("%s ended; it is started again in %g s", runner.name, self._failed(watched))
+                    wait_seconds = self._failed(watched)
+                    _log.error(
+                        "%s ended; it is started again in %g s", runner.name, wait_seconds,
+                        extra=fields(component=runner.name, seconds=wait_seconds),
+                    )  # fmt: skip
                 elif self._now() >= watched.retry_at:
                     self.restarts += 1
                     self._try(watched)

@@ -13,81 +13,39 @@ when all have it. The source reads that one again.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import product
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.engine.port import NoRoomYetError, ProducerClaim
-from spillable_stream.errors import DeliveryError, OptionError, SpillableError, TransactionCapacityError
+from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.engine.port import NoRoomYetError
+from spillable_stream.errors import OptionError, SpillableError, TransactionCapacityError
+from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
 from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
+from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
-from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
-from spillable_stream.format.packing import MALFORMED, pack, unpack
-from spillable_stream.names import check_producer
+from spillable_stream.format.numbered_batch import NumberedBatch
 
-__all__ = ["ChannelProcessor", "Processed", "RoutedBatch"]
-
-_log = logging.getLogger("spillable_stream.flow")
+__all__ = ["ChannelProcessor"]
 
 _NO_NAME = "source"
 _DEAD_LETTER = "deadLetter"
 _FULL_POLL_SECONDS = 0.01
-
-
-class Processed(NamedTuple):
-    """What became of a batch.
-
-    Args:
-        received: how many events it had.
-        passed: how many the interceptors let pass.
-        dead: how many went to the dead-letter channel.
-        stored: how many went to each required channel.
-    """
-
-    received: int
-    passed: int
-    dead: int
-    stored: Mapping[str, int]
-
-
-class RoutedBatch:
-    """A batch behind the interceptors and the selector, on its way into the channels.
-
-    Attributes:
-        number: its number; None without one.
-        required: the part of each channel that must have one.
-        optional: the part of each channel that may have one.
-        done: the channels that have theirs.
-    """
-
-    def __init__(
-        self,
-        number: int | None,
-        required: Mapping[str, pa.RecordBatch],
-        optional: Mapping[str, pa.RecordBatch],
-        result: Processed,
-        note: bytes,
-    ) -> None:
-        self.number = number
-        self.required = required
-        self.optional = optional
-        self.result = result
-        self.note = note
-        self.done: set[str] = set()
 
 
 class ChannelProcessor:
@@ -104,6 +62,7 @@ class ChannelProcessor:
         producer: the name under which the channels remember the numbers of batches, as ``a1.r1``.
         dead_letter: the channel for events that an interceptor can't pass; without one their batch fails.
         surroundings: the clock and the host that interceptors see.
+        times: for how long events count in a channel, and when they are due there, by the channel's name.
 
     Attributes:
         chain: the interceptors.
@@ -113,7 +72,8 @@ class ChannelProcessor:
         left_out: the events that optional channels did not get.
 
     Raises:
-        OptionError: there are no channels, the selector names one that is not there, or no producer has such a name.
+        OptionError: there are no channels, the selector or ``times`` names one that is not there, no producer has such
+            a name, or events would be delayed in a channel that can't.
     """
 
     def __init__(
@@ -125,6 +85,7 @@ class ChannelProcessor:
         producer: str | None = None,
         dead_letter: Channel | None = None,
         surroundings: Surroundings = REAL,
+        times: Mapping[str, EventTimes] | None = None,
     ) -> None:
         if not channels:
             raise OptionError("a channel processor needs a channel")
@@ -136,21 +97,26 @@ class ChannelProcessor:
         self.selector.bind(tuple(channels))
         self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
         self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
-        self._producer = None if producer is None else check_producer(producer)
         self._channels = dict(channels)
+        self._times = self._checked_times(times or {})
         self._dead_letter = None if dead_letter is None else self._name_of(dead_letter)
+        self._numbers = None if producer is None else BatchNumbers(producer, self._channels)
         self._surroundings = surroundings
         self._mutex = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
-        self._claims: list[ProducerClaim] = []
-        self._is_claimed = self._is_started = self._is_closed = False
+        self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
-        self._last: dict[str, int] = {}  # the last number of each channel
-        self._newest: Noted | None = None
-        self._parts_before: Mapping[str, int] = {}  # of the newest batch
         self._pending: RoutedBatch | None = None
         self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
         self._capacities: dict[str, int] = {}  # as they were when a part was looked at that was larger
+
+    def _checked_times(self, times: Mapping[str, EventTimes]) -> dict[str, EventTimes]:
+        for name, of_channel in times.items():
+            if name not in self._channels:
+                raise OptionError(f"times are for {name!r}, and the channels are {', '.join(self._channels)}")
+            if of_channel.may_delay:
+                self._channels[name].put_transaction().require_delays()
+        return {name: of_channel for name, of_channel in times.items() if of_channel != EventTimes()}
 
     def _name_of(self, dead_letter: Channel) -> str:
         """Return the name of the dead-letter channel, which may be one of the others; else it becomes one."""
@@ -169,7 +135,7 @@ class ChannelProcessor:
     @property
     def producer(self) -> str | None:
         """The name under which the channels remember the numbers of batches."""
-        return self._producer
+        return None if self._numbers is None else self._numbers.producer
 
     @property
     def most_events(self) -> int:
@@ -204,9 +170,8 @@ class ChannelProcessor:
             self.left_out.close()
             if self._pool is not None:
                 self._pool.shutdown()
-            for claim in self._claims:
-                claim.release()
-            self._claims = []
+            if self._numbers is not None:
+                self._numbers.release()
             if self._is_started:
                 self.chain.close()
 
@@ -231,51 +196,15 @@ class ChannelProcessor:
             ProducerBusyError: another live processor or producer has the name in one of the channels.
             OptionError: the processor was given no producer, or two of the channels are one.
         """
-        self._claim()
-        return self._newest
-
-    def _claim(self) -> None:
-        """Claim the producer's name in every channel, and look what they have of it; once."""
         with self._mutex:
-            if self._is_claimed:
-                return
-            if self._producer is None:
-                raise OptionError("batches with numbers need a producer's name; give one to the ChannelProcessor")
-            try:
-                self._claims = self._claim_each(self._producer)
-                self._look(self._producer)
-            except BaseException:
-                for claim in self._claims:
-                    claim.release()
-                self._claims = []
-                raise
-            self._is_claimed = True
+            return self._claimed().newest
 
-    def _claim_each(self, producer: str) -> list[ProducerClaim]:
-        names: dict[str, str] = {}
-        for name, channel in self._channels.items():
-            other = names.setdefault(channel.put_port().place(), name)
-            if other != name:
-                raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
-        claims: list[ProducerClaim] = []
-        try:
-            for channel in self._channels.values():
-                claims.append(channel.put_port().claim_producer(producer))
-        except BaseException:
-            for claim in claims:
-                claim.release()
-            raise
-        return claims
-
-    def _look(self, producer: str) -> None:
-        found = {name: channel.last_batch(producer) for name, channel in self._channels.items()}
-        self._last = {name: last.sequence for name, last in found.items()}
-        number = max(self._last.values())
-        if number:
-            note = next(last.note for last in found.values() if last.sequence == number)
-            self._parts_before, of_source = _read_note(note)
-            complete = all(self._last.get(name, number) >= number for name in self._parts_before)
-            self._newest = Noted(number, of_source, complete)
+    def _claimed(self) -> BatchNumbers:
+        """Return the numbers, claimed; the caller has the mutex."""
+        if self._numbers is None:
+            raise OptionError("batches with numbers need a producer's name; give one to the ChannelProcessor")
+        self._numbers.claim()
+        return self._numbers
 
     # ── batches ─────────────────────────────────────────────────────────────────────────────
 
@@ -302,12 +231,12 @@ class ChannelProcessor:
         if number is None:
             return self.deliver(self.route(events))
         with self._mutex:
-            self._claim()
+            self._claimed()
             if self._pending is None:
                 self._pending = self.route(events, number=number, note=note)
             elif self._pending.number != number:
                 raise SpillableError(
-                    f"batch {self._pending.number:,} of {self._producer} is not in all of its channels yet; put that "
+                    f"batch {self._pending.number:,} of {self.producer} is not in all of its channels yet; put that "
                     f"again before batch {number:,}"
                 )
             result = self.deliver(self._pending)
@@ -332,14 +261,43 @@ class ChannelProcessor:
             routes = self.selector.select(passed, turn)
             required = select_each(passed, routes.required)
             optional = select_each(passed, routes.optional)
+        times = self._take_times(required, optional, rejected, turn)
         if rejected and (name := self._dead_letter) is not None:
             dead = self._as_dead_letters(rejected, turn)
+            if name in times:
+                times[name] = times[name].and_untimed(required[name].num_rows, dead.num_rows)
             required[name] = concat([required[name], dead]) if name in required else dead
             optional.pop(name, None)
         self._require_room(required)
         counts = {name: part.num_rows for name, part in required.items()}
         result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
-        return RoutedBatch(number, required, optional, result, b"" if number is None else _write_note(counts, note))
+        packed = b"" if number is None else write_note(counts, note)
+        return RoutedBatch(number, required, optional, result, packed, times)
+
+    def _take_times(
+        self,
+        required: dict[str, pa.RecordBatch],
+        optional: dict[str, pa.RecordBatch],
+        rejected: list[Rejected],
+        turn: int,
+    ) -> dict[str, RowTimes]:
+        """Return the times of the parts, and move events with wrong ones to ``rejected``.
+
+        Raises:
+            OptionError: an event has a wrong one, and there is no dead-letter channel.
+        """
+        found: dict[str, RowTimes] = {}
+        for parts, (name, times) in product((optional, required), self._times.items()):
+            if name not in parts:
+                continue
+            parts[name], found[name], wrong = times.divide(parts[name], self._surroundings.now_ms())
+            if wrong and self._dead_letter is None:
+                self.stuck.at(self._event_id(turn, 0), wrong[0].error)
+                raise OptionError(wrong[0].error.removeprefix("OptionError: "))
+            rejected += wrong
+            if not parts[name].num_rows:
+                del parts[name], found[name]
+        return found
 
     def _require_room(self, parts: Mapping[str, pa.RecordBatch]) -> None:
         """Refuse a batch that no transaction of a channel can hold, before another channel has its part."""
@@ -372,7 +330,7 @@ class ChannelProcessor:
             [
                 as_dead_letters(
                     r.event,
-                    f"{self._producer or _NO_NAME}/{r.interceptor}",
+                    f"{self.producer or _NO_NAME}/{r.interceptor}",
                     [r.error],
                     [self._event_id(turn, i)],
                     now_ms,
@@ -383,7 +341,7 @@ class ChannelProcessor:
 
     def _event_id(self, turn: int, index: int) -> str:
         """Return what names an event that can't pass: it has no write-order ID yet."""
-        return f"{self._producer or _NO_NAME}:{turn}:{index}"
+        return f"{self.producer or _NO_NAME}:{turn}:{index}"
 
     # ── delivery ────────────────────────────────────────────────────────────────────────────
 
@@ -396,27 +354,14 @@ class ChannelProcessor:
         Raises:
             DeliveryError: some required channels did not get their part.
         """
-        if routed.number is not None:
-            self._compare(routed)
+        if routed.number is not None and self._numbers is not None:
+            self._numbers.compare(routed.number, routed.result.stored)
         failures = self._put_all(routed, routed.required, is_optional=False)
         if failures:
-            raise _delivery_error(self._producer, routed, failures)
+            raise routed.delivery_error(self.producer, failures)
         for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
             self.left_out.add(name, routed.optional[name].num_rows, error)
         return routed.result
-
-    def _compare(self, routed: RoutedBatch) -> None:
-        """Warn where a batch that was in some channels before a restart has other parts now; once."""
-        before, self._parts_before, newest = self._parts_before, {}, self._newest
-        if before and newest is not None and routed.number == newest.number and before != routed.result.stored:
-            _log.warning(
-                "batch %d of %s had other parts before the restart: %s events then, %s now. Channels that have theirs "
-                "keep them. The interceptors, the selector or the input changed in between",
-                routed.number,
-                self._producer,
-                dict(before),
-                dict(routed.result.stored),
-            )
 
     def _put_all(
         self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], *, is_optional: bool
@@ -445,25 +390,31 @@ class ChannelProcessor:
         """Put a part into a channel; return why that failed."""
         number, numbered = routed.number, None
         try:
-            if number is not None and self._producer is not None:
-                numbers = Numbers(min(self._last[name] + 1, number), number, BY_PRODUCER)
-                numbered = NumberedBatch(self._producer, numbers, routed.note)
-            self.put_part(name, part, numbered, may_wait=not is_optional)
+            if number is not None and self._numbers is not None:
+                numbered = self._numbers.numbered(name, number, routed.note)
+            self.put_part(routed, name, part, numbered, may_wait=not is_optional)
         except Exception as e:
             return e
-        if number is not None:
-            self._last[name] = max(self._last[name], number)
+        if number is not None and self._numbers is not None:
+            self._numbers.stored(name, number)
         routed.done.add(name)
         return None
 
     def put_part(
-        self, name: str, part: pa.RecordBatch, numbered: NumberedBatch | None = None, *, may_wait: bool = True
+        self,
+        routed: RoutedBatch,
+        name: str,
+        part: pa.RecordBatch,
+        numbered: NumberedBatch | None = None,
+        *,
+        may_wait: bool = True,
     ) -> None:
         """Put the part of one channel, for those that deliver batches themselves.
 
         Args:
+            routed: the batch.
             name: the channel's name.
-            part: the events.
+            part: the channel's part of it.
             numbered: the producer and the numbers of the batch, if it has some.
             may_wait: whether it waits while there is no room, as long as the channel says.
 
@@ -481,7 +432,10 @@ class ChannelProcessor:
                 _do_not_wait(transaction, channel)
             try:
                 with transaction:
-                    transaction.put_batch(part)
+                    if name in routed.times:
+                        transaction.put_timed(part, routed.times[name])
+                    else:
+                        transaction.put_batch(part)
                 return
             except NoRoomYetError as e:
                 self._wait_for_room(e)
@@ -495,35 +449,3 @@ def _do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
     """Let a transaction fail at once where its channel has no room."""
     options = channel.options
     transaction.waited_seconds = options["keep_alive"] + options["overflow_timeout"]
-
-
-def _delivery_error(producer: str | None, routed: RoutedBatch, failures: Mapping[str, Exception]) -> DeliveryError:
-    batch = "a batch" if routed.number is None else f"batch {routed.number:,} of {producer}"
-    stored = [name for name in routed.required if name in routed.done]
-    where = (
-        f"is in {', '.join(stored)}, and not in {', '.join(failures)}" if stored else f"is not in {', '.join(failures)}"
-    )
-    name, first = next(iter(failures.items()))
-    error = DeliveryError(f"{batch} {where}: {name}: {first}. Send it again", dict(failures), tuple(stored))
-    error.__cause__ = first
-    return error
-
-
-def _write_note(parts: Mapping[str, int], note: bytes) -> bytes:
-    packed = pack({"parts": dict(parts), "note": note})
-    if len(packed) > MAX_NOTE_BYTES:
-        raise OptionError(
-            f"the note of a batch has {len(note):,} bytes, and {MAX_NOTE_BYTES - len(packed) + len(note):,} are kept"
-        )
-    return packed
-
-
-def _read_note(packed: bytes) -> tuple[dict[str, int], bytes]:
-    """Return the parts of a batch and the source's note; neither of a note that no processor wrote."""
-    if not packed:
-        return {}, b""
-    try:
-        found = unpack(packed)
-        return {str(name): int(count) for name, count in found["parts"].items()}, bytes(found["note"])
-    except MALFORMED:
-        return {}, b""

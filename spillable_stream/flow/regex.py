@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.character_run import find_runs
 from spillable_stream.flow.java_regex import Translation, translate
 from spillable_stream.flow.re2_groups import groups_of
 
@@ -165,13 +166,20 @@ class JavaPattern:
 
     # ── columns ─────────────────────────────────────────────────────────────────────────────
 
-    def find(self, texts: Texts) -> pa.Array:
-        """Return for each text whether the pattern is found in it, as an array of booleans."""
+    def find(self, bodies: pa.Array) -> pa.Array:
+        """Return for each body whether the pattern is found in it, as an array of booleans.
+
+        Args:
+            bodies: an array of binary values without nulls.
+        """
         search = self.compiled.search
+        if (by_bytes := find_runs(self.translation.runs, bodies)) is not None:
+            return by_bytes
+        column = Texts.of(bodies).column
         if self._re2 is None:
-            return pa.array([search(text) is not None for text in texts.column.to_pylist()], pa.bool_())
-        found = pc.match_substring_regex(texts.column, self._re2)
-        return self._mended(texts.column, found, lambda text: search(text) is not None)
+            return pa.array([search(text) is not None for text in column.to_pylist()], pa.bool_())
+        found = pc.match_substring_regex(column, self._re2)
+        return self._mended(column, found, lambda text: search(text) is not None)
 
     def extract(self, texts: Texts) -> tuple[pa.Array, list[pa.Array]]:
         """Return the groups of the first match in each text.

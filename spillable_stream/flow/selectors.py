@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.event_batch import header
@@ -100,8 +101,7 @@ class Multiplexing(Selector):
         header: the header.
         mapping: the channels by value. Values are compared exactly.
         default: the channels of an event whose header is missing, blank or has another value. Without one such events
-        go
-            nowhere, and count as accepted.
+            go nowhere, and count as accepted.
         optional: the channels by value that need not take it; those that must, for this value, are not among them.
 
     Raises:
@@ -125,6 +125,10 @@ class Multiplexing(Selector):
             value: tuple(name for name in names if name not in self._required(value))
             for value, names in (optional or {}).items()
         }
+        known = list(dict.fromkeys([*self.mapping, *self.optional]))
+        self._known = pa.array(known, pa.string())
+        self._required_lists = [*map(self._required, known), self.default]  # by number; the last one is of the others
+        self._optional_lists = [*(self.optional.get(value, ()) for value in known), ()]
 
     def named(self) -> set[str]:
         """Return all channels that a value or the default leads to."""
@@ -136,11 +140,9 @@ class Multiplexing(Selector):
 
     def select(self, batch: pa.RecordBatch, number: int) -> Routes:
         """Return for each channel the events whose header leads to it."""
-        values = header(batch, self.header).fill_null("").dictionary_encode()
-        codes, known = np.asarray(values.indices), values.dictionary.to_pylist()
-        required = [self._required(value) for value in known]
-        optional = [self.optional.get(value, ()) for value in known]
-        return Routes(self._rows(codes, required), self._rows(codes, optional))
+        values = header(batch, self.header).fill_null("")
+        codes = np.asarray(pc.index_in(values, value_set=self._known).fill_null(len(self._known)))
+        return Routes(self._rows(codes, self._required_lists), self._rows(codes, self._optional_lists))
 
     def _rows(self, codes: NDArray[np.int32], channels: Sequence[Sequence[str]]) -> dict[str, Rows]:
         """Return the events of each channel.
@@ -151,11 +153,12 @@ class Multiplexing(Selector):
         """
         found: dict[str, Rows] = {}
         for name in self.channels:
-            leads_here = np.fromiter((name in names for names in channels), bool, len(channels))
-            if leads_here.all():
-                found[name] = None
-            elif leads_here.any():
-                found[name] = pa.array(np.flatnonzero(leads_here[codes]))
+            leading = [code for code, names in enumerate(channels) if name in names]
+            if not leading:
+                continue
+            rows = np.flatnonzero(codes == leading[0] if len(leading) == 1 else np.isin(codes, leading))
+            if len(rows):
+                found[name] = None if len(rows) == len(codes) else pa.array(rows)
         return found
 
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from spillable_stream.errors import DeliveryError, OptionError
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
 from spillable_stream.flow.surroundings import REAL, Surroundings
+from spillable_stream.log_records import fields
 
 __all__ = ["Default", "Failover", "GroupedSink", "LoadBalance", "SinkProcessor", "SinkStatus"]
 
@@ -126,6 +127,7 @@ class Failover(SinkProcessor):
                     name,
                     priority,
                     self._live[priority],
+                    extra=fields(component=name),
                 )
                 continue
             self._live[priority] = name
@@ -168,7 +170,13 @@ class Failover(SinkProcessor):
 
     def _penalize(self, priority: int, name: str, in_a_row: int, error: Exception) -> None:
         penalty_ms = min(self.maxpenalty, _UNIT_MS << min(in_a_row, _MOST_DOUBLINGS))
-        _log.warning("the sink %s failed, and is left out for %g s: %s", name, penalty_ms / 1000, error)
+        _log.warning(
+            "the sink %s failed, and is left out for %g s: %s",
+            name,
+            penalty_ms / 1000,
+            error,
+            extra=fields(component=name, seconds=penalty_ms / 1000),
+        )
         heapq.heappush(self._failed, (self._now_ms() + penalty_ms, priority, name, in_a_row))
 
 
@@ -226,7 +234,9 @@ class LoadBalance(SinkProcessor):
             except Exception as e:
                 failures[names[i]] = e
                 self.selector.failed(i, self._now_ms())
-                _log.warning("the sink %s failed, and the next one is asked: %s", names[i], e)
+                _log.warning(
+                    "the sink %s failed, and the next one is asked: %s", names[i], e, extra=fields(component=names[i])
+                )
         raise DeliveryError("All configured sinks have failed", failures)
 
 

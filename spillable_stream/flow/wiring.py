@@ -10,9 +10,10 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.assembly import Place, Places
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runners import EventRunner, PolledRunner, SinkRunner, source_runner
+from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import SourceBase
 
 __all__ = ["SinkGroup", "Source", "Wired", "wire"]
@@ -93,12 +94,12 @@ def wire(
     for sink in sinks:
         name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, wired.sinks)
         sink.name = f"{agent}.{name}"
-        wired.sinks[name] = SinkRunner([(sink, *_place(sink, wired.places))], None, sink.name)
+        wired.sinks[name] = SinkRunner([(sink, *_place(sink, wired.places).of_sinks)], None, sink.name)
     for group in sink_groups:
         for name, sink in group.sinks.items():
             sink.name, sink.in_group = f"{agent}.{name}", True
         group.processor.configure(group.sinks)  # type: ignore[attr-defined]
-        placed = [(sink, *_place(sink, wired.places)) for sink in group.sinks.values()]
+        placed = [(sink, *_place(sink, wired.places).of_sinks) for sink in group.sinks.values()]
         wired.sinks[group.name] = SinkRunner(placed, group.processor, f"{agent}.{group.name}")  # type: ignore[arg-type]
     return wired
 

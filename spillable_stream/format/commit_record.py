@@ -120,12 +120,13 @@ class DelayedRun(NamedTuple):
     Args:
         file: the file's number.
         begin_ms: from when on the events of the file are due, in milliseconds since 1970.
-        width_ms: for how long after that.
+        width_ms: for how long after that; 0 if the events are of no one stretch of time.
         start: where the bytes of these events begin in the file; 0 with the file's header.
         end: where they end.
         count: how many events.
         payload_bytes: the size of their payloads.
         first_ms: when the first of them is due.
+        name: the key of the side file's object; "" on a disk.
     """
 
     file: int
@@ -136,6 +137,11 @@ class DelayedRun(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     payload_bytes: int
     first_ms: int
+    name: str = ""
+
+    def fields(self) -> tuple[int | str, ...]:
+        """Return it as a COMMIT holds it: the name only where there is one."""
+        return tuple(self) if self.name else tuple(self[:8])
 
 
 class DeliveredRun(NamedTuple):
@@ -185,7 +191,7 @@ class CommitFields(TypedDict):
     spilled: NotRequired[str]
     seen: NotRequired[Seen]
     merged: NotRequired[tuple[str, list[tuple[int, ...]]]]
-    delayed: NotRequired[list[DelayedRun]]
+    delayed: NotRequired[list[tuple[int | str, ...]]]
     delivered: NotRequired[list[DeliveredRun]]
 
 
@@ -239,7 +245,7 @@ class CommitRecord:
         if self.merged:
             value["merged"] = (self.merged.name, [run.fields() for run in self.merged.runs])
         if self.delayed:
-            value["delayed"] = self.delayed
+            value["delayed"] = [run.fields() for run in self.delayed]
         if self.delivered:
             value["delivered"] = self.delivered
         return Frame.of(FrameType.COMMIT, pack(value), min(count, MAX_COUNT))

@@ -160,7 +160,7 @@ def group_of(name: str, kind: str) -> str | None:
 
     Args:
         name: the file's name.
-        kind: "lock", "position" or "query".
+        kind: "lock", "position", "query" or "worker".
     """
     group, _, ending = name.rpartition(".")
     return group if ending == kind and is_name(group) else None

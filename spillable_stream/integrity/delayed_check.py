@@ -3,29 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Protocol
 
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.dues import parse_dues
 from spillable_stream.format.file_names import delayed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.findings import Findings, Severity
-from spillable_stream.log.delayed_files import DelayedFrame
-from spillable_stream.log.frames import LocatedFrame, walk
+from spillable_stream.log.delayed_frames import DelayedFrame
+from spillable_stream.log.frames import LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile, Delays
-from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["readable_delays"]
+__all__ = ["DelaysOfDisk", "DelaysPort", "readable_delays"]
 
 
-def readable_delays(fs: FileSystem, layout: Layout, delays: Delays, findings: Findings) -> Delays:
-    """Return the delayed events that can be read; what can't be is a hole of its side file.
+class DelaysPort(Protocol):
+    """Where the side files of a channel are.
+
+    Attributes:
+        noun: what one of them is, for people.
+        unnamed: why no COMMIT names events of one, for people.
+    """
+
+    noun: str
+    unnamed: str
+
+    def path(self, of: DelayedFile) -> Path:
+        """Return what findings call a side file."""
+
+    def seed(self, of: DelayedFile) -> int:
+        """Return what its checksums start from."""
+
+    def opened(self, of: DelayedFile) -> AbstractContextManager[Readable]:
+        """Open a side file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            StorageError: it can't be read.
+        """
+
+    def there(self) -> Iterator[DelayedFile]:
+        """Yield the side files that are there, whatever names them, as if all of each counted."""
+
+
+class DelaysOfDisk:
+    """The side files of a channel on a disk. It implements `DelaysPort`.
 
     Args:
         fs: the file system.
         layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self.noun: str = "side file"
+        self.unnamed: str = "are in no commit that can be read"
+        self._fs = fs
+        self._layout = layout
+
+    def path(self, of: DelayedFile) -> Path:
+        """Return what findings call a side file."""
+        return self._layout.delayed_file(of.number)
+
+    def seed(self, of: DelayedFile) -> int:
+        """Return what its checksums start from."""
+        return file_seed(self._layout.channel, delayed_name(of.number))
+
+    @contextmanager
+    def opened(self, of: DelayedFile) -> Iterator[Readable]:
+        """Open a side file; see `DelaysPort.opened`."""
+        with closing(self._fs.open(self.path(of), readonly=True)) as file:
+            yield file
+
+    def there(self) -> Iterator[DelayedFile]:
+        """Yield the side files that are there; see `DelaysPort.there`."""
+        for number in self._layout.delayed_files(self._fs):
+            size_bytes = self._fs.size_bytes(self._layout.delayed_file(number))
+            yield DelayedFile(number, 0, 0, size_bytes, 0, 0, 0)
+
+
+def readable_delays(port: DelaysPort, delays: Delays, findings: Findings) -> Delays:
+    """Return the delayed events that can be read; what can't be is a hole of its side file.
+
+    Args:
+        port: where the side files are.
         delays: the events that wait, by the log.
         findings: collects what is missing or damaged.
 
@@ -33,22 +97,22 @@ def readable_delays(fs: FileSystem, layout: Layout, delays: Delays, findings: Fi
         StorageError: a file can't be read.
     """
     if any(found.severity is Severity.DAMAGE for found in findings.all()):  # of the log
-        for number in layout.delayed_files(fs):
-            _name_unnamed(fs, layout, number, delays.files.get(number), findings)
-    kept = [_checked(fs, layout, file, findings) for file in delays.files.values()]
-    return Delays(delays.next_number, [file for file in kept if file is not None])
+        known = {port.path(file): file for file in delays.files.values()}
+        for whole in port.there():
+            _name_unnamed(port, whole, known.get(port.path(whole)), findings)
+    kept = [_checked(port, file, findings) for file in delays.files.values()]
+    return Delays(delays.next_number, [file.fields() for file in kept if file is not None])
 
 
-def _checked(fs: FileSystem, layout: Layout, file: DelayedFile, findings: Findings) -> DelayedFile | None:
+def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> DelayedFile | None:
     """Return a side file without what can't be read of it; None if nothing is left that waits."""
-    path = layout.delayed_file(file.number)
+    path = port.path(file)
     try:
-        opened = fs.open(path, readonly=True)
+        with port.opened(file) as opened:
+            found = list(_frames(opened, port.seed(file), file))
     except FileNotFoundError:
-        findings.damage(path, f"the side file is missing, and with it {file.events:,} delayed events")
+        findings.damage(path, f"the {port.noun} is missing, and with it {file.events:,} delayed events")
         return None
-    with closing(opened):
-        found = list(_frames(opened, file_seed(layout.channel, delayed_name(file.number)), file))
     size_bytes = events = 0
     dues: list[int] = []
     holes, end = [], 0
@@ -74,12 +138,14 @@ def _checked(fs: FileSystem, layout: Layout, file: DelayedFile, findings: Findin
     return file._replace(events=events, payload_bytes=size_bytes, next_ms=min(dues), holes=tuple(holes))
 
 
-def _name_unnamed(fs: FileSystem, layout: Layout, number: int, known: DelayedFile | None, findings: Findings) -> None:
+def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | None, findings: Findings) -> None:
     """Say which whole events of a side file no COMMIT names that can be read: a damaged one may have done so."""
-    path = layout.delayed_file(number)
-    with closing(fs.open(path, readonly=True)) as opened:
-        whole = DelayedFile(number, 0, 0, opened.size(), 0, 0, 0)
-        found = list(_frames(opened, file_seed(layout.channel, path.name), whole))
+    path = port.path(whole)
+    try:
+        with port.opened(whole) as opened:
+            found = list(_frames(opened, port.seed(whole), whole))
+    except FileNotFoundError:  # it was deleted meanwhile
+        return
     named_end, holes = (known.end, known.holes) if known else (0, ())
     unnamed = [
         (begin, frame.header.count)
@@ -88,12 +154,10 @@ def _name_unnamed(fs: FileSystem, layout: Layout, number: int, known: DelayedFil
     ]
     if unnamed:
         events = sum([count for _, count in unnamed])
-        findings.warn(
-            path, f"{events:,} delayed events are in no commit that can be read; a repair keeps a copy", unnamed[0][0]
-        )
+        findings.warn(path, f"{events:,} delayed events {port.unnamed}; a repair keeps a copy", unnamed[0][0])
 
 
-def _frames(file: File, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
+def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
     """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one."""
     before: LocatedFrame | None = None
     for found in walk(file, seed, 0, of.end):

@@ -11,7 +11,7 @@ from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.position_hint import parse_position_hint, read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.format.file_names import generation_of, group_of
-from spillable_stream.integrity.delayed_check import readable_delays
+from spillable_stream.integrity.delayed_check import DelaysOfDisk, readable_delays
 from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity_evidence import check_owners, find_identity
@@ -138,7 +138,7 @@ class _Inspector:
         sound = self._walked - self._damaged
         event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, sound, self._meter)
         state.blocks = event_check.readable(state)
-        state.delays = readable_delays(self._fs, self._layout, state.delays, self._findings)
+        state.delays = readable_delays(DelaysOfDisk(self._fs, self._layout), state.delays, self._findings)
         lost = state.missing()
         kept = kept_and_gone(state, lost, self._findings)
         self._explain(lost, "events that should be there are in no file")

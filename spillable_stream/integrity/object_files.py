@@ -6,10 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from spillable_stream.format.file_names import seed_name
+from spillable_stream.format.frame import file_seed
+from spillable_stream.log.frames import Readable
+from spillable_stream.objects.delayed_objects import DELAYED_OWNER
 from spillable_stream.objects.object_reader import object_key
+from spillable_stream.objects.staged_object import owner_of
 from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.state.delays import DelayedFile
 
-__all__ = ["FilesOfStore", "StoredObject", "is_there"]
+__all__ = ["DelaysOfStore", "FilesOfStore", "StoredObject", "is_there"]
 
 _WINDOW_BYTES = 8 << 20
 
@@ -120,3 +126,42 @@ class FilesOfStore:
     def end(self, file: int | str) -> int | None:
         """Return None: an object counts up to its end."""
         return None
+
+
+class DelaysOfStore:
+    """The objects in which the delayed events of a channel wait. It implements `DelaysPort`.
+
+    Args:
+        store: where they are.
+        channel: the channel's UUID.
+        sizes: the sizes of objects by a listing, in bytes, by key.
+    """
+
+    def __init__(self, store: Store, channel: str, sizes: Mapping[str, int]) -> None:
+        self.noun: str = "object"
+        self.unnamed: str = "were delivered, or are in no commit that can be read"
+        self._store = store
+        self._channel = channel
+        self._sizes = sizes
+
+    def path(self, of: DelayedFile) -> Path:
+        """Return the object's key, as a path for people."""
+        return Path(of.name)
+
+    def seed(self, of: DelayedFile) -> int:
+        """Return what its checksums start from."""
+        return file_seed(self._channel, seed_name(of.name))
+
+    @contextmanager
+    def opened(self, of: DelayedFile) -> Iterator[Readable]:
+        """Open an object; see `DelaysPort.opened`."""
+        try:
+            yield StoredObject(self._store, of.name, self._sizes.get(of.name))
+        except ObjectMissingError as e:
+            raise FileNotFoundError(of.name) from e
+
+    def there(self) -> Iterator[DelayedFile]:
+        """Yield the objects that were listed; see `DelaysPort.there`."""
+        for key, size_bytes in self._sizes.items():
+            if (owner_of(key) or ("", 0))[0] == DELAYED_OWNER:
+                yield DelayedFile(0, 0, 0, size_bytes, 0, 0, 0, name=key)

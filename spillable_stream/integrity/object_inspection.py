@@ -13,12 +13,13 @@ from pathlib import Path
 
 from spillable_stream.engine.loading import restored
 from spillable_stream.format.packing import pack, unpack
+from spillable_stream.integrity.delayed_check import readable_delays
 from spillable_stream.integrity.event_check import EventCheck
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.object_base import Base, find_base
-from spillable_stream.integrity.object_files import FilesOfStore
+from spillable_stream.integrity.object_files import DelaysOfStore, FilesOfStore
 from spillable_stream.integrity.object_inventory import ObjectInventory, take_object_inventory
 from spillable_stream.integrity.object_steps import ObjectSteps
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
@@ -126,6 +127,8 @@ class _Inspector:
         files = FilesOfStore(self._store, inventory.channel, inventory.sizes)
         check = EventCheck(files, self._findings, steps.walked - replay.damaged, self._meter)
         state.blocks = check.readable(state)
+        delays = DelaysOfStore(self._store, inventory.channel, inventory.sizes)
+        state.delays = readable_delays(delays, state.delays, self._findings)
         loss, last_id = self._loss(state, steps, replay)
         self._note_segments(state)
         tail = None
@@ -189,8 +192,8 @@ class _Inspector:
         return Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept), replay.skipped()), through
 
     def _note_segments(self, state: ChannelState) -> None:
-        """Note the segments without events of the channel."""
-        for key in sorted(set(self._inventory.segments) - state.blocks.segments()):
+        """Note the segments without events of the channel, in the order or waiting."""
+        for key in sorted(set(self._inventory.segments) - state.segments()):
             self._findings.note(Path(key), _LEFT)
 
 

@@ -84,7 +84,7 @@ def _changed(inspection: ObjectInspection) -> list[str]:
         changed.append(IDENTITY)
     if inspection.log_damaged:
         changed += [checkpoint_key(checkpoint.tail.number) for checkpoint in inventory.checkpoints]
-        changed += sorted(set(inventory.segments) - inspection.state.blocks.segments())
+        changed += sorted(set(inventory.segments) - inspection.state.segments())
     return changed
 
 

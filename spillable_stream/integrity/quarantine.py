@@ -21,6 +21,7 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inventory import opened
 from spillable_stream.log.layout import Layout
+from spillable_stream.log_records import fields
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Quarantine", "memory_files"]
@@ -82,7 +83,7 @@ class Quarantine:
         except (FileNotFoundError, StorageError) as e:
             if path.parent != self._layout.backup_checkpoint_dir:
                 raise
-            _log.warning("no copy was made of %s: %s", path, e)
+            _log.warning("no copy was made of %s: %s", path, e, extra=fields(self._layout.path, file=path))
 
     def _place(self, path: Path) -> Path:
         """Return where the copy of a file goes: by the role of its directory, wherever that is."""

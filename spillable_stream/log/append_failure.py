@@ -12,6 +12,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
+from spillable_stream.log_records import fields
 from spillable_stream.storage.file import File
 
 __all__ = ["AppendFailure"]
@@ -49,7 +50,13 @@ class AppendFailure:
             self._policy.discard_behind(file, head.end)
         except StorageError as e:
             self._end.publish(head._replace(state=HeadState.APPENDING))
-            _log.warning("what a failed append left is cut by the next commit: %s", e)
+            _log.warning(
+                "what a failed append left in %s, from the offset %d on, is cut by the next commit: %s",
+                file.path,
+                head.end,
+                e,
+                extra=fields(file=file.path, offset=head.end),
+            )
             return
         self.sync_cut(file, head)
 
@@ -59,6 +66,8 @@ class AppendFailure:
         try:
             self.sync_or_distrust(file, head)
         except StorageError as e:
-            _log.warning("the log continues in a new file: %s", e)
+            _log.warning(
+                "%s gets nothing more, the log continues in a new file: %s", file.path, e, extra=fields(file=file.path)
+            )
         else:
             self._end.publish(head._replace(state=HeadState.CLEAN))

@@ -36,6 +36,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import read_owner
 from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position
+from spillable_stream.log_records import fields
 from spillable_stream.state.image import StateImage
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -88,7 +89,12 @@ class Checkpoints:
             yield
         except StorageError as e:
             if self._has_warned:
-                _log.info("no use of backupCheckpointDir: %s", e)
+                _log.info(
+                    "%s: no use of backupCheckpointDir: %s",
+                    self._layout.path,
+                    e,
+                    extra=fields(self._layout.path, file=self._backup),
+                )
                 return
             self._has_warned = True
             self._backup_failed(e)
@@ -225,7 +231,7 @@ class Checkpoints:
                 if self.is_left_over(position, path):
                     raise CorruptionError("the checkpoint is of a log that was deleted or repaired since", str(path))
             except (CorruptionError, StorageError, FileNotFoundError) as e:
-                _log.warning("passing over a checkpoint: %s", e)
+                _log.warning("passing over a checkpoint: %s", e, extra=fields(self._layout.path, file=path))
                 continue
             yield found
 

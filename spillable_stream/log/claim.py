@@ -79,7 +79,7 @@ def own_backup(fs: FileSystem, layout: Layout, owner: Owner, moved_from: Owner |
             return  # `Checkpoints` says so
         _own(fs, backup, owner)
     except (StorageError, ForeignDirectoryError, FileNotFoundError) as e:
-        _log.warning("there is no backup of checkpoints in %s: %s", backup, e, extra=fields(layout.path))
+        _log.warning("there is no backup of checkpoints in %s: %s", backup, e, extra=fields(layout.path, file=backup))
 
 
 def restore_home(fs: FileSystem, layout: Layout) -> None:

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, DataLossError, StorageError
-from spillable_stream.format.dues import parse_dues
-from spillable_stream.format.file_names import delayed_name
+from spillable_stream.format.file_names import delayed_name, seed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     MOST_HEADER_BYTES,
@@ -29,7 +28,6 @@ from spillable_stream.format.frame import (
     FrameType,
     Payload,
     encode,
-    encode_with,
     file_seed,
     parse_header,
     payload_matches,
@@ -37,29 +35,15 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.packing import pack
 from spillable_stream.format.record import FORMAT_VERSION
-from spillable_stream.log.frames import Damage, FrameScanner, walk
+from spillable_stream.log.delayed_frames import DelayedFrame, frames_for, frames_of
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["DelayedFiles", "DelayedFrame", "DelayedWrite"]
+__all__ = ["DelayedFiles", "DelayedWrite"]
 
 _WINDOW_BYTES = 16 << 10
-
-
-class DelayedFrame(NamedTuple):
-    """A PUT frame of a side file.
-
-    Args:
-        offset: where it starts.
-        header: its header.
-        dues: when each of its events is due, in milliseconds since 1970, ascending.
-    """
-
-    offset: int
-    header: FrameHeader
-    dues: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -88,7 +72,7 @@ class DelayedWrite:
 
 
 class DelayedFiles:
-    """The side files of a channel.
+    """The side files of a channel on a disk. It implements `SideFiles`.
 
     Args:
         fs: the file system.
@@ -147,7 +131,7 @@ class DelayedFiles:
                     with contextlib.closing(self._fs.open(self._layout.delayed_file(write.number))) as file:
                         file.truncate(write.start)
                 else:
-                    self.remove(write.number)
+                    self._remove(write.number)
 
     def _write(self, file: File, write: DelayedWrite) -> None:
         seed, now_us = self._seed(file.path), time.time_ns() // 1000
@@ -162,8 +146,8 @@ class DelayedFiles:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def _opened(self, number: int) -> Iterator[File]:
-        path = self._layout.delayed_file(number)
+    def _opened(self, of: DelayedFile) -> Iterator[File]:
+        path = self._layout.delayed_file(of.number)
         try:
             file = self._fs.open(path, readonly=True)
         except FileNotFoundError as e:
@@ -174,52 +158,18 @@ class DelayedFiles:
         with contextlib.closing(file):
             yield file
 
+    def expect(self, files: Sequence[DelayedFile]) -> None:
+        """Do nothing: they are near."""
+
     def frames(self, of: DelayedFile, start: int = 0, *, verify: bool = False) -> Iterator[DelayedFrame]:
-        """Yield the PUT frames of a side file that count, in order, without their events.
+        """Yield the PUT frames of a side file that count; see `SideFiles.frames`."""
+        with self._opened(of) as file:
+            seed = self._seed(file.path)
+            yield from frames_of(file, seed, of, start, damaged=partial(self.damaged, of), verify=verify)
 
-        Args:
-            of: the file, as the state has it.
-            start: where to begin; 0, or the end of a pair of frames.
-            verify: whether to read the events' payloads too, and prove them.
-
-        Raises:
-            DataLossError: the file is missing.
-            CorruptionError: a frame is damaged.
-        """
-        ends = [*of.holes, (of.end, of.end)]
-        with self._opened(of.number) as file:
-            for hole, after in ends:
-                if start < hole:
-                    yield from self._frames(file, of.number, start, hole, verify=verify)
-                start = max(start, after)
-
-    def _frames(self, file: File, number: int, start: int, end: int, *, verify: bool) -> Iterator[DelayedFrame]:
-        scanner = FrameScanner(file, self._seed(file.path), start, end, start if verify else None)
-        dues: Sequence[int] | None = None
-        for found in scanner:
-            header = found.header
-            if header.type is FrameType.DUES and dues is None:
-                dues = parse_dues(found.payload or b"", header.count)
-            elif header.type is FrameType.PUT and dues is not None and len(dues) == header.count:
-                yield DelayedFrame(found.offset, header, dues)
-                dues = None
-            elif header.type is not FrameType.SEGMENT_HEADER or found.offset:
-                raise self.damaged(number, found.offset)
-        if scanner.offset != end or dues is not None:
-            raise self.damaged(number, scanner.offset)
-
-    def puts(self, number: int, offsets: Sequence[int]) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
-        """Yield the header and the events of PUT frames.
-
-        Args:
-            number: the file's number.
-            offsets: where the frames start.
-
-        Raises:
-            DataLossError: the file is missing.
-            CorruptionError: a frame is damaged.
-        """
-        with self._opened(number) as file:
+    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Generator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield the header and the events of PUT frames; see `SideFiles.puts`."""
+        with self._opened(of) as file:
             seed = self._seed(file.path)
             window, base = file.read_buffer(0, 0), 0
             for offset in offsets:
@@ -228,36 +178,32 @@ class DelayedFiles:
                     window, base, at = file.read_buffer(offset, _WINDOW_BYTES), offset, 0
                 header = parse_header(window, at, seed)
                 if header is None or header.type is not FrameType.PUT:
-                    raise self.damaged(number, offset)
+                    raise self.damaged(of, offset)
                 if at + HEADER_SIZE_BYTES + header.length <= len(window):
                     payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
                 else:
                     payload = file.read_buffer(offset + HEADER_SIZE_BYTES, header.length)
                 if not payload_matches(header, payload):
-                    raise self.damaged(number, offset)
+                    raise self.damaged(of, offset)
                 yield header, payload
 
     # ── copies ──────────────────────────────────────────────────────────────────────────────────
 
     def content(self, of: DelayedFile) -> bytes:
-        """Return the bytes of a side file that count, once all their frames have proven to be whole.
-
-        Raises:
-            DataLossError: the file is missing.
-            CorruptionError: a frame is damaged.
-        """
+        """Return the bytes of a side file that count; see `SideFiles.content`."""
         for _ in self.frames(of, verify=True):
             pass
-        with self._opened(of.number) as file:
+        with self._opened(of) as file:
             return file.read(0, of.end)
 
-    def make(self, number: int, content: bytes, original: str) -> None:
-        """Make a side file, durably but for its directory, of what `content` returned.
+    def make(self, number: int, content: bytes, channel: str, name: str = "") -> None:
+        """Make a side file, durably but for its directory, of what `SideFiles.content` returned.
 
         Args:
             number: the file's number, in this channel and in that one.
             content: the bytes.
-            original: the UUID of the channel that they are from.
+            channel: the UUID of the channel that they are from.
+            name: the key of the object that they are from; "" for a file.
 
         Raises:
             StorageError: the file system refused.
@@ -265,27 +211,17 @@ class DelayedFiles:
         file = self._fs.open(self._layout.delayed_file(number), create=True, exclusive=True)
         with contextlib.closing(file):
             file.write(0, [content])
-            if original != self._layout.channel:
-                self._adopt(file, number, original, len(content))
+            before, seed = file_seed(channel, seed_name(name) if name else delayed_name(number)), self._seed(file.path)
+            if before != seed:
+                for offset, part in frames_for(file, len(content), before, self._layout.channel, seed):
+                    file.write(offset, [part])
             file.sync()
-
-    def _adopt(self, file: File, number: int, original: str, end: int) -> None:
-        """Write the frames of another channel's file again, each where it is, with this channel's checksums."""
-        seed = self._seed(file.path)
-        for found in walk(file, file_seed(original, delayed_name(number)), 0, end):
-            if isinstance(found, Damage):  # a hole
-                continue
-            header, payload = found.header, found.payload or b""
-            if header.type is FrameType.SEGMENT_HEADER:
-                file.write(found.offset, encode(self.header(number), seed, time_us=header.time_us))
-            else:
-                file.write(found.offset, encode_with(header, payload, seed))
 
     # ── damage ──────────────────────────────────────────────────────────────────────────────────
 
-    def damaged(self, number: int, offset: int) -> CorruptionError:
+    def damaged(self, of: DelayedFile, offset: int) -> CorruptionError:
         """Return the error of a file that is damaged."""
-        path = str(self._layout.delayed_file(number))
+        path = str(self._layout.delayed_file(of.number))
         return CorruptionError("a frame of delayed events is damaged; see spillable verify", path, offset)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────
@@ -300,8 +236,11 @@ class DelayedFiles:
         """
         for number in self._layout.delayed_files(self._fs):
             if number < next_number and number not in files:
-                self.remove(number)
+                self._remove(number)
 
-    def remove(self, number: int) -> None:
+    def remove(self, of: DelayedFile) -> None:
         """Remove a file in which nothing waits any more."""
+        self._remove(of.number)
+
+    def _remove(self, number: int) -> None:
         self._fs.remove(self._layout.delayed_file(number))

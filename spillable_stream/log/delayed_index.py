@@ -7,7 +7,7 @@ from bisect import bisect_right
 
 import pyarrow as pa
 
-from spillable_stream.log.delayed_files import DelayedFiles
+from spillable_stream.log.delayed_frames import SideFiles
 from spillable_stream.state.delays import DelayedFile, Place
 
 __all__ = ["DelayedIndex"]
@@ -23,7 +23,7 @@ class DelayedIndex:
         files: reads the file.
     """
 
-    def __init__(self, files: DelayedFiles) -> None:
+    def __init__(self, files: SideFiles) -> None:
         self._files = files
         self._end = 0  # up to where the file was read
         self._columns = [array("q"), array("q"), array("q")]

@@ -168,8 +168,17 @@ class Layout:
         """The file that names the Spark query that reads as a group."""
         return self._group_file(group, "query")
 
+    def group_worker(self, group: str) -> Path:
+        """The file in which a group's worker says what it does."""
+        return self._group_file(group, "worker")
+
+    @property
+    def groups(self) -> Path:
+        """The directory of what there is of groups beside the log."""
+        return self.path / "groups"
+
     def _group_file(self, group: str, kind: str) -> Path:
-        return self.path / "groups" / f"{check_group(group)}.{kind}"
+        return self.groups / f"{check_group(group)}.{kind}"
 
     def file(self, file: int | str) -> Path:
         """The path of a log file, by number, or of a segment, by name. Raises what `segment_file` raises."""
@@ -232,7 +241,7 @@ class Layout:
     def is_own(self, directory: Path, name: str) -> bool:
         """Tell whether a file of the channel could have this name in this directory, one of the channel's."""
         if name.removesuffix(".tmp") == file_names.OWNER_FILE:
-            return directory != self.path / "groups"
+            return directory != self.groups
         if directory in self.data_dirs:
             return (
                 self._is_segment(directory, name)
@@ -247,6 +256,6 @@ class Layout:
                 or file_names.parse_spare(name, Tier.MEMORY) is not None
                 or file_names.parse_memory_file(name) is not None
             )
-        if directory == self.path / "groups":
-            return any(file_names.group_of(name, kind) for kind in ("lock", "position", "query"))
+        if directory == self.groups:
+            return any(file_names.group_of(name, kind) for kind in ("lock", "position", "query", "worker"))
         return file_names.parse_checkpoint(name.removesuffix(".tmp")) is not None

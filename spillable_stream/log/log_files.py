@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from spillable_stream.errors import CorruptionError, DataLossError
@@ -46,6 +47,10 @@ class LogFiles:
     def ids(self) -> list[int]:
         """Return the numbers of the files, ascending."""
         return self._layout.log_files(self._fs, self._tier)
+
+    def path(self, file_id: int) -> Path:
+        """Return the path of a file."""
+        return self._layout.log_file(file_id)
 
     def seed(self, file_id: int) -> int:
         """Return the CRC seed of a data file."""

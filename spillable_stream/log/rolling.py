@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from spillable_stream.errors import StateTooLargeError, StorageError
-from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import encode
 from spillable_stream.format.head_page import NO_TIER, HeadState, TierEnd
 from spillable_stream.format.record import FileHeader
@@ -17,6 +16,7 @@ from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
+from spillable_stream.log_records import fields
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.file import File
 
@@ -88,7 +88,8 @@ class Rolling:
                 return self.roll_from(head, image)
             except StateTooLargeError as e:  # what makes it smaller must still find a place
                 self._roll_again_at = time.monotonic() + _ROLL_AGAIN_SECONDS
-                _log.warning("%s grows beyond maxFileSize: %s", log_name(head.file_id), e)
+                path = self._files.path(head.file_id)
+                _log.warning("%s grows beyond maxFileSize: %s", path, e, extra=fields(file=path))
         return head
 
     def roll_from(self, head: TierEnd, image: MakeImage, first_file_id: int = 1) -> TierEnd:

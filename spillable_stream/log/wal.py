@@ -188,7 +188,10 @@ class WriteAheadLog:
         took = time.monotonic() - started
         if took > _SLOW_SYNC_SECONDS:
             _log.warning(
-                "syncing %s took %.1f s; the disk is slow or overloaded", file.path, took, extra=fields(file=file.path)
+                "syncing %s took %.1f s; the disk is slow or overloaded",
+                file.path,
+                took,
+                extra=fields(file=file.path, seconds=took),
             )
 
     def _settle_failed_sync(self, head: TierEnd, image: MakeImage, cause: StorageError) -> None:

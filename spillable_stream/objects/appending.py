@@ -31,6 +31,7 @@ from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import Payload, encode_with, file_seed
 from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader
 from spillable_stream.log.wal import Entry
+from spillable_stream.log_records import fields
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import StoreError
@@ -188,7 +189,13 @@ class Appending:
                     break
         if not unsure:
             raise StorageError(f"{last}; nothing was committed") from last
-        _log.warning("%s: slot %d has no answer for %g s", self._where, attempt.number, self.patience.timeout_seconds)
+        _log.warning(
+            "%s: slot %d has no answer for %g s",
+            self._where,
+            attempt.number,
+            self.patience.timeout_seconds,
+            extra=fields(self._where, slot=attempt.number, seconds=self.patience.timeout_seconds),
+        )
         return self.settle(attempt, last)
 
     def settle(self, attempt: Attempt, cause: SpillableError | None = None) -> Slot | None:

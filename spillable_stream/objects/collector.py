@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, MutableSequence, Set
 
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
@@ -90,6 +90,13 @@ class Collector:
         found = {info.key.removeprefix(LOG): info.modified_seconds for info in self._store.list(LOG)}
         return _newest_of({int(name): at for name, at in found.items() if name.isdigit()}, seconds) or 0
 
+    def note_left(self, keys: MutableSequence[str]) -> None:
+        """Note segments that are not needed any more, as far as this process knows; takes them off the list."""
+        now = self._monotonic()
+        while keys:
+            self._left.append((now, key := keys.pop()))
+            self._named.discard(key)
+
     def collect(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete what may go by now.
 
@@ -105,7 +112,7 @@ class Collector:
         self.deleted_through = max(self.deleted_through, trimmed.deleted)
         if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
             self._trims.append((now, trimmed))
-        self._note_left(named, now)
+        self._note_unnamed(named, now)
         ripe: Trimmed | None = None
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
             _, ripe = self._trims.popleft()
@@ -139,7 +146,7 @@ class Collector:
         self._delete_strays()
         self._delete_segments(named, trimmed.births)
 
-    def _note_left(self, named: Set[str], now: float) -> None:
+    def _note_unnamed(self, named: Set[str], now: float) -> None:
         """Note which segments no event is in any more, of those that were in the state at the last call."""
         self._left += [(now, key) for key in self._named - named]
         self._named = set(named)

@@ -21,6 +21,8 @@ from random import random
 import google_crc32c
 import pyarrow as pa
 
+from spillable_stream.log_records import fields
+
 __all__ = ["DiskCache"]
 
 _log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class DiskCache:
             body = pa.py_buffer(data).slice(_HEADER.size)
             if _HEADER.unpack_from(data) == _header_of(body):
                 return body
-        _log.warning("a file of the read cache is damaged, and was removed: %s", path)
+        _log.warning("a file of the read cache is damaged, and was removed: %s", path, extra=fields(channel, file=path))
         self.forget(channel, key, offset)
         return None
 
@@ -129,7 +131,12 @@ class DiskCache:
         """Say once that the cache does not work."""
         if self.directory not in _warned:
             _warned.add(self.directory)
-            _log.warning("the read cache %s can't be used, so the store is asked every time: %s", self.directory, error)
+            _log.warning(
+                "the read cache %s can't be used, so the store is asked every time: %s",
+                self.directory,
+                error,
+                extra=fields(file=self.directory),
+            )
 
 
 def _private(path: str, flags: int) -> int:

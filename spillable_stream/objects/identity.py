@@ -31,6 +31,8 @@ __all__ = [
     "create_identity",
     "create_own_identity",
     "extend_identity",
+    "finish_identity",
+    "read_first_slot",
     "read_identity",
     "rewrite_identity",
 ]
@@ -105,6 +107,32 @@ def create_own_identity(
     Raises what `create_identity` raises.
     """
     return _decided(store, channel, state, writer, patience)[1]
+
+
+def finish_identity(store: Store, header: SlotHeader, patience: Patience) -> bool:
+    """Let the root of a store with a slot 0 and nothing more become a channel, and tell whether it is that one now.
+
+    Args:
+        store: where.
+        header: what slot 0 says.
+        patience: how long to try.
+
+    Raises what `create_identity` raises.
+    """
+    return _decided(store, header.channel, header.state or {}, header.writer, patience)[0] == header.channel
+
+
+def read_first_slot(store: Store) -> SlotHeader | None:
+    """Return what slot 0 says; None if it is missing.
+
+    Raises:
+        CorruptionError: something else is there.
+        StoreError: the store refused or failed.
+    """
+    try:
+        return _first_slot(store)
+    except ObjectMissingError:
+        return None
 
 
 def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, patience: Patience) -> tuple[str, bool]:

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
-__all__ = ["FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "require_sound"]
+__all__ = ["CHECKS", "FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "require_sound"]
+
+CHECKS = "check/"
+"""What the keys begin with of the objects that a test makes; a test that is killed leaves some."""
 
 QUICK_RACES = 4
 """How many objects are raced for when a channel is made."""
@@ -96,7 +99,7 @@ class _Check:
         self.winners = 0
         self._store = store
         self._threads = threads
-        self._prefix = f"check/{secrets.token_hex(16)}"
+        self._prefix = f"{CHECKS}{secrets.token_hex(16)}"
         self._keys: list[str] = []
 
     def race(self, races: int) -> None:

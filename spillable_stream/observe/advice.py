@@ -16,6 +16,12 @@ __all__ = ["Advice", "Urgency", "advice_on"]
 _FULL_PERCENT = 90.0
 _SPOOL_SECONDS = 300.0
 _MOST_NAMES = 3
+_WORKER_STATES = {"died": "died", "failed": "failed", "silent": "is silent"}
+_WORKER_ACTIONS = {
+    "died": "Start it again: what it had claimed is back in the queue.",
+    "failed": "Mend what it names, and start it again: what it had claimed is back in the queue.",
+    "silent": "Look whether its process hangs, is stopped, or runs on another host.",
+}
 
 
 class Urgency(StrEnum):
@@ -92,6 +98,14 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
             f"Streams left groups without an owner, which hold events back: {names}.",
             "Start these streams again, or drop the groups.",
         )
+    for worker in stats.workers:
+        if worker.is_troubled:
+            trouble = worker.trouble or f"{count_text(worker.left_calls, 'call')} did not return in time"
+            yield Advice(
+                Urgency.WARNING,
+                f"The worker of {worker.group} {_WORKER_STATES.get(worker.state, 'is in trouble')}: {trouble}.",
+                _WORKER_ACTIONS.get(worker.state, "Mend what it names; the worker tries again by itself."),
+            )
     if (spool := stats.spool) is not None and (spool.trouble or (spool.oldest_seconds or 0.0) > _SPOOL_SECONDS):
         oldest = f", the oldest for {age_text(spool.oldest_seconds)}" if spool.oldest_seconds is not None else ""
         waiting = f"{count_text(spool.events, 'event')} ({size_text(spool.size_bytes)})"

@@ -108,7 +108,7 @@ def _of_groups(
 
 
 def _of_workers(value: Callable[[Sequence[WorkerStats]], float]) -> _Points:
-    """Return the points of a group's workers in this program, those that have ended included."""
+    """Return the points of a group's workers, those that have ended included."""
 
     def points(seen: Observation) -> Iterator[Point]:
         workers = () if seen.stats is None else seen.stats.workers
@@ -227,10 +227,10 @@ METRICS: tuple[Metric, ...] = (
            "Events that were lost or expired before the group took them, until it takes a later one.",
            _of_groups(lambda _, __, g: count_of(g.lost) + count_of(g.expired))),
     Metric("spillable_worker_healthy", Kind.GAUGE, _GROUP,
-           "Whether the program's own worker of the group, the last one that was made, works as it should: 1 or 0.",
+           "Whether the group's worker, the last one that was made, works as it should: 1 or 0.",
            _of_workers(lambda workers: workers[-1].is_healthy)),
     Metric("spillable_worker_done_events", Kind.COUNTER, _GROUP,
-           "Events for which the function of the program's own workers returned.",
+           "Events for which the function of the group's workers returned: the program's own, or else the last one.",
            _sum_of_workers(lambda w: w.done_events)),
     Metric("spillable_worker_dropped_events", Kind.COUNTER, _GROUP,
            "Events that this function dropped.",

@@ -27,6 +27,7 @@ from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.mutex import Mutex, runs_undivided
 from spillable_stream.producer.room import Place, RoomQueue, Waiter
+from spillable_stream.producer.send_times import SendTimes
 from spillable_stream.producer.threads import Threads
 from spillable_stream.producer.trouble import text_of
 
@@ -101,6 +102,7 @@ class Accumulator:
         headers: dict[str, str] | None,
         callback: Callback | None,
         max_block_ms: int | None = None,
+        times: SendTimes | None = None,
     ) -> SendFuture:
         """Add one event to a destination's open batch.
 
@@ -111,6 +113,7 @@ class Accumulator:
             headers: the event's headers.
             callback: called with the result.
             max_block_ms: how long to wait for room, in milliseconds; None for the producer's ``max_block_ms``.
+            times: its own times; None for those of all.
 
         Raises:
             ProducerClosedError: the producer is closed.
@@ -127,6 +130,8 @@ class Accumulator:
             if headers:
                 batch.headers = batch.headers or {}
                 batch.headers[future.index] = headers
+            if times is not None:
+                batch.set_times(future.index, 1, times)
             if callback is not None:
                 batch.callbacks = batch.callbacks or []
                 batch.callbacks.append((callback, future.index, 1))
@@ -146,6 +151,7 @@ class Accumulator:
         size_bytes: int,
         callback: Callback | None,
         max_block_ms: int | None = None,
+        times: SendTimes | None = None,
     ) -> SendFuture:
         """Add events to a destination's open batch, or to a new one if it has no room for all.
 
@@ -158,6 +164,7 @@ class Accumulator:
             size_bytes: how much of the buffer all events take.
             callback: called with the result.
             max_block_ms: how long to wait for room, in milliseconds; None for the producer's ``max_block_ms``.
+            times: their own times; None for those of all.
 
         Raises:
             TransactionCapacityError: there are too many events for one batch.
@@ -171,6 +178,8 @@ class Accumulator:
             if headers:
                 batch.headers = batch.headers or {}
                 batch.headers.update((future.index + i, of_one) for i, of_one in headers.items())
+            if times is not None:
+                batch.set_times(future.index, len(bodies), times)
             if callback is not None:
                 batch.callbacks = batch.callbacks or []
                 batch.callbacks.append((callback, future.index, len(bodies)))

@@ -7,6 +7,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -14,6 +15,7 @@ from typing import Any, Self, Unpack
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event
+from spillable_stream.channel.ttl import TimeToLive
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.async_room import AsyncRoom
 from spillable_stream.producer.batch import Callback, ProducerBatch
@@ -21,6 +23,7 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
 from spillable_stream.producer.result import Result
+from spillable_stream.producer.send_times import as_moment
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import Receiver, Receivers
 
@@ -84,9 +87,14 @@ class AsyncProducer:
         key: str | None = None,
         callback: Callback | None = None,
         max_block_ms: int | None = None,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send one event; see `Producer.send`."""
-        return await self._send(partial(self._producer.send, event, headers, key=key), callback, max_block_ms)
+        after, at = as_moment(deliver_after, deliver_at)
+        send = partial(self._producer.send, event, headers, key=key, ttl=ttl, deliver_after=after, deliver_at=at)
+        return await self._send(send, callback, max_block_ms)
 
     async def send_many(
         self,
@@ -96,9 +104,21 @@ class AsyncProducer:
         callback: Callback | None = None,
         sequence: int | None = None,
         max_block_ms: int | None = None,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send events that are committed together; see `Producer.send_many`."""
-        send = partial(self._producer.send_many, list(events), key=key, sequence=sequence)
+        after, at = as_moment(deliver_after, deliver_at)
+        send = partial(
+            self._producer.send_many,
+            list(events),
+            key=key,
+            sequence=sequence,
+            ttl=ttl,
+            deliver_after=after,
+            deliver_at=at,
+        )
         return await self._send(send, callback, max_block_ms)
 
     async def send_batch(
@@ -109,9 +129,15 @@ class AsyncProducer:
         callback: Callback | None = None,
         sequence: int | None = None,
         max_block_ms: int | None = None,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send an Arrow batch; see `Producer.send_batch`."""
-        send = partial(self._producer.send_batch, batch, key=key, sequence=sequence)
+        after, at = as_moment(deliver_after, deliver_at)
+        send = partial(
+            self._producer.send_batch, batch, key=key, sequence=sequence, ttl=ttl, deliver_after=after, deliver_at=at
+        )
         return await self._send(send, callback, max_block_ms)
 
     async def _send(

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event, batch_from_columns
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.format.row_values import row_reader
+from spillable_stream.log_records import RecordFields, fields
 from spillable_stream.producer.clock import wait_at_most
 from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes
 from spillable_stream.producer.fingerprint import fingerprint
 from spillable_stream.producer.result import Attempt, Result
+from spillable_stream.producer.send_times import SendTimes, TimedRun, row_times
 from spillable_stream.producer.threads import Threads
 from spillable_stream.producer.trouble import say
 
@@ -61,6 +64,7 @@ class ProducerBatch:
         record_batch: the events, if they were sent as an Arrow batch.
         callbacks: a callback for a send's result, the index of its first event and their number, for each such send;
             None without any.
+        timed: the events with times of their own, in order; None without any. The others have the destination's ttl.
         size_bytes: how much of the producer's buffer the batch and its events take.
         own_sequence: whether the application chose the sequence. It is then the batch's number.
         numbers: the numbers that it is committed under, if the producer numbers it; None before its first attempt and
@@ -103,6 +107,7 @@ class ProducerBatch:
         "sealed",
         "sequence",
         "size_bytes",
+        "timed",
     )
 
     def __init__(
@@ -115,6 +120,7 @@ class ProducerBatch:
         self.headers: dict[int, dict[str, str]] | None = None
         self.record_batch: pa.RecordBatch | None = None
         self.callbacks: list[tuple[Callback, int, int]] | None = None
+        self.timed: list[TimedRun] | None = None
         self.size_bytes: int = BATCH_BYTES
         self.own_sequence: bool = False
         self.numbers: Numbers | None = None
@@ -180,6 +186,31 @@ class ProducerBatch:
         of_events = self.headers or {}
         return tuple(Event(self.bodies[i], of_events.get(i, {})) for i in range(index, end))
 
+    def set_times(self, index: int, count: int, times: SendTimes) -> None:
+        """Give events at the batch's end times of their own.
+
+        Args:
+            index: the first event.
+            count: the number of events.
+            times: their times.
+        """
+        self.timed = self.timed or []
+        last = self.timed[-1] if self.timed else None
+        if last is not None and last.times == times and last.first + last.events == index:
+            self.timed[-1] = last._replace(events=last.events + count)
+        else:
+            self.timed.append(TimedRun(index, count, times))
+
+    def times(self) -> RowTimes | None:
+        """Return the times of the events; None if they count forever, from now on."""
+        ttl_us = self.destination.ttl_us
+        return row_times(self.timed or (), len(self), ttl_us) if ttl_us or self.timed else None
+
+    def _delayed_before(self, index: int) -> int:
+        """Return how many of the events before one wait until they are due: these have no write-order IDs."""
+        delayed = [run for run in self.timed or () if run.times.due_ms]
+        return sum(max(0, min(index, run.first + run.events) - run.first) for run in delayed)
+
     def seal(self) -> None:
         """Stop the batch from growing."""
         self.sealed, self.count = True, len(self)
@@ -201,6 +232,10 @@ class ProducerBatch:
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
+    def log_fields(self) -> RecordFields:
+        """Return the fields of a log record about the batch."""
+        return fields(component=self.destination.name, count=self.count)
+
     def result_of(self, index: int, count: int, whole: Result | None = None) -> Result:
         """Return the result of some events.
 
@@ -211,6 +246,11 @@ class ProducerBatch:
         """
         whole = whole or self.result
         assert whole is not None
+        if whole.first_id and self.timed:
+            before = self._delayed_before(index)
+            if self._delayed_before(index + count) > before:
+                return replace(whole, first_id=0, last_id=-1)
+            index -= before
         if whole.first_id:
             return replace(whole, first_id=whole.first_id + index, last_id=whole.first_id + index + count - 1)
         return whole if whole.successful else replace(whole, events=self.events(index, count))

@@ -43,7 +43,13 @@ class Callbacks:
             try:
                 batch.conclude(result)
             except BaseException as e:  # its futures still get the result
-                say(logging.ERROR, "a batch for %s could not be told to all", batch.destination.name, error=e)
+                say(
+                    logging.ERROR,
+                    "a batch for %s could not be told to all",
+                    batch.destination.name,
+                    error=e,
+                    about=batch.log_fields(),
+                )
                 batch.settle()
             if batch.result is not None:
                 self._ended(batch)

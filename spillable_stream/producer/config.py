@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.errors import OptionError
 from spillable_stream.options import PRODUCER, defaults, parse_options
 
@@ -33,6 +34,12 @@ class ProducerConfig:
     adjust_shard_hash: bool
     buckets: int
     context_headers: bool
+    ttl: float | None
+
+    @property
+    def ttl_us(self) -> int:
+        """The ttl of events whose send says nothing else, in microseconds; 0 for none."""
+        return ttl_us(self.ttl)
 
     @classmethod
     def of(cls, given: Mapping[str, object], *, local: bool, max_events: int, channels: int = 1) -> ProducerConfig:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from datetime import datetime, timedelta
 
+from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.errors import OptionError, ProducerSequenceError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
-from spillable_stream.producer.target import Target
+from spillable_stream.producer.send_times import SendTimes
+from spillable_stream.producer.target import ChannelTarget, Target
 
 __all__ = ["Destination"]
 
@@ -32,6 +35,7 @@ class Destination:
         producer_id: the producer ID to commit them under.
         last: the highest number that was committed before.
         last_dead: the highest number of an application's batch in the dead-letter channel.
+        ttl_us: the ttl of events whose send says nothing else, in microseconds; 0 for none.
 
     Attributes:
         target: commits the batches.
@@ -39,17 +43,24 @@ class Destination:
         name: the target's name.
         typed: whether events are rows rather than `Event` objects.
         max_events: the most events that one batch may have.
+        ttl_us: the ttl of events whose send says nothing else, in microseconds; 0 for none.
         in_order: whether batches are committed one at a time.
         ready: the shipped batches, oldest first. An interrupt may duplicate one.
         open: the batch to which a send may add without taking the mutex; None without one.
+
+    Raises:
+        OptionError: there is a ttl, and the target does not lead to a channel.
     """
 
-    def __init__(self, target: Target, producer_id: str, last: int, last_dead: int = 0) -> None:
+    def __init__(self, target: Target, producer_id: str, last: int, last_dead: int = 0, ttl_us: int = 0) -> None:
         self.target = target
         self.producer_id = producer_id
         self.name: str = target.name
         self.typed: bool = not target.schema.equals(EVENT_SCHEMA)
         self.max_events: int = target.max_events
+        self.ttl_us: int = ttl_us
+        if ttl_us:
+            self._require_channel()
         self.in_order: bool = False
         self._last = self._stored = last
         self._last_dead = last_dead
@@ -62,6 +73,29 @@ class Destination:
         self.ready: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None
         self._current: ProducerBatch | None = None
+
+    def times_of(
+        self, ttl: TimeToLive | None, deliver_after: float | timedelta | None, deliver_at: datetime | None
+    ) -> SendTimes | None:
+        """Return the times of what is sent now; None where they are those of all sends. The arguments are a send's.
+
+        Raises:
+            OptionError: they are none that can be, or the target can't have them; nothing was sent.
+        """
+        if ttl is None and deliver_after is None and deliver_at is None:
+            return None
+        target = self._require_channel()
+        each_us = self.ttl_us if ttl is None else ttl_us(ttl)
+        due_ms = 0 if deliver_after is None and deliver_at is None else target.due_ms(deliver_after, deliver_at)
+        return SendTimes(each_us, due_ms) if due_ms or each_us != self.ttl_us else None
+
+    def _require_channel(self) -> ChannelTarget:
+        if not isinstance(self.target, ChannelTarget):
+            raise OptionError(
+                f"{self.name} is a target of your own, and only events for a channel may have a ttl or a delay; leave "
+                "them out. Nothing was sent"
+            )
+        return self.target
 
     def next_sequence(self) -> int:
         """Return the sequence of a new batch that the producer numbers.

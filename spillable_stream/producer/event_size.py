@@ -15,6 +15,7 @@ __all__ = [
     "BODY_BYTES",
     "CALLBACK_BYTES",
     "DEAD_LETTER_BYTES",
+    "TIMES_BYTES",
     "TINY_BODIES",
     "TINY_BODY_BYTES",
     "copy_of_batch",
@@ -33,6 +34,9 @@ TINY_BODIES = {body: body for body in (b"", *(bytes((i,)) for i in range(256)))}
 
 CALLBACK_BYTES = 112
 """What a callback takes: a tuple, a number and a place in a list."""
+
+TIMES_BYTES = 200
+"""What times of its own take: of a send, two tuples, their numbers and a place in a list."""
 
 BATCH_BYTES = 680
 """What a batch takes beside its events: its fields, its list, its lock, and its place wherever batches are kept."""

@@ -182,7 +182,13 @@ class Pipeline:
         if batch.dead is not None:
             self._failure.put(batch, result)
             events = counted(batch.count, "event")
-            say(logging.ERROR, "%s for %s went to the dead-letter channel", events, batch.destination.name)
+            say(
+                logging.ERROR,
+                "%s for %s went to the dead-letter channel",
+                events,
+                batch.destination.name,
+                about=batch.log_fields(),
+            )
         elif batch.conclude_unwatched(result):
             self._ended(batch)
         else:
@@ -225,7 +231,7 @@ class Pipeline:
         after = self._fail(failing, code, f"batch {batch.sequence:,} before it failed: {message}")
         what = f"{counted(batch.count, 'event')} for {batch.destination.name} failed: {code}: {message}"
         more = f"; {counted(after, 'event')} after it failed with it" if after else ""
-        say(logging.ERROR, "%s%s", what, more)
+        say(logging.ERROR, "%s%s", what, more, about=batch.log_fields())
 
     def _fail(self, batches: Iterable[ProducerBatch], code: str, message: str, *, running: bool = False) -> int:
         """Let batches fail that are not tried any more, and return how many events they have.

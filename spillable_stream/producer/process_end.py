@@ -18,6 +18,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING
 
 from spillable_stream.errors import ProducerClosedError
+from spillable_stream.log_records import fields
 
 if TYPE_CHECKING:
     from spillable_stream.producer.pipeline import Pipeline
@@ -142,7 +143,9 @@ def _each(pipelines: list[Pipeline], do: Callable[[Pipeline], object]) -> None:
         try:
             do(pipeline)
         except Exception:
-            _log.exception("%s could not be closed at the end of the process", pipeline.name)
+            _log.exception(
+                "%s could not be closed at the end of the process", pipeline.name, extra=fields(component=pipeline.name)
+            )
 
 
 atexit.register(_end)

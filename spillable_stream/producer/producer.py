@@ -7,12 +7,14 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event, read_body, read_event, read_headers
+from spillable_stream.channel.ttl import TimeToLive
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.format.row_values import row_reader
@@ -27,6 +29,7 @@ from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.event_size import (
     BODY_BYTES,
     CALLBACK_BYTES,
+    TIMES_BYTES,
     TINY_BODIES,
     TINY_BODY_BYTES,
     copy_of_batch,
@@ -169,7 +172,8 @@ class Producer:
         if self._given_id is not None:
             target.claim(self.producer_id)
             last_dead = dead_letters.last_sequence(self.producer_id, target) if dead_letters else 0
-        return Destination(target, self.producer_id, target.last_sequence(self.producer_id), last_dead)
+        last = target.last_sequence(self.producer_id)
+        return Destination(target, self.producer_id, last, last_dead, self._config.ttl_us)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────
 
@@ -177,10 +181,13 @@ class Producer:
         self,
         event: Event | bytes | Mapping[str, Any],
         headers: Mapping[str, str] | None = None,
-        *,
+        # What follows is meant to be named, and not keyword-only: Python would look up each default by name, each time.
         key: str | None = None,
         callback: Callback | None = None,
         max_block_ms: int | None = None,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendFuture:
         """Send one event and return at once, unless the buffer is full.
 
@@ -191,6 +198,11 @@ class Producer:
             callback: called with the `Result`, in another thread, which must not wait for another send.
             max_block_ms: how long to wait for room, in milliseconds: -1 for no limit; None for as long as the
                 producer's other sends.
+            ttl: for how long the event counts after its commit, in seconds or as a timedelta; None for the producer's
+                ``ttl``. With a delay it counts from when the event is due.
+            deliver_after: in how many seconds after this call it is due, or in which time span, however often its batch
+                is tried; it has no write-order ID before (`Result.first_id` is 0).
+            deliver_at: when it is due, with a time zone. A year from now at most.
 
         Returns:
             The future of the `Result`.
@@ -200,7 +212,7 @@ class Producer:
             ProducerTimeoutError: the buffer stayed full for ``max_block_ms``; says how full.
             ProducerClosedError: the producer is closed.
             EventTooLargeError: the event is larger than the buffer.
-            OptionError: the key leads nowhere.
+            OptionError: the key leads nowhere, the times are none that can be, or the channel can't delay events.
         """
         destination = self._only if key is None else None
         if destination is None:
@@ -210,7 +222,7 @@ class Producer:
             size_bytes = len(event) + BODY_BYTES
             if size_bytes < _NOT_TINY_BYTES:
                 event, size_bytes = TINY_BODIES[event], TINY_BODY_BYTES
-            if callback is None:
+            if callback is None and ttl is None and deliver_after is None and deliver_at is None:
                 future, one, accumulator = _new(SendFuture), (event,), self._accumulator
                 # No call from here to the return: a lock that is free stays free (`runs_undivided`).
                 if (batch := destination.open) is not None and not accumulator.mutex.slot:
@@ -231,7 +243,10 @@ class Producer:
             event, own, size_bytes = _checked_event(event, headers)
         if callback is not None:
             size_bytes += CALLBACK_BYTES
-        return self._accumulator.add(destination, event, size_bytes, own, callback, max_block_ms)
+        times = None
+        if ttl is not None or deliver_after is not None or deliver_at is not None:
+            times, size_bytes = destination.times_of(ttl, deliver_after, deliver_at), size_bytes + TIMES_BYTES
+        return self._accumulator.add(destination, event, size_bytes, own, callback, max_block_ms, times)
 
     def send_many(
         self,
@@ -241,6 +256,9 @@ class Producer:
         callback: Callback | None = None,
         sequence: int | None = None,
         max_block_ms: int | None = None,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendFuture:
         """Send events that are committed together, with one future; raises what `send` does.
 
@@ -252,6 +270,9 @@ class Producer:
                 chooses numbers that grow with its input: a batch whose number is in the channel is not stored twice,
                 batches are committed in their order, and `last_sequence` tells where to continue.
             max_block_ms: as in `send`.
+            ttl: that of each of them, as in `send`.
+            deliver_after: likewise.
+            deliver_at: likewise.
 
         Raises:
             TransactionCapacityError: they are too many.
@@ -273,12 +294,14 @@ class Producer:
                 size_bytes += event_bytes
                 if own:
                     headers[i] = own
-        accumulator = self._pipeline.accumulator
+        accumulator, times = self._pipeline.accumulator, destination.times_of(ttl, deliver_after, deliver_at)
         if sequence is None:
-            return accumulator.add_many(destination, bodies, headers, size_bytes, callback, max_block_ms)
+            return accumulator.add_many(destination, bodies, headers, size_bytes, callback, max_block_ms, times)
 
         def fill(batch: ProducerBatch) -> None:
             batch.bodies, batch.headers = bodies, headers or None
+            if times is not None:
+                batch.set_times(0, len(bodies), times)
 
         return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence, max_block_ms)
 
@@ -290,6 +313,9 @@ class Producer:
         callback: Callback | None = None,
         sequence: int | None = None,
         max_block_ms: int | None = None,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendFuture:
         """Send an Arrow batch or table as a batch of its own; arguments and errors are those of `send_many`."""
         destination = self._numbered(key, sequence)
@@ -299,9 +325,12 @@ class Producer:
             raise OptionError("send_batch needs at least one event")
         fitted = accept_batch(batch, destination.target.schema, ID_COLUMN)
         own, size_bytes = copy_of_batch(fitted)
+        times = destination.times_of(ttl, deliver_after, deliver_at)
 
         def fill(of: ProducerBatch) -> None:
             of.record_batch = own
+            if times is not None:
+                of.set_times(0, own.num_rows, times)
 
         accumulator = self._pipeline.accumulator
         return accumulator.add_whole(destination, fill, own.num_rows, size_bytes, callback, sequence, max_block_ms)

@@ -106,7 +106,8 @@ class SendTask:
         if self._context and not destination.typed:
             events = with_context(events, destination.producer_id, batch.sequence)
         numbers = destination.numbers_of(batch)
-        answer = commit_to(destination.target, events, destination.producer_id, numbers, waited_seconds)
+        producer_id, times = destination.producer_id, batch.times()
+        answer = commit_to(destination.target, events, producer_id, numbers, waited_seconds, times)
         return _checked(answer, destination.name)
 
     def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:

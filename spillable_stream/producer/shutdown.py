@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
+from spillable_stream.log_records import fields
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch, counted
 from spillable_stream.producer.callbacks import Callbacks
@@ -113,7 +114,14 @@ class Shutdown:
         done, left, running = self._mutex.run(close)
         why = "the producer was closed before it was sent"
         if unsent := self._fail(left, ProducerClosedError.__name__, why):
-            say(logging.ERROR, "%s of %s failed: %s", counted(unsent, "event"), self._name, why)
+            say(
+                logging.ERROR,
+                "%s of %s failed: %s",
+                counted(unsent, "event"),
+                self._name,
+                why,
+                about=fields(component=self._name, count=unsent),
+            )
         if not done:
             doubtful = sum(b.count for b in left if b.in_doubt)
             doubt = f" ({doubtful:,} of them were tried, and may be stored)" if doubtful else ""
@@ -216,7 +224,7 @@ class Shutdown:
                 f"{events:,} events were not stored before the process ended, and their futures have failed with them; "
                 f"{unknown_events:,} of them were being committed, or tried before, and may be stored"
             )
-        say(logging.ERROR, "%s: %s", self._name, what)
+        say(logging.ERROR, "%s: %s", self._name, what, about=fields(component=self._name, count=events))
 
     def abandon(self) -> None:
         """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
@@ -257,7 +265,7 @@ class Shutdown:
             self._withdraw()
             batches, running = list(self._accumulator.batches), self._schedule.running()
             self._errors.append((f"the producer failed, and what it had not stored with it: {code}: {message}", error))
-        say(logging.CRITICAL, "%s", message, error=error)
+        say(logging.CRITICAL, "%s: %s", self._name, message, error=error, about=fields(component=self._name))
         for batch in batches:
             reason = Attempt(False, time.time(), code, message)
             batch.seal()

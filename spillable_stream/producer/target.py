@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -13,6 +15,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.due_time import due_ms
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import ChannelClosedError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
@@ -135,8 +139,28 @@ class ChannelTarget:
         with self._channel.put_port().snapshot() as state:
             return state.producers.last(producer_id)
 
+    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+        """Return when events are due that are sent now, in milliseconds since 1970; 0 for now.
+
+        Args:
+            deliver_after: as a put has it.
+            deliver_at: likewise.
+
+        Raises:
+            OptionError: the delay is none that can be, or the channel can't delay events.
+        """
+        try:
+            return self._channel.put_transaction().due_ms(deliver_after, deliver_at)
+        except ChannelClosedError:  # the commit opens it again
+            return due_ms(deliver_after, deliver_at, time.time_ns() // 1_000_000)
+
     def commit(
-        self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers, waited_seconds: float | None = None
+        self,
+        batch: pa.RecordBatch,
+        producer_id: str,
+        numbers: Numbers,
+        waited_seconds: float | None = None,
+        times: RowTimes | None = None,
     ) -> Range:
         """Put a batch as one transaction; raises what the transaction raises.
 
@@ -145,6 +169,7 @@ class ChannelTarget:
             producer_id: the producer.
             numbers: those that the batch takes.
             waited_seconds: how long the batch has waited for room elsewhere; None to wait here.
+            times: for how long the events count, and when they are due; None for forever, from now on.
         """
         channel = self._channel
         try:
@@ -152,7 +177,10 @@ class ChannelTarget:
             tx.producer = NumberedBatch(producer_id, numbers)
             tx.waited_seconds = waited_seconds
             with tx:
-                tx.put_batch(batch)
+                if times is None:
+                    tx.put_batch(batch)
+                else:
+                    tx.put_timed(batch, times)
         except ChannelClosedError:
             self._reopen(channel)
             raise
@@ -189,7 +217,12 @@ def lasting_name(target: Target) -> str:
 
 
 def commit_to(
-    target: Target, batch: pa.RecordBatch, producer_id: str, numbers: Numbers, waited_seconds: float
+    target: Target,
+    batch: pa.RecordBatch,
+    producer_id: str,
+    numbers: Numbers,
+    waited_seconds: float,
+    times: RowTimes | None = None,
 ) -> Range:
     """Commit a batch; a target that can do so does not wait for room but raises `NoRoomYetError`.
 
@@ -199,7 +232,11 @@ def commit_to(
         producer_id: the producer.
         numbers: those that the batch takes.
         waited_seconds: how long the batch has waited for room until now.
+        times: the events' times, for a channel; None for none.
     """
+    if times is not None:
+        assert isinstance(target, ChannelTarget), "a destination refuses times for others"
+        return target.commit(batch, producer_id, numbers, waited_seconds, times)
     if _leaves_waiting(target):
         return target.commit(batch, producer_id, numbers, waited_seconds=waited_seconds)  # type: ignore[call-arg]
     return target.commit(batch, producer_id, numbers)

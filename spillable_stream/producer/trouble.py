@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 
+from spillable_stream.log_records import RecordFields
+
 __all__ = ["is_interrupt", "say", "text_of"]
 
 _log = logging.getLogger("spillable_stream.producer")
@@ -25,7 +27,9 @@ def text_of(error: BaseException) -> str:
         return f"(its text can't be told: {type(e).__name__})"
 
 
-def say(level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
+def say(
+    level: int, message: str, *arguments: object, error: BaseException | None = None, about: RecordFields | None = None
+) -> None:
     """Log a line of the producer's. A logging handler or filter that raises ends nothing: the line then goes to
     standard error.
 
@@ -33,10 +37,11 @@ def say(level: int, message: str, *arguments: object, error: BaseException | Non
         level: as in `logging`.
         message: with ``%`` for its arguments.
         arguments: these.
-        error: what the line is about, to be shown with its traceback.
+        error: the error that the line is about, to be shown with its traceback.
+        about: the record's fields.
     """  # noqa: D205
     try:
-        _log.log(level, message, *arguments, exc_info=error)
+        _log.log(level, message, *arguments, exc_info=error, extra=about)
     except BaseException as e:
         if is_interrupt(e):
             raise

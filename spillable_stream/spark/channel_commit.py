@@ -17,6 +17,7 @@ from spillable_stream.engine.port import ChannelPort, Put, SinkBatch, StagePlan
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import Frame
+from spillable_stream.log_records import fields
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged
@@ -112,8 +113,9 @@ class OpenCommit:
             ChannelFullError: there was no room in time; nothing was published.
         """
         frames, segments = self._in_order()
-        if not self._publish(Put(frames, segments, sink)):
-            _log.warning(_SKIPPED, self._commit.path, *(sink or ("", 0)))
+        delayed = self._port.hold_back([chunk for m in self._staged for chunk in m.delayed])
+        if not self._publish(Put(frames, segments, sink, delayed=delayed)):
+            _log.warning(_SKIPPED, self._commit.path, *(sink or ("", 0)), extra=fields(self._commit.path))
             self._port.discard(segment.name for segment in segments)
         self._port.end_staging(self._staged[0].owner, self._batch_id)
         self._port.checkpoint_if_due()
@@ -127,7 +129,13 @@ class OpenCommit:
             left = keep_alive_seconds - _WARN_AFTER_SECONDS
             if left <= 0:
                 raise
-            _log.warning("the sink waits up to %g s more for room: %s", left, e)
+            _log.warning(
+                "%s: the sink waits up to %g s more for room: %s",
+                self._commit.path,
+                left,
+                e,
+                extra=fields(self._commit.path, seconds=left),
+            )
             return self._port.publish(put, left)
 
     def _in_order(self) -> tuple[list[Frame], list[SegmentRef]]:

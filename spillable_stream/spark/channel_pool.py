@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.log_records import fields
 from spillable_stream.objects.location import is_location
 
 __all__ = ["acquire", "visit", "visit_to_read"]
@@ -101,7 +102,7 @@ def _park(channel: Channel) -> bool:
         channel.park()
         return True
     except SpillableError as e:
-        _log.warning("the channel %s was not left cleanly: %s", channel.path, e)
+        _log.warning("the channel %s was not left cleanly: %s", channel.path, e, extra=fields(channel.path))
         return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.query_group import DEFAULT_GROUP, Origin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, shown
@@ -135,7 +136,11 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
             f"{message}. {_way_back(group)}Use a new checkpointLocation to read them, or set failOnDataLoss to false "
             "if the query has already read them"
         )
-    _log.warning("%s; the read continues without them", message)
+    _log.warning(
+        "%s; the read continues without them",
+        message,
+        extra=fields(path, group=group.name, first_id=passed[0][0], last_id=passed[-1][1]),
+    )
 
 
 def not_the_default(path: str, read: str = "", lacking: str = " is not there") -> str:

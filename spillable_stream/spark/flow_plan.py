@@ -17,8 +17,10 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
+from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
+from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.loading import load
 from spillable_stream.flow.open_channel import open_channel
@@ -40,6 +42,7 @@ class FlowPlan:
         source: the source's configuration.
         names: the names of its channels; that of the dead letters is the last, if it is none of the others.
         channels: how each of them is written.
+        times: of each channel, for how long its events count, and when they are due.
         schema: the schema of the rows that Spark sends.
     """
 
@@ -47,6 +50,7 @@ class FlowPlan:
     source: SourceConfig
     names: tuple[str, ...]
     channels: tuple[SinkPlan, ...]
+    times: tuple[EventTimes, ...]
     schema: StructType
     transaction: SinkBatch | None = None
 
@@ -109,7 +113,8 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     names = tuple(dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])]))
     described = {channel.name: channel for channel in agent.channels}
     plans = side_by_side([partial(_plan, agent_name, described[name], options, schema) for name in names])
-    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), schema)
+    times = tuple([event_times(described[name]) for name in names])
+    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), times, schema)
 
 
 def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, SourceConfig]:

@@ -14,14 +14,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.engine.port import SinkBatch
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.dead_letters import as_dead_letters
 from spillable_stream.flow.event_batch import select_rows
 from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
 from spillable_stream.flow.selectors import Rows, Selector
 from spillable_stream.flow.surroundings import REAL
+from spillable_stream.log_records import fields
 from spillable_stream.spark.flow_plan import FlowPlan
 from spillable_stream.spark.sharded_writer import ShardedStaged, ShardedStreamWriter
+from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_stage import TaskStage, staging
 
@@ -87,7 +89,12 @@ class FlowStreamWriter(ShardedStreamWriter):
             required.update(numbers[name] for name in routes.required)
             for name in {**routes.required, **routes.optional}:
                 rows = _together([found[name] for found in (routes.required, routes.optional) if name in found])
-                task.add(numbers[name], select_rows(passed, rows))
+                times = self._flow.times[numbers[name]]
+                part, of_part, wrong = times.divide(select_rows(passed, rows), wall_clock_ms())
+                if wrong and not dead_letter:
+                    raise OptionError(f"{wrong[0].error.removeprefix('OptionError: ')}. Nothing was stored")
+                rejected += wrong
+                task.add(numbers[name], part, of_part)
         component = f"{self._flow.source.name}/"
         for i, event in enumerate(rejected):
             required.add(numbers[dead_letter])
@@ -106,7 +113,11 @@ class FlowStreamWriter(ShardedStreamWriter):
                 without_waiting._publish(_only(staged, {number}), batch_id, sink)
             except SpillableError as e:
                 _log.warning(
-                    "the optional channel %s does not get the batch %d: %s", self._flow.names[number], batch_id, e
+                    "the optional channel %s does not get the batch %d: %s",
+                    self._flow.names[number],
+                    batch_id,
+                    e,
+                    extra=fields(component=self._flow.names[number]),
                 )
 
 

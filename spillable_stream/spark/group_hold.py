@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import ChannelClosedError, SpillableError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.worker_end import at_end, not_at_end
 
 __all__ = ["IDLE_SECONDS", "GroupHold"]
@@ -128,12 +129,16 @@ class GroupHold:
 
     def _close_unasked(self) -> None:
         """Close the channel, where there is no call that could raise what this does; it is closed for all that."""
+        path = "" if self._channel is None else self._channel.path
         try:
             self.close()
         except ChannelClosedError:
             pass  # it was removed meanwhile
         except SpillableError as e:
-            _log.warning("a source closed its channel, for which Spark has not asked for %g s: %s", IDLE_SECONDS, e)
+            _log.warning(
+                "a source closed the channel %s, for which Spark has not asked for %g s: %s", path, IDLE_SECONDS, e,
+                extra=fields(path, seconds=IDLE_SECONDS),
+            )  # fmt: skip
 
     def _idle_at(self) -> float:
         return self._called_at + IDLE_SECONDS

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 
 from spillable_stream.errors import SpillableError
+from spillable_stream.log_records import fields
 
 __all__ = ["LateCommit"]
 
@@ -27,7 +28,8 @@ class LateCommit:
         commit: makes the commit, if it still has to be made; called in a thread of its own.
     """
 
-    def __init__(self, commit: Callable[[], None]) -> None:
+    def __init__(self, commit: Callable[[], None], path: str) -> None:
+        self._path = path
         self._commit = commit
         self._timer: threading.Timer | None = None
         self._mutex = threading.Lock()
@@ -53,4 +55,9 @@ class LateCommit:
         try:
             self._commit()
         except SpillableError as e:  # Spark's next call commits it, or raises this
-            _log.warning("the take of a finished micro-batch is not committed yet: %s", e)
+            _log.warning(
+                "%s: the take of a finished micro-batch is not committed yet: %s",
+                self._path,
+                e,
+                extra=fields(self._path),
+            )

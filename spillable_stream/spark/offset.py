@@ -19,6 +19,7 @@ from typing import Any
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import CheckpointMismatchError, OptionError
+from spillable_stream.log_records import fields
 from spillable_stream.names import is_name
 from spillable_stream.spark.read_options import BatchOptions, ReadOptions
 
@@ -114,10 +115,12 @@ def starting_id(channel: Channel, options: ReadOptions) -> str:
         return str(wanted)
     if 0 < wanted < beginning:
         _log.warning(
-            "%s begins with the event %d; the read continues without the events from %d on",
+            "%s begins with the event %d; the read continues without the events %d to %d",
             channel.path,
             beginning,
             wanted,
+            beginning - 1,
+            extra=fields(channel.path, first_id=wanted, last_id=beginning - 1),
         )
     return f"{wanted}+"
 

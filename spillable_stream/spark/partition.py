@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import DataLossError
+from spillable_stream.log_records import fields
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.spark.metadata import batch_with_metadata
 from spillable_stream.spark.read_options import ReadOptions
@@ -154,7 +155,7 @@ def check_loss(
     message = "; and ".join(messages)
     if options.fail_on_data_loss:
         raise DataLossError(f"{message}. Set failOnDataLoss to false to continue without them")
-    _log.warning("%s; the read continues without them", message)
+    _log.warning("%s; the read continues without them", message, extra=fields(channel.path))
 
 
 def _why_expired(options: ChannelOptions) -> str:

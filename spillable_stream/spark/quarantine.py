@@ -6,6 +6,7 @@ import logging
 
 from spillable_stream.engine.port import PlanReader, Unreadable
 from spillable_stream.errors import NotAChannelError, SpillableError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.channel_pool import visit
 
 __all__ = ["quarantine"]
@@ -29,4 +30,11 @@ def quarantine(events: PlanReader, damage: Unreadable) -> None:
                 raise NotAChannelError(f"there is another channel at {events.path} by now")
             channel.port().report_lost(damage.first_id, damage.last_id)
     except (SpillableError, FileNotFoundError) as e:
-        _log.warning("%s: the events %d to %d are not put into quarantine: %s", events.path, *damage[:2], e)
+        _log.warning(
+            "%s: the events %d to %d are not put into quarantine: %s",
+            events.path,
+            damage.first_id,
+            damage.last_id,
+            e,
+            extra=fields(events.path, first_id=damage.first_id, last_id=damage.last_id),
+        )

@@ -11,6 +11,7 @@ import logging
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import DataLossError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.group_reset import new_reset
 from spillable_stream.spark.offset import starting_id
 from spillable_stream.spark.query_group import Origin, QueryGroup
@@ -115,7 +116,12 @@ class QueryStart:
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to begin with the event {last_id + 1}")
-        _log.warning("%s; it begins with the event %d", message, last_id + 1)
+        _log.warning(
+            "%s; it begins with the event %d",
+            message,
+            last_id + 1,
+            extra=fields(path, group=self._group.name, first_id=first_id, last_id=last_id),
+        )
 
     def _asks_by_id(self) -> bool:
         return self._options.starting_timestamp is None and self._options.starting_offsets not in _PLACES

@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import Waiting
 from spillable_stream.spark.load_identity import load_name
@@ -298,7 +299,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._members[uuid] = _Member(path, reader, joins)
             self._missed.discard(uuid)
             if joins:
-                _log.info("the channel %s joins the query on %s, from its beginning", path, self._channels)
+                _log.info(
+                    "the channel %s joins the query on %s, from its beginning", path, self._channels, extra=fields(path)
+                )
         self._looked_at = time.monotonic()
 
     def _options_of(self, joins: bool) -> StreamOptions:
@@ -324,7 +327,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             if self._options.fail_on_data_loss:
                 raise DataLossError(f"{message}. Put it back, or set failOnDataLoss to false to continue without it")
-            _log.warning("%s; it continues without it", message)
+            _log.warning("%s; it continues without it", message, extra=fields(place.path))
             self._missed.add(uuid)
 
     def _drop(self, uuids: Collection[str]) -> None:

@@ -24,6 +24,7 @@ from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.shards import Shards
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels, sink_channel
+from spillable_stream.spark.sink_times import SinkTimes
 
 __all__ = ["ShardedPlan", "plan_sharded_sink", "shard_path"]
 
@@ -41,6 +42,7 @@ class ShardedPlan:
         shards: how rows are divided among the channels.
         channels: the plan of each channel.
         schema: the schema of the rows that Spark sends.
+        times: for how long the rows count, and when they are due.
         transaction: by what a batch write is remembered; None if ``txnAppId`` and ``txnVersion`` were not given.
         divided_otherwise: the last batches that were stored by another division, by query.
     """
@@ -49,6 +51,7 @@ class ShardedPlan:
     shards: Shards
     channels: tuple[SinkPlan, ...]
     schema: StructType
+    times: SinkTimes
     transaction: SinkBatch | None
     divided_otherwise: _Batches
 
@@ -105,6 +108,7 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
         shards=shards,
         channels=tuple(plan for plan, _ in planned if plan is not None),
         schema=schema,
+        times=options.times,
         transaction=options.transaction,
         divided_otherwise=_latest(*(batches for _, batches in planned)),
     )

@@ -24,6 +24,7 @@ from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.sharded_plan import ShardedPlan
 from spillable_stream.spark.side_by_side import settled, side_by_side
 from spillable_stream.spark.sink_plan import SinkPlan
+from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged, staging
@@ -96,7 +97,7 @@ class _ShardedStager:
         with staging(stages, plan.inline_bytes, owner, batch_id) as task:
             for batch in batches:
                 for shard, rows in plan.shards.split(batch):
-                    task.add(shard, rows)
+                    task.add(shard, *plan.times.divide(rows, wall_clock_ms()))
             staged = task.finish()
         return ShardedStaged(owner, {shard: found for shard, found in enumerate(staged) if found.has_rows})
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.due_time import due_ms, without_disk
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.engine.port import SinkBatch, StagePlan, one_look
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, defaults, parse_options
 from spillable_stream.spark.channel_commit import ChannelCommit
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
+from spillable_stream.spark.sink_times import SinkTimes
 
 __all__ = ["TASK_INLINE_BYTES", "SinkOptions", "SinkPlan", "plan_for", "plan_sink", "shown_channels", "sink_channel"]
 
@@ -41,7 +44,7 @@ class SinkOptions:
         shards: how many channels share the rows; None if a single one has them.
         shard_by: the columns whose values choose a row's channel.
         flow: the configuration file, the agent and the source through which a stream goes; None for none.
-        ttl_us: the rows' ttl, in microseconds; 0 for none.
+        times: for how long the rows count, and when they are due.
     """
 
     keep_alive_seconds: float
@@ -51,7 +54,7 @@ class SinkOptions:
     shards: int | None = None
     shard_by: tuple[str, ...] = ()
     flow: tuple[str, str, str] | None = None
-    ttl_us: int = 0
+    times: SinkTimes = field(default_factory=SinkTimes)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> Self:
@@ -76,11 +79,11 @@ class SinkOptions:
             )
         if (sink["shards"] is None) != (sink["shard_by"] is None):
             raise OptionError("shards and shardBy belong together; give both, or neither for a single channel")
-        flow = _flow(sink["flow"], sink["agent"], sink["source"])
-        if flow is not None and (sink["shards"] is not None or options or not stream):
+        flow, times = _flow(sink["flow"], sink["agent"], sink["source"]), _times(sink)
+        if flow is not None and (sink["shards"] is not None or options or not stream or times != SinkTimes()):
             raise OptionError(
-                "flow is for a stream, and its file describes the channels: leave out shards, shardBy and the "
-                "options of channels, and use writeStream"
+                "flow is for a stream, and its file describes the channels and the events' times: leave out shards, "
+                "shardBy, ttl and delays, and the options of channels, and use writeStream"
             )
         if sink["shards"] is not None:
             _refuse_directories(options)
@@ -92,7 +95,7 @@ class SinkOptions:
             shards=sink["shards"],
             shard_by=tuple(sink["shard_by"] or ()),
             flow=flow,
-            ttl_us=ttl_us(sink["ttl"]),
+            times=times,
         )
 
 
@@ -104,6 +107,7 @@ class SinkPlan:
         path: the channel's directory.
         stage: how its tasks stage their rows.
         schema: the schema of the rows that Spark sends.
+        times: for how long the rows count, and when they are due.
         keep_alive_seconds: how long the commit waits for room.
         max_inline_bytes: what one task may send through the driver (`inline_bytes`).
         transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
@@ -112,6 +116,7 @@ class SinkPlan:
     path: str
     stage: StagePlan
     schema: StructType
+    times: SinkTimes
     keep_alive_seconds: float
     max_inline_bytes: int
     transaction: SinkBatch | None
@@ -146,6 +151,7 @@ def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
         schema: the schema of the rows; it has columns.
 
     Raises:
+        OptionError: the channel, or the columns, do not allow the rows' times.
         SchemaError: the columns do not fit the channel's.
     """
     with sink_channel(path, options, schema) as channel:
@@ -154,7 +160,20 @@ def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
 
 def sink_channel(path: str, options: SinkOptions, schema: StructType) -> AbstractContextManager[Channel]:
     """Open the channel of a write, which may be new or get new columns; the arguments are those of `plan_sink`."""
-    return visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options.of_channel)
+    stored = creation_schema(options.times.stored(schema))
+    if options.times.may_delay:
+        _require_delays(path, options.of_channel)
+    return visit(path, schema=stored or EVENT_SCHEMA, **options.of_channel)
+
+
+def _require_delays(path: str, of_channel: Mapping[str, Any]) -> None:
+    """Refuse to delay rows where none can wait, before a channel is made or changed."""
+    disk_events = of_channel.get("overflow_capacity")
+    if disk_events == 0:
+        raise without_disk(path)
+    if disk_events is None:
+        with contextlib.suppress(NotAChannelError), visit(path, create=False) as channel:  # a new one has a disk tier
+            channel.put_transaction().require_delays()
 
 
 def plan_for(channel: Channel, path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
@@ -169,8 +188,9 @@ def plan_for(channel: Channel, path: str, options: SinkOptions, schema: StructTy
     most_bytes = options.max_inline_bytes
     return SinkPlan(
         path=path,
-        stage=channel.port().plan_stage(options.ttl_us),
+        stage=channel.port().plan_stage(),
         schema=schema,
+        times=options.times,
         keep_alive_seconds=options.keep_alive_seconds,
         max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,
         transaction=options.transaction,
@@ -183,6 +203,20 @@ def _flow(path: str | None, agent: str | None, source: str | None) -> tuple[str,
     if path is None or agent is None or source is None:
         raise OptionError("flow, agent and source belong together; give all three, or none")
     return path, agent, source
+
+
+def _times(sink: Mapping[str, Any]) -> SinkTimes:
+    """Return what the options say of the rows' times.
+
+    Raises:
+        OptionError: one is too long, or two do not go together.
+    """
+    after, at_column, ttl_column = sink["deliver_after"], sink["deliver_at_column"], sink["ttl_column"]
+    if after and at_column is not None:
+        raise OptionError("deliverAfter and deliverAtColumn are both given; give one of them")
+    if ttl_column is not None and ttl_column == at_column:
+        raise OptionError(f"ttlColumn and deliverAtColumn both name the column {ttl_column!r}; give each its own")
+    return SinkTimes(ttl_us(sink["ttl"]), ttl_column, due_ms(after, None, 0), at_column)
 
 
 def shown_channels(kind: str, names: Sequence[str]) -> str:

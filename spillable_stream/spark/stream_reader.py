@@ -23,6 +23,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import SpillableError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
 from spillable_stream.spark.group_hold import GroupHold
@@ -90,7 +91,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._source = SourceChannel(path, options, schema, self._group, self._start, self._load)
         self._hold = GroupHold(self._source.open, self._own_group, self._commit_before_close)
         self._takes: BatchTakes
-        self._late = LateCommit(self._commit_due)
+        self._late = LateCommit(self._commit_due, path)
         self._query = QueryPosition()
         self._idle = IdlePolls()
         self._target: int | None = None  # the event at which a query with AvailableNow ends
@@ -422,7 +423,12 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         try:
             self._commit_due()
         except SpillableError as e:  # the query's next source commits it, or a listener
-            _log.warning("the take of a finished micro-batch was not committed before its source closed: %s", e)
+            _log.warning(
+                "%s: the take of a finished micro-batch was not committed before its source closed: %s",
+                self._path,
+                e,
+                extra=fields(self._path),
+            )
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from spillable_stream.engine.port import PlanReader, ReadBatch, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.extent import Extent
+from spillable_stream.log_records import fields
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.quarantine import quarantine
 from spillable_stream.spark.read_options import ReadOptions
@@ -54,7 +55,11 @@ class TaskReader:
         except CorruptionError as e:
             if not self._options.passes_damage:
                 raise
-            _log.warning("%s; the read continues without the damaged events", e)
+            _log.warning(
+                "%s; the read continues without the damaged events",
+                e,
+                extra=fields(self._events.path, group=self._group, first_id=expected, last_id=extent.last_id),
+            )
             yield from self._past_damage(extent._replace(first_id=expected), e)
 
     def _elsewhere(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
@@ -94,7 +99,11 @@ class TaskReader:
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to continue without them") from error
-        _log.warning("%s; the read continues without them", message)
+        _log.warning(
+            "%s; the read continues without them",
+            message,
+            extra=fields(self._events.path, group=self._group, first_id=missed[0][0], last_id=missed[-1][1]),
+        )
 
     def _past_damage(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
         """Yield the events of an extent without those that can't be read; a stream's go into quarantine."""

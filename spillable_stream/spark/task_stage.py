@@ -1,7 +1,8 @@
 """A task of a sink stages its rows: a small output for the driver, a large one in a staged file of each channel.
 
 A small output travels in the task's commit message. A large output is a synced staged file that the commit adopts. What
-one task may send through the driver is bounded for all of its channels together.
+one task may send through the driver is bounded for all of its channels together. Rows that are due later always travel
+in the message: the commit writes them into side files.
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spillable_stream.engine.port import StagedFile, StagePlan
-from spillable_stream.errors import SpillableError
+from spillable_stream.channel.delayed_events import DelayedEvents
+from spillable_stream.channel.row_times import UNTIMED, RowTimes
+from spillable_stream.engine.port import DelayedChunk, StagedFile, StagePlan
+from spillable_stream.errors import SpillableError, TransactionCapacityError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.task_guards import query_of_task
 
-__all__ = ["Staged", "TaskStage", "staging"]
+__all__ = ["MOST_DELAYED_BYTES", "Staged", "TaskStage", "staging"]
+
+MOST_DELAYED_BYTES = 64 << 20
+"""What the rows of a task that are due later may have, in all channels together."""
 
 
 @dataclass
@@ -36,6 +43,7 @@ class Staged(WriterCommitMessage):
         query: the ID of the streaming query that the task belongs to, if any.
         frames: the PUT frames of a small output, with payloads that can be pickled.
         segment: the staged file of a large output.
+        delayed: the rows that are due later, with payloads that can be pickled.
     """
 
     channel: str
@@ -43,11 +51,12 @@ class Staged(WriterCommitMessage):
     query: str | None
     frames: list[Frame] = field(repr=False)  # keeps payloads out of logs
     segment: SegmentRef | None
+    delayed: list[DelayedChunk] = field(default_factory=list, repr=False)
 
     @property
     def has_rows(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self.frames or (self.segment and self.segment.count))
+        return bool(self.frames or self.delayed or (self.segment and self.segment.count))
 
 
 @contextmanager
@@ -93,19 +102,29 @@ class TaskStage:
         self._query = query_of_task()
         self._outputs = [_Output(stage) for stage in stages]
         self._held_bytes = 0
+        self._delayed_bytes = 0
 
-    def add(self, channel: int, batch: pa.RecordBatch) -> None:
+    def add(self, channel: int, batch: pa.RecordBatch, times: RowTimes = UNTIMED) -> None:
         """Encode rows. While all that is held is too large to send, the largest output goes to its staged file.
 
         Args:
             channel: the number of the rows' channel.
             batch: the rows.
+            times: their times.
 
         Raises:
             SchemaError: the rows do not fit the channel.
             StorageError: the storage refused.
+            TransactionCapacityError: the rows of the task that are due later are too large to send.
         """
-        self._held_bytes += self._outputs[channel].encode(batch)
+        encoded_bytes, delayed_bytes = self._outputs[channel].encode(batch, times)
+        self._held_bytes += encoded_bytes
+        self._delayed_bytes += delayed_bytes
+        if self._delayed_bytes > MOST_DELAYED_BYTES:
+            raise TransactionCapacityError(
+                f"the delayed rows of this task have more than {MOST_DELAYED_BYTES:,} bytes, and they go through the "
+                "driver: divide the rows among more tasks with repartition, or write fewer at once. Nothing was stored"
+            )
         while self._held_bytes > self._limit_bytes:
             largest = max(self._outputs, key=lambda output: output.held_bytes)
             self._held_bytes -= largest.spill(self._owner, self._batch_id)
@@ -134,7 +153,7 @@ class _Output:
         stage: how rows are staged there.
 
     Attributes:
-        held_bytes: the size of the frames that are in no file.
+        held_bytes: the size of the frames that are in no file, without the delayed ones.
     """
 
     def __init__(self, stage: StagePlan) -> None:
@@ -142,6 +161,7 @@ class _Output:
         self.held_bytes = 0
         self._schema = decode_schema(stage.schema)
         self._frames: list[Frame] = []
+        self._delayed: list[DelayedChunk] = []
         self._segment: StagedFile | None = None
         self._reference: SegmentRef | None = None
 
@@ -149,14 +169,21 @@ class _Output:
     def has_file(self) -> bool:
         return self._segment is not None
 
-    def encode(self, batch: pa.RecordBatch) -> int:
-        """Encode rows and return the size of their frames, in bytes."""
-        stage = self.stage
-        added = encode_batch(accept_batch(batch, self._schema), stage.schema_id, stage.compression, stage.ttl_us)
+    def encode(self, batch: pa.RecordBatch, times: RowTimes) -> tuple[int, int]:
+        """Encode rows and return the size of their frames, in bytes: of those that are put now, and of the others."""
+        stage, added, delayed = self.stage, list[Frame](), list[DelayedChunk]()
+        for rows, ttl_us, dues_ms in times.divide(accept_batch(batch, self._schema)):
+            if dues_ms:
+                waiting = DelayedEvents(self._schema, stage.schema_id, typed=True)
+                waiting.add_batch(rows, dues_ms, ttl_us)
+                delayed += waiting.chunks(wall_clock_ms(), stage.compression)
+            else:
+                added += encode_batch(rows, stage.schema_id, stage.compression, ttl_us)
         size_bytes = total_size(added)
         self._frames += added
+        self._delayed += [c._replace(frames=(c.frames[0], _portable(c.frames[1]))) for c in delayed]
         self.held_bytes += size_bytes
-        return size_bytes
+        return size_bytes, sum([total_size(chunk.frames) for chunk in delayed])
 
     def spill(self, owner: str, batch_id: int) -> int:
         """Write all frames into the staged file, which may be new, and return their size, in bytes."""
@@ -175,9 +202,14 @@ class _Output:
 
     def staged(self, owner: str, query: str | None) -> Staged:
         """Return what the task says of this channel: frames with payloads that can be pickled, or the staged file."""
-        frames = [f._replace(payload=bytes(f.payload)) for f in self._frames]
-        return Staged(self.stage.channel, owner, query, frames, self._reference)
+        frames = [_portable(f) for f in self._frames]
+        return Staged(self.stage.channel, owner, query, frames, self._reference, self._delayed)
 
     def discard(self) -> None:
         if self._segment is not None:
             self._segment.discard()
+
+
+def _portable(frame: Frame) -> Frame:
+    """Return a frame with a payload that can be pickled."""
+    return frame._replace(payload=bytes(frame.payload))

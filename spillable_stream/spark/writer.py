@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import SpillableError
 from spillable_stream.spark.sink_plan import SinkPlan
+from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_guards import query_of_task
 from spillable_stream.spark.task_stage import Staged, staging
@@ -75,7 +76,7 @@ class _Stager:
         """
         with staging([self._plan.stage], self._plan.inline_bytes, owner, batch_id) as task:
             for batch in batches:
-                task.add(0, batch)
+                task.add(0, *self._plan.times.divide(batch, wall_clock_ms()))
             (staged,) = task.finish()
         return staged
 

@@ -250,6 +250,10 @@ class Contents:
             or any(take.expired for pending in self.pending.values() for take in pending.takes)
         )
 
+    def segments(self) -> set[str]:
+        """Return the segments in which events are; in a store also the objects in which they wait."""
+        return self.blocks.segments() | self.delays.names()
+
     def passing(self, group: str) -> RangeSet:
         """Return the expired events of a group's `open_takes`: the takes pass over them."""
         return RangeSet(r for tx in self.open_takes(group) for t in self.pending[tx].takes for r in t.expired)

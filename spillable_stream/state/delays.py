@@ -1,7 +1,8 @@
 """Events that wait until they are due: which side files have them, and when the next one of each is due.
 
-A side file has events that are due within one stretch of time. The state knows no event of it, only how many there
-are and up to where they have been delivered; when each is due the file itself says.
+A side file has events that are due within one stretch of time; an object may also have all that a put delayed. The
+state knows no event of it, only how many there are and up to where they have been delivered; when each is due the file
+itself says.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ class DelayedFile(NamedTuple):
     Args:
         number: the file's number.
         begin_ms: from when on its events are due, in milliseconds since 1970.
-        width_ms: for how long after that.
+        width_ms: for how long after that; 0 if its events are of no one stretch of time.
         end: up to where the file counts, in bytes.
         events: how many events wait in it.
         payload_bytes: the size of their payloads; of a file from which some were delivered, about that.
         next_ms: when the next one is due.
         delivered: the last event that was delivered, in the order of due times; all before it were, too.
         holes: stretches of the file whose events are lost, as first and last offset.
+        name: the key of the object that it is in a store; "" on a disk.
     """
 
     number: int
@@ -45,6 +47,12 @@ class DelayedFile(NamedTuple):
     next_ms: int
     delivered: Place = NOTHING_DELIVERED
     holes: tuple[tuple[int, int], ...] = ()
+    name: str = ""
+
+    def fields(self) -> DelayedFileImage:
+        """Return it as an image has it."""
+        known = (*self[:7], self.delivered, self.holes)
+        return (*known, self.name) if self.name else known
 
 
 class Delays:
@@ -65,11 +73,11 @@ class Delays:
     def __init__(self, next_number: int = 1, files: Iterable[DelayedFileImage] = ()) -> None:
         self.next_number: int = next_number
         self.files: dict[int, DelayedFile] = {}
-        for number, begin_ms, width_ms, end, events, size_bytes, next_ms, delivered, holes in files:
+        for number, begin_ms, width_ms, end, events, size_bytes, next_ms, delivered, holes, *name in files:
             due_ms, offset, row = delivered
             parts = tuple((first, last) for first, last in holes)
-            where = number, begin_ms, width_ms, end
-            self.files[number] = DelayedFile(*where, events, size_bytes, next_ms, (due_ms, offset, row), parts)
+            known = number, begin_ms, width_ms, end, events, size_bytes, next_ms
+            self.files[number] = DelayedFile(*known, (due_ms, offset, row), parts, *name)
         self._count()
 
     def _count(self) -> None:
@@ -81,7 +89,11 @@ class Delays:
         """Return the files as plain values; {} for a channel in which no event ever waited."""
         if self.next_number == 1:
             return {}
-        return {"delays": (self.next_number, [(*file[:7], file.delivered, file.holes) for file in self.files.values()])}
+        return {"delays": (self.next_number, [file.fields() for file in self.files.values()])}
+
+    def names(self) -> set[str]:
+        """Return the keys of the objects in which events wait; none on a disk."""
+        return {file.name for file in self.files.values() if file.name}
 
     def are_due(self, now_ms: int) -> bool:
         """Tell whether an event is due, by a clock in milliseconds since 1970."""
@@ -104,7 +116,7 @@ class Delays:
         if file is None:
             if run.file < self.next_number:  # all of it was delivered
                 return
-            file = DelayedFile(run.file, run.begin_ms, run.width_ms, 0, 0, 0, run.first_ms)
+            file = DelayedFile(run.file, run.begin_ms, run.width_ms, 0, 0, 0, run.first_ms, name=run.name)
         if run.start < file.end:
             return
         holes = file.holes if run.start == file.end else (*file.holes, (file.end, run.start))

@@ -106,8 +106,13 @@ class ObjectsImage(TypedDict, total=False):
     owners: dict[str, tuple[int, str, str, str]]
 
 
-DelayedFileImage = tuple[int, int, int, int, int, int, int, tuple[int, int, int], Sequence[tuple[int, int]]]
-"""The fields of a `spillable_stream.state.delays.DelayedFile`, in order."""
+_DelayedPlace = tuple[int, int, int]
+_Holes = Sequence[tuple[int, int]]
+DelayedFileImage = (
+    tuple[int, int, int, int, int, int, int, _DelayedPlace, _Holes]
+    | tuple[int, int, int, int, int, int, int, _DelayedPlace, _Holes, str]
+)
+"""The fields of a `spillable_stream.state.delays.DelayedFile`, in order; the name only where there is one."""
 
 
 class DelaysImage(TypedDict, total=False):

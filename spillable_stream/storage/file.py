@@ -65,7 +65,8 @@ def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
         if path.is_closed():
             return _closed(path.path)
         path = path.path
-    return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})")
+    who = f"; run it as the owner, not as uid {os.geteuid()}, or see the option mode" if e.errno == errno.EACCES else ""
+    return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno}){who}")
 
 
 def _closed(path: str | Path) -> ChannelClosedError:

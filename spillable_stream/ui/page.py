@@ -197,7 +197,7 @@ def _now(watch: Watch, path: str, seen: Callable[[], Observation]) -> list[LiveH
         with _section("Recent spills"):
             parts.append(LiveHtml(lambda: pictures.spills(watch.history.spills(path))))
     with _section("Groups"):
-        parts.append(LiveHtml(lambda: pictures.groups(seen())))
+        parts.append(LiveHtml(lambda: pictures.groups(seen()) + pictures.workers(seen())))
     return parts
 
 

@@ -21,7 +21,7 @@ from spillable_stream.observe.observation import Observation
 from spillable_stream.options import Option
 from spillable_stream.state.ranges import shown
 
-__all__ = ["advice", "drain_order", "events", "figures", "groups", "options", "report", "spills", "tiers"]
+__all__ = ["advice", "drain_order", "events", "figures", "groups", "options", "report", "spills", "tiers", "workers"]
 
 _MOST_RUNS = 60
 _STRIP_CELLS = 200
@@ -123,6 +123,22 @@ def groups(seen: Observation) -> str:
         rows.append([f"{escape(name)}{mark}", *cells])
     columns = ["group", "lag", "age", "taken", "position", "in flight", *(["expired"] if shows_expired else [])]
     return _table("Lag and age of each group", columns, rows)
+
+
+def workers(seen: Observation) -> str:
+    """Return the workers as a table, those that need a look first; "" if there are none."""
+    if seen.stats is None or not seen.stats.workers:
+        return ""
+    rows = []
+    for worker in sorted(seen.stats.workers, key=lambda worker: not worker.is_troubled):
+        state = f'<span class="s-badge warn">{worker.state}</span>' if worker.is_troubled else worker.state
+        counts = (worker.done_events, worker.failed_calls, worker.dead_letter_events, worker.dropped_events)
+        trouble = worker.trouble or worker.last_error
+        where = worker.process or "this process"
+        numbers = [f"{count:,}" for count in (*counts, worker.waiting_events)]
+        rows.append([escape(worker.group), state, escape(where), escape(trouble) or _UNKNOWN, *numbers])
+    columns = ["group", "state", "process", "last error", "done", "failed calls", "dead letters", "dropped", "waiting"]
+    return _table("What each group's worker does", columns, rows, text_columns=4)
 
 
 def _table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spillable_stream.errors import WorkerFailedError, WorkerTimeoutError
+from spillable_stream.errors import WorkerFailedError, WorkerKilledError, WorkerTimeoutError
 from spillable_stream.log_records import fields
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.verdicts import DeadLetter, Drop, Retry
@@ -74,7 +74,7 @@ class Judge:
         about = fields(self._path, first_id=work.first_id, last_id=work.last_id)
         _log.info("%s failed for %s of %s", self._function, work, self._path, exc_info=error, extra=about)
         if work.count > 1:
-            yield from (Waiting(Work(ranges), 0.0) for ranges in halves(work.ranges))
+            yield from (Waiting(Work(ranges, care=work.care), 0.0) for ranges in halves(work.ranges))
             return
         work.attempts += 1
         if work.attempts < self._config.max_attempts:
@@ -90,6 +90,20 @@ class Judge:
             f"{self._function} failed {times} for {work} of {self._path}: {type(work.error).__name__}: {work.error}. "
             "There is no dead_letter channel, so the worker stops, and what it had claimed is back in the queue"
         ) from work.error
+
+    def begun(self, work: Work) -> Waiting | None:
+        """Return when to call the function for events that were just claimed; None for now, or if they have a fate.
+
+        Raises:
+            WorkerFailedError: they should become dead letters, and there is no channel for them.
+        """
+        if not work.attempts:
+            return None
+        work.error = WorkerKilledError(f"the process ended during this event (attempt {work.attempts})")
+        if work.attempts < self._config.max_attempts:
+            return Waiting(work, self._backoff(work.attempts))
+        work.fate = self._given_up(work)
+        return None
 
     def refused(self, work: Work) -> Waiting:
         """Return when to try again to commit the fate of work: a channel has no room or no time now."""

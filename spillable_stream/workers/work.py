@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from spillable_stream.state.ranges import Range, count_of
 
-__all__ = ["Fate", "Waiting", "Work", "WorkQueue", "backoff_seconds", "halves"]
+__all__ = ["Care", "Fate", "Waiting", "Work", "WorkQueue", "backoff_seconds", "halves"]
 
 _LONGEST_BACKOFF_SECONDS = 300.0
 
@@ -21,6 +21,14 @@ class Fate(Enum):
     DONE = "done"
     DROPPED = "dropped"
     DEAD = "dead-lettered"
+
+
+class Care(Enum):
+    """The care that a call needs, since its events may end the process."""
+
+    NONE = "none"
+    NOTED = "it is written down"
+    ALONE = "it is written down, and no other call is under way"
 
 
 @dataclass(slots=True)
@@ -36,6 +44,7 @@ class Work:
         fate: what becomes of the events, once the function is done with them.
         is_refused: whether a channel could not commit its fate when that was tried last.
         prepared: the take transaction that `Transfer` wrote; 0 before.
+        care: the care that each call needs.
     """
 
     ranges: list[Range]
@@ -46,6 +55,7 @@ class Work:
     fate: Fate | None = None
     is_refused: bool = False
     prepared: int = 0
+    care: Care = Care.NONE
 
     @property
     def count(self) -> int:

@@ -25,10 +25,13 @@ from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import RecordFields, fields
 from spillable_stream.termination import calling_on_sigterm
+from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.judge import Judge
 from spillable_stream.workers.letters import Origin, dead_letters
+from spillable_stream.workers.reporting import Reporting, one_line
 from spillable_stream.workers.transfer import Transfer, transfer_name
+from spillable_stream.workers.unfinished import Unfinished
 from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ _WAITING_EVENTS = (
     1000  # beyond them a worker claims no more, so that an outage of what it calls does not scatter a group
 )
 _MOST_LEFT = 10
+_HANDS = 2  # each lane has work in its call, and may bring as much back to that which waits
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +103,7 @@ class Worker:
         self._consumer: Consumer | None = None
         self._transfer: Transfer | None = None
         self._changed = threading.Condition()
+        self._calls: Calls | None = None
         self._looking = threading.Lock()  # held by the one lane that claims, or waits for events
         self._lanes: set[_Lane] = set()
         self._queue = WorkQueue()
@@ -110,6 +115,8 @@ class Worker:
         self._left: set[_Lane] = set()  # those whose calls are still under way
         self._settled: Counter[Fate] = Counter()  # events
         self._failed_calls = 0
+        self._last_error = ""
+        self._reporting: Reporting | None = None
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
@@ -170,6 +177,7 @@ class Worker:
                 busy_threads=sum(lane.work is not None for lane in self._lanes),
                 left_calls=len(self._left),
                 trouble=trouble,
+                last_error=self._last_error,
             )
 
     def close(self) -> None:
@@ -190,16 +198,29 @@ class Worker:
 
     def leave(self) -> None:
         """In a forked child, which has no thread of it: leave the group to the parent."""
+        if self._reporting is not None:
+            self._reporting.leave()
         if self._consumer is not None:
             self._consumer.leave()
 
     # ── its life ────────────────────────────────────────────────────────────────────────────
 
     def _own(self) -> None:
-        self._consumer = Consumer(self._engine, self.group, resume=self._dead_letter is not None)
+        most = _WAITING_EVENTS + _HANDS * self._config.threads * (self._config.batch_size or 1)
+        note = Unfinished(most, [], []).note()
+        self._consumer = consumer = Consumer(self._engine, self.group, resume=self._dead_letter is not None, note=note)
+        about = fields(self._channel.path, group=self.group)
+        self._calls = Calls(self._changed, most, consumer.write_note, about)
+        self._calls.take_over(consumer.former_owner, consumer.untaken)
         if self._dead_letter is not None:
             name = transfer_name("worker", self._channel.uuid, self.group)
-            self._transfer = Transfer(self._consumer, self._dead_letter, name)
+            self._transfer = Transfer(consumer, self._dead_letter, name)
+        notes = self._engine.worker_notes
+        self._reporting = Reporting(None if notes is None else notes.open(self.group), self.stats)
+
+    def _calls_of_it(self) -> Calls:
+        assert self._calls is not None
+        return self._calls
 
     def _start_lane(self) -> None:
         lane = _Lane()
@@ -209,7 +230,9 @@ class Worker:
 
     def _watch(self) -> None:
         """Wait until there is a reason to end, and replace lanes whose calls don't return."""
+        assert self._reporting is not None
         while True:
+            self._reporting.look()
             with self._changed:
                 if self._stopping or not self._lanes:
                     return
@@ -235,6 +258,7 @@ class Worker:
         lane.is_left, work = True, lane.work
         assert work is not None
         lane.work = lane.deadline = None
+        self._calls_of_it().end(work)
         self._lanes.discard(lane)
         self._left.add(lane)
         return work
@@ -245,6 +269,8 @@ class Worker:
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
             while self._lanes and time.monotonic() < deadline:
+                if self._reporting is not None:
+                    self._reporting.look()
                 self._changed.wait(_POLL_SECONDS)
             for lane in list(self._lanes):
                 if lane.work is None:
@@ -254,16 +280,19 @@ class Worker:
                 _log.warning(
                     "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
                     function_name(self._function), work, self._channel.path, timeout_seconds,
-                    extra=self._about(work),
+                    extra=self._about(work) | fields(seconds=timeout_seconds),
                 )  # fmt: skip
 
     def _close(self) -> None:
+        with self._changed:
+            self._state = "ended" if self._error is None else "failed"
         try:
+            if self._reporting is not None:  # while the group is owned: the next worker's is the same file
+                self._reporting.close()
             if self._consumer is not None:
+                self._consumer.forget_note()
                 self._consumer.close()
         finally:
-            with self._changed:
-                self._state = "ended" if self._error is None else "failed"
             if self._dead_letter is not None and self._owns_dead_letter:
                 self._dead_letter.close()
 
@@ -312,8 +341,12 @@ class Worker:
         with self._changed:
             if not ranges or lane.is_left:
                 return False
-            lane.work = Work(ranges)
-            return True
+            for work in self._calls_of_it().divide(ranges):
+                if (waiting := self._judging.begun(work)) is None and lane.work is None:
+                    lane.work = work
+                else:
+                    self._queue.put(work, self._clock() + waiting.seconds if waiting else 0.0)
+            return lane.work is not None
 
     def _is_over(self) -> bool:
         """Tell whether nothing is left to do, for a worker that runs until then; nothing can be claimed now."""
@@ -362,7 +395,9 @@ class Worker:
 
     def _call(self, lane: _Lane, work: Work, found: list[ReadBatch]) -> bool:
         """Call the function, and note its error; tell whether this lane still has the work."""
-        events = self._events(found)
+        events, calls = self._events(found), self._calls_of_it()
+        if not calls.begin(work, lambda: not (lane.is_left or self._stopping)):
+            return False
         if self._config.timeout is not None:
             lane.deadline = self._clock() + self._config.timeout
         error: BaseException | None = None
@@ -374,7 +409,10 @@ class Worker:
             if lane.is_left:
                 return False
             lane.deadline = None
+            calls.end(work)
         work.error = error
+        if error is not None:
+            calls.failed(work)
         return True
 
     def _events(self, found: list[ReadBatch]) -> Any:
@@ -389,7 +427,9 @@ class Worker:
         """Set the work's fate, or let it wait."""
         waiting = self._judging.judge(work)
         with self._changed:
-            self._failed_calls += self._judging.is_failure(work.error)
+            if self._judging.is_failure(work.error):
+                self._failed_calls += 1
+                self._last_error = one_line(work.error)
         self._wait(waiting)
 
     def _wait(self, waiting: list[Waiting]) -> None:
@@ -414,11 +454,13 @@ class Worker:
             with self._changed:
                 self._trouble = str(e)
             self._wait([self._judging.refused(work)])
+            self._calls_of_it().failed(work)
             return
         with self._changed:
             if work.is_refused:
                 self._trouble = ""
             assert work.fate is not None
+            self._calls_of_it().settled(work)
             self._settled[work.fate] += work.count
         if work.fate is not Fate.DONE:
             why = f"{type(work.error).__name__}: {work.error}"

@@ -13,7 +13,7 @@ from spillable_stream import (
     NotAChannelError,
     OptionError,
 )
-from tests.support.events import numbered, peek
+from tests.support.events import numbered, peek, put
 
 
 def test_the_successor_keeps_the_identity_once_the_original_is_gone(copy: Path, path: Path, tmp_path: Path) -> None:
@@ -36,3 +36,10 @@ def test_a_place_without_a_backup_and_an_address_where_nothing_can_be_are_refuse
     with pytest.raises(OptionError, match="without options or credentials"):
         ss.restore(copy, "s3://key@bucket/orders")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_directory_that_is_no_backup_is_named_as_the_user_named_it(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    with pytest.raises(NotAChannelError, match=f"^{path} is neither empty nor a backup: it holds 'data'"):
+        ss.restore(path, tmp_path / "restored")

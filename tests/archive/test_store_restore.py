@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -12,9 +15,16 @@ import pytest
 import spillable_stream as ss
 from spillable_stream import Channel, ChannelError, CorruptionError, Event, ForeignDirectoryError, Progress
 from spillable_stream.archive import store_restore
+from spillable_stream.archive.restore import RestoreReport
+from spillable_stream.objects.identity import IDENTITY
+from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import Store
 from tests.support.damage import flip
-from tests.support.delays import clock_of, deliveries_of, put_late
+from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import numbered, put, take
+from tests.support.faulty_store import Fault, FaultyStore, Request
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, stores_in_memory
 
 KINDS = ["a disk", "a disk and memory", "a store"]
 
@@ -52,20 +62,55 @@ def address(tmp_path: Path) -> str:
     return f"object+file://{tmp_path}/restored"
 
 
-def test_a_backup_with_events_that_wait_is_refused_before_anything_is_made(tmp_path: Path, address: str) -> None:
-    with Channel(tmp_path / "original", minimum_required_space=0) as channel:
+@pytest.mark.parametrize("new_identity", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("to_store", [False, True])
+def test_events_that_wait_go_with_a_backup_from_anywhere_to_anywhere(
+    kind: str, to_store: bool, new_identity: bool, tmp_path: Path, address: str
+) -> None:
+    to = address if to_store else str(tmp_path / "restored")
+    with original_of(kind, tmp_path) as channel:
         clock = clock_of(channel)
+        for seconds in (100, 2000):
+            with channel.put_transaction() as tx:
+                tx.put(Event(b"%d" % seconds, {"k": "v"}), deliver_after=seconds)
+                tx.put(Event(b"%d, expires" % seconds), deliver_after=seconds, ttl=3600)
+                tx.put(Event(b"%d" % (10 * seconds)), deliver_after=10 * seconds)
+        clock.pass_by(150)
+        deliver_all(channel)
+        report = ss.backup(channel, tmp_path / "copy")
+        assert report.delayed_events == 4
+    if not new_identity:
+        (tmp_path / "original").rename(tmp_path / "gone")
+    assert ss.restore(tmp_path / "copy", to, new_identity=new_identity).delayed_events == 4
+    assert ss.verify(to).healthy
+    with Channel(to, create=False) as restored:
+        deliveries_of(restored).clock_ms = clock
+        put_late(restored, 1900, b"later")
+        restored.checkpoint()
+        clock.pass_by(3000)
+        deliver_all(restored)
+        assert bodies(restored)[-6:] == [b"100", b"100, expires", b"1000", b"2000", b"2000, expires", b"later"]
+        ss.backup(restored, tmp_path / "another copy")
+        clock.pass_by(100_000)
+        deliver_all(restored)
+        assert bodies(restored)[-1:] == [b"20000"]
+    assert ss.verify(to).healthy
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_backup_whose_delayed_events_are_damaged_makes_no_channel(damage: str, tmp_path: Path, address: str) -> None:
+    with original_of("a store", tmp_path) as channel:
         put_late(channel, 1000, b"late")
         ss.backup(channel, tmp_path / "copy")
-        with pytest.raises(ss.OptionError, match=r"1 events of the backup .* wait .*: restore it to a disk"):
-            ss.restore(tmp_path / "copy", address, new_identity=True)
-        assert not list(tmp_path.glob("restored/*"))
-        clock.pass_by(1001)
-        assert deliveries_of(channel).deliver()
-        ss.backup(channel, tmp_path / "copy")
-    assert ss.restore(tmp_path / "copy", address, new_identity=True).events == 1
-    with Channel(address, create=False) as restored:
-        assert take(restored) == [b"late"]
+    (file,) = (tmp_path / "copy" / "delays").iterdir()
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(CorruptionError):
+        ss.restore(tmp_path / "copy", address, new_identity=True)
+    assert not [path for path in tmp_path.glob("restored/**/*") if path.is_file()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -204,6 +249,118 @@ def test_what_a_killed_restore_left_is_in_nobodys_way(original: Channel, address
     with Channel(address, create=False) as channel:
         assert len(bodies(channel)) == 12
     assert ss.verify(address).healthy
+
+
+class Killed(BaseException):
+    """What ends a process in a test: it does nothing any more."""
+
+
+def kill_at(number: int, *, done: bool) -> Callable[[Store], Store]:
+    """Return what makes a store in which a process is killed at a request, before or after that is done."""
+
+    def seen_by(store: Store) -> Store:
+        def end(request: Request) -> None:
+            if request.number >= number + done:
+                raise Killed
+
+        def schedule(request: Request) -> Fault | None:
+            end(request)
+            return None
+
+        return FaultyStore(store, schedule, after=lambda request: end(request._replace(number=request.number + done)))
+
+    return seen_by
+
+
+@contextlib.contextmanager
+def restoring_to(store: Store) -> Iterator[None]:
+    """Let restores go to a store."""
+    with mock.patch.object(store_restore, "open_store", lambda location: store):
+        yield
+
+
+@pytest.mark.parametrize("new_identity", [False, True], ids=["successor", "new"])
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_restore_that_is_killed_at_any_request_is_run_again(
+    original: Channel, tmp_path: Path, done: bool, new_identity: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_restore, "require_sound", lambda store: None)  # its objects are in another test
+    uuid, expected = original.uuid, bodies(original)
+    put_late(original, 10_000, b"late")
+    ss.backup(original, tmp_path / "copy")
+    original.close()
+    (tmp_path / "original").rename(tmp_path / "gone")
+
+    def restore() -> RestoreReport:
+        return ss.restore(tmp_path / "copy", URL, new_identity=new_identity)
+
+    with stores_in_memory() as stores:
+        counting = FaultyStore(MemoryStore(URL))
+        with restoring_to(counting):
+            restore()
+        finished = 0
+        for number in range(1, len(counting.requests) + 1):
+            store = stores[URL] = MemoryStore(URL)
+            with restoring_to(kill_at(number, done=done)(store)), pytest.raises(Killed):
+                restore()
+            finished += slot_key(0) in store.objects and IDENTITY not in store.objects
+            if IDENTITY in store.objects:  # all was done, and nobody was told
+                with restoring_to(store), pytest.raises(ChannelError, match="is there"):
+                    restore()
+            else:
+                with restoring_to(store):
+                    report = restore()
+                assert (report.events, report.delayed_events) == (12, 1)
+            assert ss.verify(URL).healthy
+            with Channel(URL, create=False) as channel:
+                assert bodies(channel) == expected and (channel.uuid != uuid) == new_identity
+                assert channel.stats().delayed.events == 1
+        assert finished, "between slot 0 and channel.json"
+
+
+def test_objects_of_the_stores_test_that_a_killed_restore_left_are_in_nobodys_way(
+    original: Channel, address: str, tmp_path: Path
+) -> None:
+    with original:
+        ss.backup(original, tmp_path / "copy")
+    left = tmp_path / "restored" / "check" / "0123-0000"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"first")
+    assert ss.restore(tmp_path / "copy", address, new_identity=True).events == 12
+
+
+@pytest.mark.parametrize("what", ["another moment", "another identity", "an empty channel"])
+def test_what_is_half_made_of_something_else_stays_and_is_named(
+    original: Channel, address: str, tmp_path: Path, what: str
+) -> None:
+    with original:
+        ss.backup(original, tmp_path / "copy")
+        if what == "an empty channel":
+            Channel(address).close()
+        else:
+            ss.restore(tmp_path / "copy", address, new_identity=True)
+        (tmp_path / "restored" / "channel.json").unlink()
+        if what == "another moment":
+            put(original, b"later")
+            ss.backup(original, tmp_path / "copy")
+    (tmp_path / "original").rename(tmp_path / "gone")
+    left = sorted(p for p in (tmp_path / "restored").rglob("*") if p.is_file())
+    with pytest.raises(ChannelError, match=r"pid \d+ began a channel at .* that is not this backup, .*: remove"):
+        ss.restore(tmp_path / "copy", address, new_identity=what != "another identity")
+    assert sorted(p for p in (tmp_path / "restored").rglob("*") if p.is_file()) == left
+
+
+def test_a_channel_in_use_that_lost_its_identity_is_not_taken_for_a_restore(
+    original: Channel, address: str, tmp_path: Path
+) -> None:
+    with original:
+        ss.backup(original, tmp_path / "copy")
+    ss.restore(tmp_path / "copy", address, new_identity=True)
+    with Channel(address, create=False) as channel:
+        put(channel, b"more")
+    (tmp_path / "restored" / "channel.json").unlink()
+    with pytest.raises(ChannelError, match="is there"):
+        ss.restore(tmp_path / "copy", address, new_identity=True)
 
 
 @pytest.mark.parametrize("folder", ["events", "states"])

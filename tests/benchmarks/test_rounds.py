@@ -69,6 +69,20 @@ def test_who_fails_is_left_out_with_the_reason(tmp_path: Path) -> None:
     assert found.median("a", "put") == 2.0 and not found.has("b", "put")
 
 
+def test_of_a_failure_in_sparks_workers_the_reason_is_their_last_error(tmp_path: Path) -> None:
+    def fail(_: Path) -> Figures:
+        raise ValueError(
+            "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n"
+            '  File "a.py", line 1, in f\n    f()\nKeyError: 1\n\n'
+            "The above exception was the direct cause of the following exception:\n\n"
+            'Traceback (most recent call last):\n  File "a.py", line 2, in g\n    g()\n'
+            "errors.StoreError: no credentials\n SQLSTATE: 38000"
+        )
+
+    group = Group("g", "G", "events/s", "a", {"a": fail})
+    assert measure(group, 1, tmp_path, silent, FOREVER).failures == {"a": "errors.StoreError: no credentials"}
+
+
 def test_past_the_deadline_there_is_a_single_round(tmp_path: Path) -> None:
     group = Group("g", "G", "events/s", "a", {"a": lambda _: {"put": 1.0}})
     assert len(measure(group, 5, tmp_path, silent, deadline=0.0).rounds) == 1

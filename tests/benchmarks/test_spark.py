@@ -3,40 +3,56 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
-from benchmarks import run, spark_latency, spark_rows, spark_sink, spark_source
-from benchmarks.rounds import Plan
+from benchmarks import run, spark_rows
 from benchmarks.spark import SPARK_PARTS
+from benchmarks.spark_session import session
 from benchmarks.targets import SPARK_TARGETS
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
-ONCE = Plan(rounds=1)
+_ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> run.Run:
+    """What all parts measured, each with a JVM of its own, as a process with a session of the tests can't have."""
+    directory = tmp_path_factory.mktemp("work")
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "tests.support.spark.small_benchmarks", directory]
+    subprocess.run(command, env=environment, check=True)
+    whole: run.Run = pickle.loads((directory / "found").read_bytes())
+    return whole
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # the first waits for all parts
 @pytest.mark.parametrize("name", SPARK_PARTS)
-def test_a_part_measures_and_writes_its_section(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = spark_rows.KINDS[:1] if name == "spark-objects" else spark_rows.KINDS  # a task of a store takes seconds
-    monkeypatch.setattr(spark_rows, "KINDS", tuple(kind._replace(batch_rows=400) for kind in kinds))
-    monkeypatch.setattr(spark_source, "_BATCHES", 3)
-    monkeypatch.setattr(spark_sink, "_BATCHES", 3)
-    monkeypatch.setattr(spark_latency, "_EVENTS", 4)
-    monkeypatch.setattr(spark_latency, "_WARM_UP_EVENTS", 2)
-    places = tmp_path / "work", tmp_path / "docs"
-    for place in places:
-        place.mkdir()
-    found = run.run([name], ONCE, places[0])
-    assert found.broken == {} and found.parts[name]
-    assert [c.failures for c in found.parts[name]] == [{}] * len(found.parts[name])
-    needed = [t for t in SPARK_TARGETS if t.group in found.by_name]
-    assert [o.target for o in found.spark_outcomes()] == needed
-    assert all(o.verdict != "not measured" for o in found.spark_outcomes())
-    run.write(found, places[1], "a machine")
-    assert SPARK_PARTS[name].title in (places[1] / "benchmarks.md").read_text()
-    assert list(json.loads((places[1] / "benchmarks.json").read_text())) == [name]
+def test_a_part_measures_and_writes_its_section(name: str, found: run.Run, tmp_path: Path) -> None:
+    part = run.Run(found.plan, {name: found.parts[name]})
+    assert found.broken.get(name, "") == "" and part.parts[name]
+    assert [c.failures for c in part.parts[name]] == [{}] * len(part.parts[name])
+    needed = [t for t in SPARK_TARGETS if t.group in part.by_name]
+    assert [o.target for o in part.spark_outcomes()] == needed
+    assert all(o.verdict != "not measured" for o in part.spark_outcomes())
+    run.write(part, tmp_path, "a machine")
+    assert SPARK_PARTS[name].title in (tmp_path / "benchmarks.md").read_text()
+    assert list(json.loads((tmp_path / "benchmarks.json").read_text())) == [name]
+
+
+def test_a_process_that_has_a_session_is_told_to_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    with pytest.raises(RuntimeError, match="has a Spark session: stop it"), session():
+        pass
 
 
 def test_every_target_is_of_a_part() -> None:

@@ -136,7 +136,9 @@ def test_a_channel_that_may_not_be_written_is_refused(
         return real(name, flags, *rest)
 
     monkeypatch.setattr(os, "open", denied)
-    with pytest.raises(StorageError, match=r"opening .* failed: Permission denied \(errno 13\)"):
+    with pytest.raises(
+        StorageError, match=r"opening .* failed: Permission denied \(errno 13\); run it as the owner, not as uid \d+"
+    ):
         Channel(path)
 
 

@@ -63,8 +63,8 @@ def test_rows_and_batches_wait_like_events() -> None:
     schema = pa.schema([pa.field("n", pa.int64())])
     events = DelayedEvents(schema, 2, typed=True)
     events.add([{"n": 2}], NOW_MS + 2)
-    events.add_batch(pa.record_batch({"n": [1, 3]}, schema=schema), NOW_MS + 1)
+    events.add_batch(pa.record_batch({"n": [1, 3]}, schema=schema), [NOW_MS + 3, NOW_MS + 1])
     chunks = events.chunks(NOW_MS, "none")
     found = [decode_batch(pa.py_buffer(c.frames[1].payload), schema).column("n").to_pylist() for c in chunks]
-    assert found == [[2], [1, 3]]
+    assert found == [[2], [3, 1]]
     assert {c.frames[1].schema_id for c in chunks} == {2}

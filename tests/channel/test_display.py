@@ -309,7 +309,5 @@ def test_a_worker_of_the_handle_is_shown_with_what_is_wrong(open_channel: Open) 
     worker = WorkerStats("bill<ing", "running", False, 1200, 1, 2, 9, 7, 3, 4, "no <room>")
     shown = stats_html(Path("c"), False, replace(open_channel().stats(), workers=(worker,)))
     text = _Page(shown).text
-    assert (
-        "worker of bill<ing running: 1,200 events done, 2 dead-lettered, 1 dropped, 7 waiting to be tried again" in text
-    )
-    assert "4 calls did not return" in text and "no <room>" in text and "no <room>" not in shown
+    assert "running: 1,200 done · 9 failed calls · 2 dead-lettered · 1 dropped · 7 waiting to be tried again" in text
+    assert "worker of bill<ing" in text and "no <room>" in text and "no <room>" not in shown

@@ -265,7 +265,6 @@ class ChannelMachine(RuleBasedStateMachine):
         """Let time pass, or the clock go back, and let a handle deliver what is due."""
         self.now_ms += 1000 * seconds
         deliveries = self.handle(number).engine().deliveries
-        assert deliveries is not None
         delivered = False
         self.handle(number).engine().follow()
         while deliveries.deliver():

@@ -10,8 +10,11 @@ import pytest
 
 from spillable_stream import Channel, CommitOutcomeUnknownError, Event, SpillableError
 from spillable_stream.objects.store import Store
+from tests.support.delays import clock_of, deliver_all
 from tests.support.faulty_store import Fault, FaultyStore, Request, at
 from tests.support.object_channels import URL, stores_in_memory
+
+Program = Callable[["Told"], None]
 
 
 @dataclass
@@ -39,12 +42,33 @@ def program(told: Told) -> None:
         put(channel, told, 4, 10)
 
 
-def put(channel: Channel, told: Told, number: int, size_bytes: int) -> None:
+def delaying_program(told: Told) -> None:
+    """Open a channel, put events that wait, let some be due, take, copy together and collect, and close."""
+    with Channel(URL, commit_interval=0, gc_delay=0, checkpoint_on_close=False) as channel:
+        clock, checkpointing = clock_of(channel), channel.engine().checkpointing
+        checkpointing.worth_a_trim = 1
+        delays = checkpointing.delay_merging
+        delays.many_puts, delays.many_of_a_stretch, delays.soon_ms = 3, 3, 0
+        for number in range(1, 5):
+            put(channel, told, number, 10, deliver_after=1_000 * number)
+        channel.checkpoint()
+        clock.pass_by(2_500)
+        put(channel, told, 0, 10)  # and two of the others are due
+        take(channel, told)
+        for _ in range(2):
+            channel.checkpoint()
+        clock.pass_by(2_500)
+        for _ in range(2):
+            take(channel, told)
+        channel.checkpoint()
+
+
+def put(channel: Channel, told: Told, number: int, size_bytes: int, deliver_after: float = 0) -> None:
     body = b"%d" % number + bytes(size_bytes)
     tx = channel.put_transaction()
     tx.begin()
     try:
-        tx.put(Event(body))
+        tx.put(Event(body), deliver_after=deliver_after)
         tx.commit()
         told.put.add(body)
     except CommitOutcomeUnknownError:
@@ -66,13 +90,13 @@ def take(channel: Channel, told: Told) -> None:
         raise
 
 
-def run(number: int, fault: Fault) -> int:
-    """Run the program with a fault at one request, then look what is there; return how many requests there were."""
-    return check(lambda store: FaultyStore(store, at(number, fault), late_by=lambda _: 3), SpillableError)
+def run(of: Program, number: int, fault: Fault) -> int:
+    """Run a program with a fault at one request, then look what is there; return how many requests there were."""
+    return check(of, lambda store: FaultyStore(store, at(number, fault), late_by=lambda _: 3), SpillableError)
 
 
-def run_killed(number: int, *, is_done: bool) -> int:
-    """Kill the program at one request, which is done or not, then look what is there."""
+def run_killed(of: Program, number: int, *, is_done: bool) -> int:
+    """Kill a program at one request, which is done or not, then look what is there."""
 
     def kill_from(request: Request) -> None:
         if request.number >= number:
@@ -83,15 +107,15 @@ def run_killed(number: int, *, is_done: bool) -> int:
             return FaultyStore(store, after=kill_from)
         return FaultyStore(store, kill_from)
 
-    return check(killing, Killed)
+    return check(of, killing, Killed)
 
 
 class Killed(BaseException):
     """The process is no more: whatever it asks of the store from now on does not arrive."""
 
 
-def check(failing: Callable[[Store], FaultyStore], ending: type[BaseException]) -> int:
-    """Run the program on such a store, and prove by what is there what it was told."""
+def check(of: Program, failing: Callable[[Store], FaultyStore], ending: type[BaseException]) -> int:
+    """Run a program on such a store, and prove by what is there what it was told."""
     told, stores = Told(), list[FaultyStore]()
 
     def seen_by(store: Store) -> Store:
@@ -101,12 +125,14 @@ def check(failing: Callable[[Store], FaultyStore], ending: type[BaseException]) 
 
     with stores_in_memory(seen_by):
         with suppress(ending):
-            program(told)
+            of(told)
         count = len(stores[0].requests)
         stores[0].schedule, stores[0].after = None, lambda _: None
         stores[0].release()
         with Channel(URL, commit_interval=0) as channel:
             channel.engine().owners.answer_seconds = 0
+            clock_of(channel).pass_by(10_000)
+            deliver_all(channel)
             tx = channel.take_transaction()
             tx.begin()
             left = [e.body for e in tx.take_many(100)]
@@ -122,24 +148,38 @@ def check(failing: Callable[[Store], FaultyStore], ending: type[BaseException]) 
     return count
 
 
-def requests_of_one_run() -> int:
-    return run(10**9, Fault.LOST)
+def requests_of_one_run(of: Program) -> int:
+    return run(of, 10**9, Fault.LOST)
 
 
+PROGRAMS = pytest.mark.parametrize("of", [program, delaying_program])
+
+
+@PROGRAMS
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_request_that_fails_costs_nothing_that_was_acknowledged(fault: Fault) -> None:
-    for number in range(1, requests_of_one_run() + 1, 5):
-        run(number, fault)
+def test_a_request_that_fails_costs_nothing_that_was_acknowledged(of: Program, fault: Fault) -> None:
+    for number in range(1, requests_of_one_run(of) + 1, 5):
+        run(of, number, fault)
 
 
+@PROGRAMS
 @pytest.mark.parametrize("is_done", [True, False])
-def test_a_kill_at_any_request_costs_nothing_that_was_acknowledged(is_done: bool) -> None:
-    for number in range(1, requests_of_one_run() + 1, 3):
-        run_killed(number, is_done=is_done)
+def test_a_kill_at_any_request_costs_nothing_that_was_acknowledged(of: Program, is_done: bool) -> None:
+    for number in range(1, requests_of_one_run(of) + 1, 3):
+        run_killed(of, number, is_done=is_done)
 
 
 @pytest.mark.slow
+@PROGRAMS
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_kill_at_each_request_costs_nothing_that_was_acknowledged(of: Program, is_done: bool) -> None:
+    for number in range(1, requests_of_one_run(of) + 1):
+        run_killed(of, number, is_done=is_done)
+
+
+@pytest.mark.slow
+@PROGRAMS
 @pytest.mark.parametrize("fault", list(Fault))
-def test_any_request_that_fails_costs_nothing_that_was_acknowledged(fault: Fault) -> None:
-    for number in range(1, requests_of_one_run() + 1):
-        run(number, fault)
+def test_any_request_that_fails_costs_nothing_that_was_acknowledged(of: Program, fault: Fault) -> None:
+    for number in range(1, requests_of_one_run(of) + 1):
+        run(of, number, fault)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from spillable_stream import Channel, Event, OptionError
+from spillable_stream import Channel
 from tests.channel.test_machine import CAPACITY, ChannelMachine
 from tests.support.examples import examples
 from tests.support.object_channels import URL, kill, stores_in_memory
@@ -39,6 +38,9 @@ class ObjectMachine(ChannelMachine):
         checkpointing.worth_a_trim = 1
         merging = checkpointing.merging
         merging.many_slots, merging.quiet_seconds = 2, 0
+        delays = checkpointing.delay_merging
+        delays.many_puts = delays.many_of_a_stretch = 2
+        delays.soon_ms = 0
         return channel
 
     @precondition(lambda self: self.handles)
@@ -58,19 +60,6 @@ class ObjectMachine(ChannelMachine):
                 self.stores[URL].objects.pop("hint", None)
             else:
                 self.stores[URL].objects["hint"] = b'{"tail": 1, "checkpoint": 1}'
-
-    @rule(number=st.integers(0, 2), seconds=st.integers(1, 400), more=st.integers(0, 2))
-    def put_delayed(self, number: int, seconds: int, more: int) -> None:  # type: ignore[override]
-        """A store delays nothing: it is refused, and the rest of the transaction can still be put."""
-        tx = self.handle(number).put_transaction()
-        tx.begin()
-        tx.put_many(Event(b"now %d" % i) for i in range(more))
-        with pytest.raises(OptionError, match="events can't be delayed"):
-            tx.put(Event(b"due"), deliver_after=seconds)
-        tx.rollback()
-
-    def look_at_the_clock(self, number: int, seconds: int) -> None:
-        """Nothing waits: no rule."""
 
     def teardown(self) -> None:
         super().teardown()

@@ -15,14 +15,17 @@ from spillable_stream import (
     Channel,
     ChannelFullError,
     Event,
+    OptionError,
     SchemaError,
     StorageError,
     TransactionCapacityError,
     TransactionStateError,
 )
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import numbered, peek, put, take
+from tests.support.expiry import WallClock
 from tests.support.fake_files import FaultyFileSystem, nth
 
 Open = Callable[..., Channel]
@@ -317,3 +320,32 @@ def test_a_segment_write_that_failed_gives_its_ids_again(open_channel: Open) -> 
     writer.write(encode_batch(batch))
     assert writer.finish().count == 1
     writer.discard()
+
+
+def numbered_rows(count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"headers": [], "body": b"%d" % i} for i in range(count)], EVENT_SCHEMA)
+
+
+def test_a_batch_is_put_with_times_of_its_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = WallClock(monkeypatch)
+    rows = numbered_rows(4)
+    with Channel(path) as channel:
+        now_ms = clock.now_ns // 1_000_000
+        with channel.put_transaction() as tx:
+            tx.put(Event(b"first"))
+            tx.put_timed(rows, RowTimes(pa.array([0, 1, 0, 0]), pa.array([0, 0, now_ms + 2000, now_ms + 1000])))
+            assert tx.count == 5
+        assert channel.stats().delayed.events == 2
+        clock.pass_by(1.5)
+        assert take(channel) == [b"first", b"0", b"3"]  # the ttl of a microsecond is over
+        clock.pass_by(1)
+        assert take(channel) == [b"2"]
+        assert channel.stats().groups["default"].expired_events == 1
+
+
+def test_times_of_rows_are_refused_where_nothing_can_be_delayed(path: Path) -> None:
+    rows = numbered_rows(1)
+    with Channel(path, overflow_capacity=0, memory_capacity=10) as channel:
+        with pytest.raises(OptionError, match="has no disk tier"), channel.put_transaction() as tx:
+            tx.put_timed(rows, RowTimes(0, 1))
+        assert channel.stats().channel_size == 0

@@ -144,34 +144,34 @@ def fail_at_each(directory: Path, step: int, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-def test_a_kill_at_a_request_to_the_store_loses_and_doubles_nothing(tmp_path: Path, is_done: bool) -> None:
-    kill_at_each(tmp_path, 5, is_done=is_done)
+def test_a_kill_at_a_request_to_the_store_loses_and_doubles_nothing(shared_memory: Path, is_done: bool) -> None:
+    kill_at_each(shared_memory, 5, is_done=is_done)
 
 
-def test_a_request_that_arrives_after_its_process_died_doubles_nothing(tmp_path: Path) -> None:
-    kill_at_each(tmp_path, 5, late=True)
+def test_a_request_that_arrives_after_its_process_died_doubles_nothing(shared_memory: Path) -> None:
+    kill_at_each(shared_memory, 5, late=True)
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.UNAVAILABLE, Fault.REFUSED])
-def test_a_request_that_fails_loses_and_doubles_nothing(tmp_path: Path, fault: Fault) -> None:
-    fail_at_each(tmp_path, 7, fault)
+def test_a_request_that_fails_loses_and_doubles_nothing(shared_memory: Path, fault: Fault) -> None:
+    fail_at_each(shared_memory, 7, fault)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_done", [True, False])
-def test_a_kill_at_any_request_to_the_store_loses_and_doubles_nothing(tmp_path: Path, is_done: bool) -> None:
-    kill_at_each(tmp_path, 1, is_done=is_done)
+def test_a_kill_at_any_request_to_the_store_loses_and_doubles_nothing(shared_memory: Path, is_done: bool) -> None:
+    kill_at_each(shared_memory, 1, is_done=is_done)
 
 
 @pytest.mark.slow
-def test_any_request_that_arrives_after_its_process_died_doubles_nothing(tmp_path: Path) -> None:
-    kill_at_each(tmp_path, 1, late=True)
+def test_any_request_that_arrives_after_its_process_died_doubles_nothing(shared_memory: Path) -> None:
+    kill_at_each(shared_memory, 1, late=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", list(Fault))
-def test_any_request_that_fails_loses_and_doubles_nothing(tmp_path: Path, fault: Fault) -> None:
-    fail_at_each(tmp_path, 1, fault)
+def test_any_request_that_fails_loses_and_doubles_nothing(shared_memory: Path, fault: Fault) -> None:
+    fail_at_each(shared_memory, 1, fault)
 
 
 @pytest.mark.parametrize("before", [True, False])

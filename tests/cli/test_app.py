@@ -103,6 +103,12 @@ def test_what_the_system_refuses_is_a_line_too(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("", f"{type(error).__name__}: {text}\n")
 
 
+@pytest.mark.parametrize("arguments", [["stats", ""], ["repair", "", "--yes"], ["top", "--once", "/data/orders", ""]])
+def test_an_empty_path_is_refused_rather_than_taken_for_the_working_directory(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == UNKNOWN and "it is empty" in done.stderr
+
+
 def test_a_pipe_that_nobody_reads_is_for_the_program_to_end_silently() -> None:
     with pytest.raises(BrokenPipeError), ending("/data/orders"):
         raise BrokenPipeError(32, "Broken pipe")

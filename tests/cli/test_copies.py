@@ -21,7 +21,7 @@ def test_a_backup_says_what_it_has_and_is_restored(path: Path, tmp_path: Path) -
         assert lines[0] == f"{copy}: backup 1 has {path} up to the event 3"
         assert lines[1].startswith("copied 3 events, ")
         put(channel, b"4")
-    assert run("backup", path, copy).stdout.splitlines()[1].endswith(", 1 files were there")
+    assert run("backup", path, copy).stdout.splitlines()[1].endswith(", 1 file already there")
     said = json.loads(run("backup", path, copy, "--json").stdout)
     assert (said["number"], said["copied_events"], said["last_id"]) == (3, 0, 4)
     refused = run("restore", copy, tmp_path / "r")
@@ -39,7 +39,7 @@ def test_a_backup_says_what_it_has_and_is_restored(path: Path, tmp_path: Path) -
 def test_how_many_events_wait_in_a_copy_is_said(path: Path, tmp_path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         put_late(channel, 1000, b"a", b"b")
-    assert run("backup", path, tmp_path / "copy").stdout.splitlines()[2] == "2 events wait in it until they are due"
+    assert run("backup", path, tmp_path / "copy").stdout.splitlines()[2] == "delayed until they are due: 2 events"
     done = run("restore", tmp_path / "copy", tmp_path / "r", "--new-identity")
     assert done.stdout.splitlines()[1] == "2 more wait until they are due"
     refused = run("restore", tmp_path / "copy", f"object+file://{tmp_path}/store", "--new-identity")

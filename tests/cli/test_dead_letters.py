@@ -79,7 +79,7 @@ def test_one_is_shown_whole(dead: Path) -> None:
 def test_a_replay_puts_each_back_once(dead: Path, path: Path) -> None:
     with Channel(path, minimum_required_space=0):
         pass
-    assert run("dead-letters", "replay", dead, path).stdout == f"{path}: 2 events were put back\n"
+    assert run("dead-letters", "replay", dead, path).stdout == f"{path}: 2 events put back\n"
     assert json.loads(run("dead-letters", "replay", dead, path, "--json").stdout)["events"] == 0
     with Channel(path, create=False) as channel:
         assert peek(channel) == [b"x", b"y"]

@@ -30,7 +30,7 @@ def test_stats_say_what_is_where(full: Path) -> None:
     assert said["events"].startswith("7 of 100,000,005 (") and said["IDs"] == "2 to 8"
     assert said["memory"].startswith("3 of 5 events, ") and said["disk"].startswith("4 of 100,000,000 events, ")
     assert said["drain order"] == "3 in memory, 4 on disk" and said["group"] == "audit at 1, 7 behind"
-    assert said["spilled"].startswith("1 transactions")
+    assert said["spilled"].startswith("1 transaction")
 
 
 def test_stats_as_json_are_all_of_them(full: Path) -> None:

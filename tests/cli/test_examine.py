@@ -185,7 +185,7 @@ def test_a_channel_in_a_store_is_verified_and_repaired_by_its_address(tmp_path: 
     done = run("verify", url)
     assert done.exit_code == 1
     assert done.stdout.startswith(f"damage: {slot_key(2)}, offset 0, 8 bytes: the file's header is damaged; events 2")
-    assert "repair would lose 1 events, 2\n" in done.stdout
+    assert "repair would lose 1 event, 2\n" in done.stdout
     said = json.loads(run("verify", "--json", url).stdout)
     assert (said["path"], said["findings"][0]["path"], said["loss"]["lost"]) == (url, slot_key(2), [[2, 2]])
     done = run("repair", url, "--yes")

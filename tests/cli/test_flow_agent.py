@@ -86,7 +86,7 @@ def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
     assert running.returncode == 0, errors
     assert "-Xmx512m is ignored: it is an option of Java's" in errors
     assert "--classpath is ignored" in errors
-    assert "the configuration has changed: sinks k1" in errors
+    assert "the configuration of the agent a1 has changed: sinks k1" in errors
 
 
 @pytest.fixture

@@ -57,9 +57,14 @@ def test_a_tap_can_be_bounded(place: Path) -> None:
 
 
 def test_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    run("tap", tmp_path / "none", status=1)
-    run("send", tmp_path / "none", status=1)
+    run("tap", tmp_path / "none", status=2)
+    run("send", tmp_path / "none", status=2)
+    run("tap", "a1:r1", status=2)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_file_of_lines_that_is_not_there_is_a_failure(place: Path, tmp_path: Path) -> None:
+    assert "No such file" in run("send", place, "-F", tmp_path / "none", status=1)
 
 
 def test_lines_go_through_a_source_into_its_channels(tmp_path: Path) -> None:
@@ -90,7 +95,7 @@ a1.channels.other.type = memory
     for name, bodies in (("good", ["INFO b"]), ("bad", ["ERROR a", "ERROR c"])):
         shown = run("tap", tmp_path / name, "--from-start", "--no-follow").splitlines()
         assert [json.loads(line)["body"] for line in shown] == bodies
-    assert "no source 'r2' of a1 can run; there are: r1" in run(*through, "r2", status=1)
+    assert "no source 'r2' of a1 can run; there are: r1" in run(*through, "r2", status=2)
 
 
 def test_a_channel_or_a_source_must_be_said(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_a_line_is_an_event_and_a_missing_channel_is_made(path: Path, tmp_path: 
     file.write_bytes(b"one\ntwo\n")
     done = run("put", path, file)
     assert (done.exit_code, done.stdout) == (0, f"{path}: stored 2 events, 1 to 2\n")
-    assert run("put", path, file).stdout == f"{path}: stored 0 events; 2 were stored before\n"
+    assert run("put", path, file).stdout == f"{path}: stored 0 events; 2 stored before\n"
     assert bodies(path) == [b"one", b"two"]
 
 
@@ -48,7 +48,7 @@ def test_typed_makes_columns_and_adds_new_ones(path: Path, tmp_path: Path) -> No
     refused = run("put", path, more)
     assert refused.exit_code == 1 and "lines 1 to 1" in refused.stderr
     assert run("put", path, more, "--typed").exit_code == 0
-    assert run("put", path, file).stdout.endswith("2 were stored before\n"), "the same rows, with a column more"
+    assert run("put", path, file).stdout.endswith("2 stored before\n"), "the same rows, with a column more"
     with Channel(path, create=False) as channel, channel.take_transaction() as tx:
         assert tx.take_many(9) == [{"n": 1, "s": None}, {"n": 2, "s": None}, {"n": 3, "s": "new"}]
 
@@ -147,14 +147,20 @@ def len_stored(path: Path) -> int:
         return channel.stats().last_id
 
 
-@pytest.mark.parametrize("memory_capacity", [0, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("memory_capacity", "signals"),
+    [
+        (0, [signal.SIGKILL]),
+        *(pytest.param(m, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], marks=pytest.mark.slow) for m in (0, 10**6)),
+    ],
+)
 def test_a_load_that_is_killed_and_run_again_stores_each_row_once(
-    path: Path, tmp_path: Path, memory_capacity: int
+    path: Path, tmp_path: Path, memory_capacity: int, signals: list[int]
 ) -> None:
-    file, rows = tmp_path / "f", 400_000
+    file, rows = tmp_path / "f", 130_000 * len(signals)  # as many to go after each kill
     file.write_bytes(b"".join(b"row %d\n" % i for i in range(rows)))
     with Channel(path, minimum_required_space=0, transaction_capacity=1000, memory_capacity=memory_capacity):
-        killed_again_and_again(path, file, 3, rows, [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+        killed_again_and_again(path, file, len(signals), rows, signals)
     assert bodies(path) == [b"row %d" % i for i in range(rows)]
 
 
@@ -188,3 +194,15 @@ def test_events_are_put_with_a_delay(path: Path, tmp_path: Path) -> None:
     refused = run("put", path, file, "--name", "again", "--deliver-after", -1)
     assert refused.exit_code == 2
     assert "deliver_after is -1" in refused.stderr
+
+
+def test_a_channel_in_a_store_is_made_for_a_delay_that_can_be(tmp_path: Path) -> None:
+    file, url = tmp_path / "lines.txt", f"object+file://{tmp_path}/store"
+    file.write_text("a\nb\n")
+    for seconds in (-1, 10**9):
+        refused = run("put", url, file, "--deliver-after", seconds)
+        assert (refused.exit_code, "Nothing was put" in refused.stderr) == (2, True)
+        assert not (tmp_path / "store").exists()
+    assert run("put", url, file, "--deliver-after", 3600).exit_code == 0
+    with Channel(url) as channel:
+        assert (channel.stats().last_id, channel.stats().delayed.events) == (0, 2)

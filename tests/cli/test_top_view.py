@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from spillable_stream import Channel, ChannelStats, GroupStats
+from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.cli.top_view import block, block_height, overview
 from spillable_stream.observe.observation import Observation, Rates
 from tests.support.events import numbered, put
@@ -54,6 +55,21 @@ def test_a_channel_has_bars_its_drain_order_its_pace_and_its_groups(stats: Chann
     assert lines[8].startswith("  ! Memory has no room")
 
 
+def test_each_groups_worker_has_a_line_those_in_trouble_first(stats: ChannelStats) -> None:
+    well = WorkerStats("audit", "running", True, 1204, 0, 1, 3, 0, 1, 0, last_error="ValueError: no amount")
+    died = WorkerStats("billing", "died", False, 7, 0, 0, 0, 0, 0, 0, trouble="its process is gone")
+    seen = Observation("/data/orders", 1.0, replace(stats, workers=(well, died)), rates=RATES)
+    lines = drawn(block(seen, 120), 120)
+    assert lines[8] == "  worker billing died · 7 done · its process is gone"
+    assert lines[9] == (
+        "  worker audit running · 1,204 done · 3 failed calls · 1 dead-lettered · last error: ValueError: no amount"
+    )
+    assert drawn(block(seen, 40), 40)[8:10] == [
+        "  worker billing died · 7 done · its pr…",
+        "  worker audit running · 1,204 done · 3…",
+    ]
+
+
 @pytest.mark.parametrize("width", [40, 60, 72, 80, 200])
 def test_no_line_is_wider_than_the_terminal_and_the_height_is_known(stats: ChannelStats, width: int) -> None:
     many = {f"group-{i}-with-quite-a-long-name": GroupStats(0, i, 0) for i in range(20)}
@@ -62,6 +78,8 @@ def test_no_line_is_wider_than_the_terminal_and_the_height_is_known(stats: Chann
         Observation(path, 1.0, stats, rates=RATES),
         Observation(path, 1.0, replace(stats, groups=many)),
         Observation(path, 1.0, replace(stats, groups={})),
+        Observation(path, 1.0, replace(stats, workers=(WorkerStats("g", "ended", False, *[0] * 7),) * 12)),
+        Observation(path, 1.0, replace(stats, workers=(WorkerStats("g" * 90, "running", True, *[0] * 7),))),
         Observation(path, 1.0, problem="NotAChannelError: " + "it is missing and more " * 5),
     ):
         lines = drawn(block(seen, width), width)

@@ -37,7 +37,7 @@ TIERS = pytest.mark.parametrize("configuration", ["disk", "small memory"])
 # ── everybody at once ───────────────────────────────────────────────────────────────────────────
 
 
-@TIERS
+@pytest.mark.parametrize("configuration", ["disk", pytest.param("small memory", marks=pytest.mark.slow)])
 @pytest.mark.timeout(300)
 def test_threads_and_processes_at_once_lose_nothing_and_double_nothing(tmp_path: Path, configuration: str) -> None:
     assert at_once(tmp_path, configuration, sized(ci=3, full=30)) == []

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import warnings
 from collections import Counter
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,6 @@ from tests.support.events import numbered, peek, put, take
 
 TIERS = pytest.mark.parametrize("configuration", ["disk", "tiny memory"])
 _OPTIONS = {"minimum_required_space": 0, "max_file_size": 60_000}
-_PATIENCE = 10
 _MEMORY = {**_OPTIONS, "memory_capacity": 1000, "byte_capacity": 1 << 20}
 
 
@@ -34,36 +34,49 @@ def all_files(*directories: Path) -> dict[str, bytes]:
     return {f"{d}/{name}": data for d in directories for name, data in files_that_count(d).items()}
 
 
+def copy_in_order(path: Path, target: Path) -> None:
+    """Copy a directory in use, what refers to other files before those: no copy lacks what it refers to."""
+    for pattern in ("head", "checkpoint/*", "data/log-*", "data/[!l]*", "*", "groups/*"):
+        for file in sorted(path.glob(pattern), reverse=True):  # the newest log first
+            copied = target / file.relative_to(path)
+            if file.is_file() and not copied.exists():
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # it is gone meanwhile
+                    shutil.copy2(file, copied)
+
+
 def copies_of_a_live_channel(directory: Path, configuration: str, count: int, mutant: str = "") -> list[str]:
     """Return what is wrong with copies of a channel in use that are neither whole nor refused.
+
+    A third each is made while its writers are stopped, in whatever they do: it is what a kill leaves, and must open;
+    in an order in which a copy opens, however long it takes; and as ``cp`` does.
 
     Args:
         directory: where everything goes, empty.
         configuration: one of the workload's.
-        count: how many copies, at least: a slow machine makes more of them, until one of them opens.
+        count: how many copies.
         mutant: how the package is broken in the programs.
     """
-    opened: Counter[str] = Counter()
+    ordered: Counter[str] = Counter()
     with Writers(directory / "channel", directory, configuration, mutant) as writers:
-        for i in range(_PATIENCE * count):
-            if i >= count and opened["whole"]:
-                break
+        for i in range(count):
             writers.get_on(20)
-            target, before = directory / "copy", writers.lines()
-            copy(writers.path, target)
-            after = writers.lines()
-            try:
-                wrong = wrong_copy(target, before, after)
-                opened["whole"] += 1
-            except CorruptionError as e:
-                wrong = []
-                opened[type(e).__name__] += 1
+            target, turn = directory / "copy", ("stopped", "in order", "as cp does")[i % 3]
+            before = writers.lines()
+            with writers.stopped() if turn == "stopped" else nullcontext():
+                (copy_in_order if turn == "in order" else copy)(writers.path, target)
+            with writers.stopped():  # a channel that grows while its copy is looked at makes the next copies slower
+                try:
+                    wrong, said = wrong_copy(target, before, writers.lines()), "whole"
+                except CorruptionError as e:
+                    wrong, said = [f"it is refused: {e!r}"] if turn == "stopped" else [], repr(e)
             if wrong:
-                return [f"copy {i}: {w}" for w in wrong]
+                return [f"copy {i}, {turn}: {w}" for w in wrong]
+            ordered[said] += turn == "in order"
             shutil.rmtree(target)
         assert writers.alive(), (directory / "stderr").read_text()
         writers.kill()
-        assert opened["whole"], f"no copy opened: {opened}"
+        assert ordered["whole"], f"no copy in order opened: {ordered}"
         return writers.wrong()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import resource
-import subprocess
 import traceback
 import warnings
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.power_cut.mounts import MountError
 from spillable_stream import Channel, Event, SpillableError
 from spillable_stream.errors import ChannelFullError, DiskSpaceError, StorageError, TornTailWarning
 from tests.lab.children import Child, mutate
@@ -231,7 +231,7 @@ def tmpfs(shared_memory: Path) -> Path:
     try:
         with mounted(probe, DISKS[0]):
             return shared_memory
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, MountError):
         pytest.skip("needs root, to mount small disks")
 
 

@@ -25,6 +25,13 @@ def saw(events: dict[int, Said]) -> Outcome:
     return found
 
 
+def brief(count: int) -> Outcome:
+    """The last events of the first transaction expire at once."""
+    found = outcome()
+    found.brief["p", 1] = count
+    return found
+
+
 WHOLE = bodies(("p", 1, 2), ("p", 2, 1))
 
 
@@ -39,6 +46,9 @@ WHOLE = bodies(("p", 1, 2), ("p", 2, 1))
         (outcome(), Found(bodies(("p", 1, 2), ("p", 2, 1), ("p", 3, 2)), [1, 2, 3, 4, 5])),  # in doubt: may be there
         (saw({1: Said("p", 1, 0, 2)}), Found({i: WHOLE[i] for i in (2, 3)}, [2, 3])),  # taken events have left
         (outcome(), Found({3: WHOLE[3]}, [3], lost=[(1, 2)])),
+        (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3], expired=1)),
+        (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3], passed=1)),
+        (brief(1), Found(WHOLE, [1, 2, 3])),  # it was not yet over
         (outcome(), Found(bodies(("p", 1, 2)), [1, 2], doubtful=[(3, 1 << 60)])),
         (outcome(), Found({**bodies(("p", 1, 2), ("p", 2, 1)), 9: body("p", 3, 0, 2, 0), 10: body("p", 3, 1, 2, 0)},
                           [1, 2, 3, 9, 10], doubtful=[(4, 8)])),
@@ -66,6 +76,9 @@ def test_the_checker_accepts_what_is_right(said: Outcome, found: Found) -> None:
         (saw({1: Said("p", 1, 1, 2)}), Found(WHOLE, [2, 3]), "event 1 is another one than was taken"),
         (outcome(), Found(WHOLE, [2, 1, 3]), "remains is out of order"),
         (outcome(), Found({**WHOLE, 1: WHOLE[1].replace(b"x", b"y", 1)}, [1, 2, 3]), "a damaged body"),
+        (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3]), "1 events expired; 0 were passed over"),
+        (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3], expired=1, passed=1), "1 were passed over, and 1"),
+        (brief(1), Found({3: WHOLE[3]}, [3], passed=2), "is lost"),
         (Outcome({("p", 1): 2, ("q", 1): 1}, {("p", 1): 1, ("q", 1): 2}), Found(WHOLE, [1, 2, 3]), "ID 2 was"),
     ],
 )  # fmt: skip
@@ -74,10 +87,10 @@ def test_the_checker_finds_what_is_wrong(said: Outcome, found: Found, wrong: str
 
 
 def test_ledgers_are_read_line_by_line() -> None:
-    lines = [["put p 1 2", "ack p 1 7", "put p 2 1"], ["take 7:p:1:0:2", "ack take", "take 8:p:1:1:2"]]
+    lines = [["put p 1 2", "ack p 1 7", "put p 2 1"], ["take 7:p:1:0:2", "ack take", "take 8:p:1:1:2"], ["brief p 1 1"]]
     found = Outcome.of(lines)
     assert found.started == {("p", 1): 2, ("p", 2): 1}
-    assert found.acknowledged == {("p", 1): 7}
+    assert (found.acknowledged, found.brief) == ({("p", 1): 7}, {("p", 1): 1})
     assert (found.taken, found.in_doubt) == ({7: 1}, [[8]])
     assert found.seen[8] == Said("p", 1, 1, 2)
     with pytest.raises(ValueError, match="not a line"):

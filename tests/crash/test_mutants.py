@@ -186,6 +186,10 @@ def copies_of_originals(directory: Path, mutant: str) -> list[str]:
     return _raised_by(mutant, test, directory, "data_dirs", in_use=False)
 
 
+def live_copies(directory: Path, mutant: str) -> list[str]:
+    return test_copies.copies_of_a_live_channel(directory, "disk", 4, mutant)
+
+
 def switched_paths(directory: Path, mutant: str) -> list[str]:
     with broken(mutant):
         return test_paths.switched(directory, "disk", "renamed", "checkpoint")
@@ -248,8 +252,8 @@ CAUGHT: dict[str, list[Recipe]] = {
     "read on under another name": [overtaken_readers],
     "reuse an id": [crash_states],
     "forget takes in flight": [crash_states],
-    "commit twice": [crash_states, kills],
-    "forget a take": [crash_states, kills],
+    "commit twice": [crash_states, kills, live_copies],
+    "forget a take": [crash_states, kills, live_copies],
     "leave a torn tail": [crash_states],
     "retry a failed sync": [failed_syncs],
     "heal nothing": [killed_rolls],
@@ -268,6 +272,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "register before the sync": [delaying_states],
     "deliver in two steps": [delaying_states],
     "remove a side file early": [delaying_states],
+    "pass over in silence": [delaying_states],
     "leave the hint at a seek": [keeping_steps],
     "skip the sync of a seek": [keeping_states],
     "lower the floor at a seek": [keeping_steps],
@@ -288,6 +293,8 @@ CAUGHT: dict[str, list[Recipe]] = {
     "delete every checkpoint": [object_kills],
     "collect what is needed": [object_kills],
     "name an object before it is whole": [object_kills],
+    "deliver again": [object_kills],
+    "register before it is there": [object_kills],
 }
 
 

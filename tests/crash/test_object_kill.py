@@ -29,6 +29,7 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing_in_a_store(shared_m
         outcome = harness.outcome()
         assert harness.kills >= _LOOKS * _KILLS, "some ended before they were killed"
         assert min(len(outcome.acknowledged), len(outcome.taken)) > harness.kills, "they hardly worked"
+        assert len(outcome.waiting) > harness.kills // 2, "hardly anything was delayed"
         assert harness.stops, "none was paused"
 
 

@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from benchmarks.power_cut.mounts import kernel_log
 from spillable_stream import Channel, SpillableError
 from spillable_stream.engine import memory_tier
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
@@ -164,7 +165,7 @@ def power_cut_cycles(
             try:
                 wrong = laboratory.cycle(cycle)
             except SpillableError as e:
-                wrong = [f"the channel can't be used: {e!r}"]
+                wrong = [f"the channel can't be used: {e!r}; {kernel_log()}"]
             if wrong:
                 return [f"seed {seed}, {laboratory.said}: {w}" for w in wrong]
     return []

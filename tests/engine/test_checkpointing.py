@@ -189,7 +189,7 @@ def test_where_no_file_can_be_made_the_space_stays_for_the_next_checkpoint(
 
 
 def test_events_in_memory_need_no_file_that_was_given_back(open_channel: Open, path: Path) -> None:
-    channel = open_channel(memory_capacity=50)
+    channel = open_channel(memory_capacity=50, overflow_timeout=0)
     fill(channel)
     drain(channel)
     put(channel, *numbered(0, 20))

@@ -40,7 +40,7 @@ def test_events_of_one_stretch_go_to_one_file_of_several_transactions(open_chann
 
 
 def test_a_file_that_is_full_is_followed_by_another(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed_puts, "_FULL_BYTES", 1000)
+    monkeypatch.setattr(delayed_puts, "FULL_BYTES", 1000)
     channel = open_channel()
     runs = plan_of(channel).place([chunk(0, 5, 600) for _ in range(5)])
     assert [(run.file, run.count) for run in runs] == [(1, 2), (2, 2), (3, 1)]

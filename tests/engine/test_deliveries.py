@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
 from spillable_stream.channel.event import EventColumns
 from spillable_stream.engine import delayed_puts
 from spillable_stream.engine import deliveries as deliveries_module
-from spillable_stream.engine.deliveries import wall_clock_ms
+from spillable_stream.engine.deliveries import Deliveries, wall_clock_ms
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.format.packing import pack
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_index import DelayedIndex
 from tests.support.damage import kill
-from tests.support.delays import clock_of, deliveries_of, put_late
+from tests.support.delays import Clock, clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import peek, put, take
 from tests.support.expiry import WallClock
+from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, collect_now, store_of, stores_in_memory
+from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
 
@@ -211,6 +219,95 @@ def test_large_events_are_delivered_a_few_at_a_time(open_channel: Open) -> None:
     assert take(channel) == bodies
 
 
+def test_events_that_compress_well_are_delivered_a_few_at_a_time(open_channel: Open) -> None:
+    """What a commit holds is bounded by the size of its events in memory, and not by that of their compressed bytes."""
+    channel = open_channel(compression="zstd")
+    clock = clock_of(channel)
+    with channel.put_transaction() as tx:
+        for i in range(6):
+            tx.put_batch(pa.table({"body": [bytes([i]) * (3 << 20)] * 3}), deliver_after=1)
+    assert channel.stats().delayed.payload_bytes < 1 << 20
+    clock.pass_by(2)
+    left = [channel.stats().delayed.events for _ in range(10) if deliveries_of(channel).deliver()]
+    assert left == [16, 14, 12, 10, 8, 6, 4, 2, 0]
+    with channel.take_transaction() as taking:
+        assert [event.body[0] for event in taking.take_many(20)] == [i for i in range(6) for _ in range(3)]
+
+
+def test_few_events_of_many_frames_hold_only_their_own_memory(open_channel: Open) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    for _ in range(40):  # frames of 200 KiB, each with one event that is due now
+        with channel.put_transaction() as tx:
+            tx.put(Event(b"now"), deliver_after=200)
+            tx.put(Event(bytes(200_000)), deliver_after=201)
+    clock.pass_by(200)
+    assert deliveries_of(channel).deliver()
+    assert channel.stats().delayed.events == 40
+
+
+@given(
+    puts=st.lists(st.tuples(st.integers(0, 90_000), st.lists(st.integers(1, 400), max_size=6)), max_size=12),
+    most=st.integers(1, 9),
+)
+def test_any_events_enter_the_order_in_that_of_their_due_times_over_files_and_commits(
+    puts: list[tuple[int, list[int]]], most: int
+) -> None:
+    """Due at once, they are in the order of their puts, which wait in stretches of several widths."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(deliveries_module, "_MOST_EVENTS", most)
+        patch.setattr(delayed_puts, "FULL_BYTES", 700)
+        channel = stack.enter_context(Channel(directory))
+        clock, model = clock_of(channel), list[tuple[int, int]]()
+        begin_ms, number = clock.now_ms + sum(passed for passed, _ in puts), 0
+        for passed_ms, dues in puts:
+            clock.now_ms += passed_ms
+            with channel.put_transaction() as tx:
+                for due in dues:
+                    due_ms, number = begin_ms + due * 1000, number + 1
+                    model.append((due_ms, number))
+                    tx.put(Event(b"%d" % number), deliver_at=datetime.fromtimestamp(due_ms / 1000, UTC))
+        clock.now_ms = begin_ms + 401_000
+        while deliveries_of(channel).deliver():
+            pass
+        assert take(channel, 100) == [b"%d" % number for _, number in sorted(model)]
+
+
+def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_stretches(open_channel: Open) -> None:
+    """The first one makes a file, to which the last one comes too; the one in between had to wait too long for it."""
+    channel = open_channel()
+    clock = clock_of(channel)
+    clock.now_ms += 30_000 - clock.now_ms % (1 << 17)
+    put_late(channel, 520, b"a")
+    put_late(channel, 525, b"b")
+    clock.pass_by(10)
+    put_late(channel, 515, b"c")
+    assert [file.events for file in channel.engine().state.delays.files.values()] == [2, 1]
+    clock.pass_by(515)
+    assert take(channel) == [b"a", b"b", b"c"]
+
+
+def test_files_with_too_many_events_are_delivered_one_after_the_other(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries_module, "_MOST_INDEXED", 5)
+    monkeypatch.setattr(delayed_puts, "FULL_BYTES", 700)
+    channel = open_channel()
+    clock = clock_of(channel)
+    for part in range(4):
+        with channel.put_transaction() as tx:
+            for i in range(3):
+                tx.put(Event(b"%d of part %d" % (i, part)), deliver_after=10_000 + i)
+    clock.pass_by(10_010)
+    assert deliveries_of(channel).deliver()
+    assert len(deliveries_of(channel)._indexes) == 1
+    while deliveries_of(channel).deliver():
+        pass
+    assert take(channel) == [b"%d of part %d" % (i, part) for part in range(4) for i in range(3)]
+
+
 def test_two_handles_that_deliver_at_once_deliver_once(open_channel: Open) -> None:
     one, two = open_channel(), open_channel()
     clock = clock_of(one, two)
@@ -262,7 +359,7 @@ def test_a_file_that_contradicts_the_log_is_left_alone(open_channel: Open, caplo
 def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_files(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delayed_puts, "_FULL_BYTES", 1000)
+    monkeypatch.setattr(delayed_puts, "FULL_BYTES", 1000)
     channel, bodies = open_channel(), [b"%d" % i for i in range(10)]
     clock = clock_of(channel)
     for body in bodies:
@@ -282,9 +379,7 @@ def test_a_file_that_the_file_system_refuses_holds_no_other_back(
     clock.pass_by(10_001)
     opened = DelayedFiles._opened
     with monkeypatch.context() as failing:
-        failing.setattr(
-            DelayedFiles, "_opened", lambda self, number: _refuse() if number == 1 else opened(self, number)
-        )
+        failing.setattr(DelayedFiles, "_opened", lambda self, of: _refuse() if of.number == 1 else opened(self, of))
         assert take(channel) == [b"b"]
         assert 0 < (deliveries._due_seconds() or 0) <= 1
     deliveries._set_aside.clear()  # a second later
@@ -423,13 +518,10 @@ def test_a_worker_gets_what_is_due(open_channel: Open) -> None:
     assert seen == [b"a"]
 
 
-def test_a_channel_in_a_store_and_its_spool_refuse_a_delay(tmp_path: Path) -> None:
+def test_a_spool_refuses_a_delay(tmp_path: Path) -> None:
     url = f"object+file://{tmp_path}/store"
-    with Channel(url) as channel, pytest.raises(OptionError, match="in an object store") as caught:
-        put_late(channel, 1, b"a")
-    assert "Nothing was put" in str(caught.value)
     with Channel(url, durability="local", spool=str(tmp_path / "spool")) as channel:
-        with pytest.raises(OptionError, match="in an object store"):
+        with pytest.raises(OptionError, match=r"a spool in front.*Nothing was put"):
             put_late(channel, 1, b"a")
         put_late(channel, 0, b"b")
 
@@ -545,3 +637,208 @@ def test_events_that_are_put_one_by_one_cost_no_state_each(open_channel: Open, p
 
 def frame_bytes(path: Path, name: str) -> int:
     return (path / "data" / name).stat().st_size
+
+
+# ── in a store ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def stores() -> Iterator[dict[str, MemoryStore]]:
+    with stores_in_memory(FaultyStore) as stores:
+        yield stores
+
+
+def in_store(clock: Clock, **options: Any) -> Channel:
+    """Return a handle of the channel in a store, by a clock."""
+    channel = Channel(URL, **{"commit_interval": 0, "checkpoint_on_close": False, **options})
+    deliveries_of(channel).clock_ms = clock
+    return channel
+
+
+def requests_of(channel: Channel, call: Callable[[], object]) -> list[str]:
+    """Return what a call asks of the store."""
+    before = len(store_of(channel).requests)
+    call()
+    return [f"{r.kind} {r.key.partition('/')[0]}" for r in store_of(channel).requests[before:]]
+
+
+def test_events_in_a_store_wait_and_enter_the_order_once(stores: dict[str, MemoryStore]) -> None:
+    clock, rng = Clock(), random.Random(1)
+    with in_store(clock) as channel, in_store(clock) as other:
+        delays = [rng.uniform(1, 5000) for _ in range(60)]
+        for part in (delays[:30], delays[30:]):
+            with channel.put_transaction() as tx:
+                for seconds in part:
+                    tx.put(Event(b"%f" % seconds), deliver_after=seconds)
+                tx.put(Event(b"now"))
+        assert channel.stats().delayed.events == 60
+        clock.pass_by(2500)
+        put(other, b"new")
+        put(channel, b"new")
+        clock.pass_by(2501)
+        expected = [b"%f" % seconds for seconds in sorted(delays)]
+        assert [body for body in take(other) if body not in (b"now", b"new")] == expected
+        assert channel.stats().delayed.events == other.stats().delayed.events == 0
+
+
+def test_a_delayed_put_in_a_store_is_two_puts_and_a_delivery_is_one(stores: dict[str, MemoryStore]) -> None:
+    clock = Clock()
+    with in_store(clock) as channel, in_store(clock) as other:
+        put_late(channel, 1, b"the first is noted in the identity")
+        append = ["create log", "get_range log"]
+        assert requests_of(channel, lambda: put_late(channel, 10, b"a", b"b")) == ["replace segments", *append]
+        clock.pass_by(5)
+        assert requests_of(channel, deliveries_of(channel).deliver) == append
+        assert requests_of(channel, deliveries_of(channel).deliver) == []
+        other.engine().follow()
+        clock.pass_by(10)
+        requests = requests_of(other, deliveries_of(other).deliver)
+        assert requests == ["get segments", "get channel.json", *append]
+        assert peek(other)[1:] == [b"a", b"b"]
+
+
+def test_a_handle_that_lost_the_race_delivers_nothing_twice(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    with in_store(clock) as channel, in_store(clock) as other:
+        for seconds in (1, 2, 30):
+            put_late(channel, seconds, b"%d" % seconds)
+        other.engine().follow()
+        clock.pass_by(10)
+        read = Deliveries._read
+
+        def read_while_the_other_delivers(self: Deliveries, *arguments: Any) -> Any:
+            found = read(self, *arguments)
+            monkeypatch.undo()
+            assert deliveries_of(other).deliver()
+            return found
+
+        monkeypatch.setattr(Deliveries, "_read", read_while_the_other_delivers)
+        assert deliveries_of(channel).deliver()  # there may be more
+        assert not deliveries_of(channel).deliver()
+        assert peek(channel) == [b"1", b"2"]
+
+
+def test_a_delivery_inside_of_another_one_does_nothing(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal handler that takes would begin it."""
+    clock = Clock()
+    with in_store(clock) as channel:
+        put_late(channel, 1, b"a")
+        clock.pass_by(2)
+        read, inside = Deliveries._read, list[bool]()
+
+        def read_and_deliver(self: Deliveries, *arguments: Any) -> Any:
+            inside.append(self.deliver())
+            return read(self, *arguments)
+
+        monkeypatch.setattr(Deliveries, "_read", read_and_deliver)
+        assert deliveries_of(channel).deliver()
+        assert inside == [False]
+        assert peek(channel) == [b"a"]
+
+
+def test_a_handle_that_slept_finds_objects_gone_and_nothing_wrong(
+    stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with in_store(clock, gc_delay=0) as channel, in_store(clock, gc_delay=0) as asleep:
+        put_late(channel, 1, b"a")
+        put_late(channel, 20, b"b")
+        asleep.engine().follow()
+        clock.pass_by(10)
+        take(channel)
+        for _ in range(2):
+            collect_now(channel)
+        assert sum(key.startswith("segments/") for key in stores[URL].objects) == 1
+        assert deliveries_of(asleep).deliver()  # it looks again
+        assert not deliveries_of(asleep).deliver()
+        clock.pass_by(20)
+        assert deliveries_of(asleep).deliver()
+        assert peek(channel) == [b"b"]
+    assert caplog.records == []
+
+
+def test_a_delivery_whose_outcome_is_not_known_is_settled_by_the_next_one(stores: dict[str, MemoryStore]) -> None:
+    clock = Clock()
+    with in_store(clock) as channel:
+        channel.engine().log._appending.patience = FakeTime().patience()  # type: ignore[attr-defined]
+        put_late(channel, 1, b"a")
+        clock.pass_by(2)
+        store = store_of(channel)
+        store.schedule = lambda request: Fault.ANSWER_LOST if request.kind == "create" else Fault.LOST
+        assert not deliveries_of(channel).deliver()
+        store.schedule = None
+        deliveries_of(channel)._again_at = 0  # a second later
+        deliver_all(channel)
+        assert peek(channel) == [b"a"]
+
+
+def test_an_object_that_is_damaged_or_gone_holds_no_other_back(
+    stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with in_store(clock) as channel:
+        for body in (b"a", b"b", b"c"):
+            put_late(channel, 1, body)
+        damaged, gone, _ = sorted(
+            channel.engine().state.delays.names(), key=lambda name: stores[URL].objects[name][-300:].find(b"c")
+        )
+    objects = stores[URL].objects
+    data = bytearray(objects[damaged])
+    data[-100] ^= 1
+    objects[damaged] = bytes(data)
+    del objects[gone]
+    clock.pass_by(2)
+    with in_store(clock) as channel:
+        assert take(channel) == [b"c"]
+        assert channel.stats().delayed.events == 2
+        assert deliveries_of(channel)._due_seconds() is None
+    assert "is damaged; see spillable verify" in caplog.text
+    assert "the object was removed" in caplog.text
+
+
+def test_a_waiting_take_of_a_store_wakes_up_when_an_event_is_due(stores: dict[str, MemoryStore]) -> None:
+    with in_store(wall_clock_ms) as channel, in_store(wall_clock_ms) as other:  # type: ignore[arg-type]
+        put_late(other, 0.2, b"late")
+        with channel.take_transaction() as tx:
+            event = tx.take(60)
+        assert event is not None
+        assert event.body == b"late"
+
+
+def test_those_who_wait_for_a_store_do_not_all_come_at_once(stores: dict[str, MemoryStore]) -> None:
+    clock = Clock()
+    with in_store(clock) as channel:
+        put_late(channel, 10, b"a")
+        waits = [deliveries_of(channel)._due_seconds() for _ in range(20)]
+        assert all(10 <= (wait or 0) <= 10.2 for wait in waits)
+        assert len(set(waits)) > 1
+
+
+def test_what_waits_in_a_store_counts_against_its_capacity(stores: dict[str, MemoryStore]) -> None:
+    clock = Clock()
+    with in_store(clock, overflow_capacity=3, keep_alive=0) as channel:
+        put_late(channel, 1, b"a", b"b")
+        with pytest.raises(ChannelFullError, match=r"\(2 of them wait until they are due\)"):
+            put(channel, b"c", b"d")
+        put(channel, b"c")
+        clock.pass_by(2)
+        assert take(channel) == [b"c", b"a", b"b"]
+        put_late(channel, 1, b"d", b"e", b"f")
+
+
+def test_a_view_of_a_store_and_an_earlier_version_see_what_waits(stores: dict[str, MemoryStore]) -> None:
+    clock = Clock()
+    with in_store(clock) as channel:
+        put(channel, b"a")
+        assert b'"format": 2' in stores[URL].objects["channel.json"]
+        put_late(channel, 1, b"b")
+        assert b'"format": 3' in stores[URL].objects["channel.json"]
+        clock.pass_by(2)
+        with Channel(URL, readonly=True) as view:
+            deliveries_of(view).clock_ms = clock
+            assert not deliveries_of(view).deliver()
+            assert (view.stats().last_id, view.stats().delayed.events) == (1, 1)

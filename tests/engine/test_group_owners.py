@@ -57,7 +57,7 @@ class WatchedOwnership:
         self._owners = owners
         self._real = real
         self.position = WatchedPosition(owners)
-        self.note = real.note
+        self.note, self.former = real.note, real.former
 
     def require(self) -> None:
         self._owners.note("require")

@@ -20,8 +20,8 @@ def test_case_is_written_out_where_it_is_ignored() -> None:
 
 
 def test_what_may_match_nothing_is_known() -> None:
-    assert [translate(p).may_be_empty for p in ("a", "a?", "a|", "^", "(a*)", "a*b", "(?=a)")] == [
-        *(False, True, True, True, True, False, True)
+    assert [translate(p).may_be_empty for p in ("a", "a?", "a|", "^", "(a*)", "a*b", "(?=a)", r"\Qa\E*")] == [
+        *(False, True, True, True, True, False, True, True)
     ]
 
 

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +32,17 @@ from spillable_stream.errors import (
     StorageError,
     TransactionCapacityError,
 )
+from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import EventInterceptor, InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
-from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES
+from tests.support.delays import clock_of
 from tests.support.events import peek, take
 from tests.support.examples import examples
+from tests.support.expiry import WallClock
 from tests.support.flow_batches import STILL, batch_of
 
 LIMITS = {"keep_alive": 0, "overflow_timeout": 0, "checkpoint_on_close": False}
@@ -213,8 +216,8 @@ class Source:
 
     def die(self) -> None:
         """End as a killed process does: nothing is put any more, and the kernel frees its claims."""
-        for claim in self.processor._claims:
-            claim.release()
+        assert self.processor._numbers is not None
+        self.processor._numbers.release()
         self.processor = self.start()
 
     def run(self, batches: list[list[Event]]) -> None:
@@ -333,23 +336,6 @@ def test_two_live_processors_of_one_name_are_refused(channels: dict[str, Channel
         again.newest()
 
 
-def test_a_note_that_is_too_large_is_refused_before_anything_is_put(channels: dict[str, Channel]) -> None:
-    with ChannelProcessor(channels, producer="p") as processor:
-        with pytest.raises(OptionError, match="the note of a batch has 65,536 bytes, and 65,"):
-            processor.process(batch_of(b"x"), number=1, note=bytes(MAX_NOTE_BYTES))
-        processor.process(batch_of(b"x"), number=1, note=bytes(MAX_NOTE_BYTES - 100))
-
-
-def test_a_note_that_no_processor_wrote_is_passed_over(channels: dict[str, Channel]) -> None:
-    from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
-
-    with channels["c1"].put_transaction() as tx:
-        tx.producer = NumberedBatch("p", Numbers(1, 4, BY_PRODUCER), b"\xff a note of another program")
-        tx.put(Event(b"x"))
-    with ChannelProcessor(channels, producer="p") as processor:
-        assert processor.newest() == Noted(4, b"", True)
-
-
 # ── what can't be ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -455,3 +441,89 @@ def test_a_process_that_is_killed_again_and_again_leaves_each_event_once_in_each
             processor.process([Event(b"%d.%d" % (newest.number, i)) for i in range(3)], number=newest.number)
         expected = [b"%d.%d" % (n, i) for n in range(1, newest.number + 1) for i in range(3)]
         assert peek(c1) == peek(c2) == expected
+
+
+# ── times ───────────────────────────────────────────────────────────────────────────────────
+
+
+def timed(body: bytes, **headers: str) -> Event:
+    return Event(body, headers)
+
+
+def delayed(channel: Channel) -> int:
+    return channel.stats().delayed.events
+
+
+def test_events_wait_and_expire_in_each_channel_as_it_says(
+    channels: dict[str, Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = WallClock(monkeypatch)
+    now = replace(STILL, now_ms=lambda: clock.now_ns // 1_000_000)
+    times = {"c1": EventTimes(ttl=60, ttl_header="ttl"), "c2": EventTimes(deliver_after_header="after")}
+    with ChannelProcessor(channels, producer="a1.r1", surroundings=now, times=times) as processor:
+        for _ in range(2):  # the second is a repetition
+            batch = [timed(b"1", ttl="5", after="90"), timed(b"2"), timed(b"3", after="80")]
+            assert processor.process(batch, number=1).stored == {"c1": 3, "c2": 3, "c3": 3}
+    assert [delayed(channel) for channel in channels.values()] == [0, 2, 0]
+    assert peek(channels["c2"]) == [b"2"]
+    clock.pass_by(6)
+    assert take(channels["c1"]) == [b"2", b"3"]
+    clock.pass_by(90)
+    assert take(channels["c2"]) == [b"2"] and take(channels["c2"]) == [b"3", b"1"]
+    assert peek(channels["c3"]) == [b"1", b"2", b"3"]
+
+
+def test_a_repetition_does_not_extend_a_delay(channels: dict[str, Channel]) -> None:
+    clock = clock_of(*channels.values())
+    now = replace(STILL, now_ms=clock)
+    with ChannelProcessor(channels, surroundings=now, times={"c1": EventTimes(deliver_after=5)}) as processor:
+        begun_ms, routed = clock.now_ms, processor.route([Event(b"1")])
+        clock.pass_by(3)
+        processor.deliver(routed)
+    assert channels["c1"].stats().delayed.next_due == (begun_ms + 5000) / 1000
+
+
+def test_an_event_with_a_wrong_time_is_a_dead_letter_of_that_channel_alone(
+    channels: dict[str, Channel], tmp_path: Path
+) -> None:
+    wrong = [timed(b"1"), timed(b"2", ttl="soon"), timed(b"3", ttl="60")]
+    with (
+        Channel(tmp_path / "dead") as dead,
+        ChannelProcessor(
+            channels, producer="a1.r1", dead_letter=dead, times={"c1": EventTimes(ttl_header="ttl")}
+        ) as processor,
+    ):
+        done = processor.process(wrong)
+        assert (done.passed, done.dead, done.stored) == (3, 1, {"c1": 2, "c2": 3, "c3": 3, "deadLetter": 1})
+        assert peek(channels["c1"]) == [b"1", b"3"]
+        with dead.take_transaction() as tx:
+            (letter,) = tx.take_many(2)
+        assert letter.headers["deadletter.component"] == "a1.r1/ttl"
+        assert "the header ttl is 'soon'" in letter.headers["deadletter.error"]
+        done = processor.process([timed(b"4", ttl="0")])
+        assert done.stored == {"c2": 1, "c3": 1, "deadLetter": 1}
+
+
+def test_without_dead_letters_an_event_with_a_wrong_time_stops_its_batch(channels: dict[str, Channel]) -> None:
+    processor = ChannelProcessor(channels, times={"c1": EventTimes(ttl_header="ttl")})
+    with processor, pytest.raises(OptionError, match="the header ttl is 'soon'; it must be seconds"):
+        processor.process([timed(b"1"), timed(b"2", ttl="soon")])
+    assert "the header ttl is 'soon'" in processor.stuck.why
+    assert [peek(channel) for channel in channels.values()] == [[], [], []]
+
+
+def test_dead_letters_do_not_wait_where_the_events_of_their_channel_do(channels: dict[str, Channel]) -> None:
+    times = {"c1": EventTimes(deliver_after=60, ttl=1e-6)}
+    with ChannelProcessor(channels, [Upper()], dead_letter=channels["c1"], times=times) as processor:
+        processor.process([Event(b"good"), Event(b"bad"), Event(b"good")])
+    assert delayed(channels["c1"]) == 2
+    assert peek(channels["c1"]) == [b"bad"]
+
+
+def test_times_that_a_channel_can_not_have_are_refused_at_once(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c", overflow_capacity=0, memory_capacity=9) as channel:
+        with pytest.raises(OptionError, match="has no disk tier"):
+            ChannelProcessor({"c": channel}, times={"c": EventTimes(deliver_at_header="at")})
+        with pytest.raises(OptionError, match="times are for 'd', and the channels are c"):
+            ChannelProcessor({"c": channel}, times={"d": EventTimes(ttl=1)})
+        ChannelProcessor({"c": channel}, times={"c": EventTimes(ttl=1)})

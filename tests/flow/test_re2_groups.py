@@ -45,7 +45,7 @@ def test_a_text_that_has_the_beginning_twice_matches_where_it_fits() -> None:
         ("a(?i)b", "a"),
         ("(?i)ab", ""),
         ("^ab", ""),
-        (r"\Qa.b\E.c", ""),
+        (r"\Qa.b\E.c", "a.b"),
         ("a.b", "a"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow import byte_search
 from spillable_stream.flow.regex import JavaPattern, Replacement, Texts
 from tests.support.java.make_answers import ANSWERS
 
@@ -41,6 +43,14 @@ def cases() -> list[tuple[str, str, list[Any] | None]]:
     return [(pattern, replacement, answers) for pattern, replacement, answers in TABLE["patterns"]]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def little_data_is_searched_as_much_is() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byte_search, "_LEAST_BYTES", 1)
+        patch.setattr(byte_search, "_BYTES_PER_CANDIDATE", 1)
+        yield
+
+
 @cache  # they are thousands
 def compiled(pattern: str) -> JavaPattern:
     return JavaPattern(pattern)
@@ -55,7 +65,7 @@ def disagreements(pattern: str, replacement: str, answers: list[Any]) -> list[ob
     java = compiled(pattern)
     texts = TABLE["texts"][: len(answers)]
     bodies = column(texts)
-    found = java.find(Texts.of(bodies)).to_pylist()
+    found = java.find(bodies).to_pylist()
     valid, groups = java.extract(Texts.of(bodies))
     try:
         replaced = java.replace(bodies, Replacement(replacement, java.translation)).to_pylist()
@@ -140,7 +150,7 @@ def test_bodies_that_are_not_text_are_read_with_replacement_characters_and_left_
     None
 ):
     bodies = pa.array([b"a\xffb", b"ab"], pa.binary())
-    assert JavaPattern("a\ufffdb").find(Texts.of(bodies)).to_pylist() == [True, False]
+    assert JavaPattern("a\ufffdb").find(bodies).to_pylist() == [True, False]
     java = JavaPattern("a")
     assert java.replace(bodies, Replacement("c", java.translation)).to_pylist() == [b"c\xffb", b"cb"]
 
@@ -175,7 +185,7 @@ def test_whatever_is_accepted_means_the_same_in_both_engines(pattern: str, texts
         java = JavaPattern(pattern)
     except OptionError:
         return
-    found = java.find(Texts.of(column(texts))).to_pylist()
+    found = java.find(column(texts)).to_pylist()
     valid, groups = java.extract(Texts.of(column(texts)))
     assert found == valid.to_pylist() == [java.compiled.search(text) is not None for text in texts]
     for i, text in enumerate(texts):

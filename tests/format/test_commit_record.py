@@ -18,6 +18,7 @@ from spillable_stream.format.packing import unpack
         CommitRecord("put", 0, spilled="full", seen={"next": 9, "groups": {"g": [4, [[6, 7]]]}}),  # type: ignore[typeddict-item]
         CommitRecord("merge", 0, merged=Merged("k", [MergedRun(1, 2, 0, 3, 4, 5), MergedRun(3, 1, 9, 1, 5, 6, 7, 8)])),
         CommitRecord("put", 0, delayed=[DelayedRun(1, 40, 60, 0, 500, 3, 300, 41)]),
+        CommitRecord("merge", 0, delayed=[DelayedRun(1, 40, 0, 0, 500, 3, 300, 41, "segments/x")]),
         CommitRecord("put", 0, delivered=[DeliveredRun(1, 41, 96, 0, 1, 0)]),
     ],
 )
@@ -33,3 +34,4 @@ def test_a_segment_and_a_run_say_only_what_is_set() -> None:
     assert SegmentRef("a", 100, 2, 60).fields() == ("a", 100, 2, 60)
     assert len(SegmentRef("a", 100, 2, 60, 7, 3, 5).fields()) == 7
     assert len(MergedRun(1, 2, 0, 3, 4, 5).fields()) == 6
+    assert DelayedRun(1, 40, 60, 0, 500, 3, 300, 41).fields() == (1, 40, 60, 0, 500, 3, 300, 41)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,9 +10,12 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
+from spillable_stream.objects.slots import slot_key
 from tests.support.damage import flip, log_file
-from tests.support.delays import clock_of, deliveries_of, put_late
+from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import put, take
+from tests.support.object_channels import URL, stores_in_memory
+from tests.support.object_damage import flip_at, open_here, wrong
 
 Open = Callable[..., Channel]
 
@@ -132,3 +135,76 @@ def test_what_was_delivered_is_not_lost_with_its_bytes(open_channel: Open, path:
     repair(path)
     assert verify(path).healthy
     assert delivered(path) == [b"2"]
+
+
+# ── in a store ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def objects() -> Iterator[dict[str, bytes]]:
+    """The objects of a channel with three transactions that wait, two events each, closed."""
+    with stores_in_memory() as stores:
+        with open_here() as channel:
+            for number in (1, 2, 3):
+                put_late(channel, 10_000 + number, b"%d a" % number, b"%d b" % number)
+            put(channel, b"now")
+        yield stores[URL].objects
+
+
+def side_objects(objects: dict[str, bytes]) -> list[str]:
+    """Return the keys of the objects in which events wait, in the order in which they were put."""
+    return sorted(key for key in objects if "-delayed." in key)
+
+
+def delivered_in_store() -> list[bytes]:
+    with open_here() as channel:
+        clock_of(channel).pass_by(20_000)
+        deliver_all(channel)
+        return take(channel)
+
+
+def test_whole_objects_are_healthy_and_no_leftovers(objects: dict[str, bytes]) -> None:
+    report = verify(URL)
+    assert (report.healthy, report.findings) == (True, ())
+    assert delivered_in_store() == [b"now", b"1 a", b"1 b", b"2 a", b"2 b", b"3 a", b"3 b"]
+    assert verify(URL).healthy
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [(None, "the object is missing, and with it 2 delayed events"), (0.6, "2 delayed events can't be read")],
+)
+def test_a_repair_goes_on_without_an_object_that_is_damaged_or_missing(
+    objects: dict[str, bytes], at: float | None, text: str
+) -> None:
+    key = side_objects(objects)[1]
+    damaged = b"" if at is None else flip_at(objects[key], int(len(objects[key]) * at))
+    if at is None:
+        del objects[key]
+    else:
+        objects[key] = damaged
+    (finding,) = wrong(verify(URL))
+    assert (str(finding.path), finding.text) == (key, text)
+    quarantine = repair(URL).quarantine
+    assert at is None or objects[f"{str(quarantine).removeprefix(URL)[1:]}/files/{key}"] == damaged
+    assert verify(URL).healthy
+    assert delivered_in_store() == [b"now", b"1 a", b"1 b", b"3 a", b"3 b"]
+
+
+def test_events_whose_slot_is_damaged_are_named_and_a_repair_keeps_a_copy(objects: dict[str, bytes]) -> None:
+    key, whole = side_objects(objects)[1], objects[side_objects(objects)[1]]
+    objects[slot_key(2)] = flip_at(objects[slot_key(2)], len(objects[slot_key(2)]) - 10)
+    report = repair(URL)
+    (finding,) = [f for f in wrong(report) if str(f.path) == key]
+    assert finding.text == (
+        "2 delayed events were delivered, or are in no commit that can be read; a repair keeps a copy"
+    )
+    assert objects[f"{str(report.quarantine).removeprefix(URL)[1:]}/files/{key}"] == whole
+    assert delivered_in_store() == [b"now", b"1 a", b"1 b", b"3 a", b"3 b"]
+
+
+def test_a_repaired_identity_of_a_store_tells_earlier_versions_of_what_waits(objects: dict[str, bytes]) -> None:
+    objects["channel.json"] = b"{"
+    repair(URL)
+    assert b'"format": 3' in objects["channel.json"]
+    assert len(delivered_in_store()) == 7

@@ -302,10 +302,11 @@ def test_a_typed_channel_without_its_first_slot_can_not_be_repaired(store: Memor
 # ── a store that fails ──────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])  # at every one in the end
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST, Fault.ANSWER_LOST])
 @pytest.mark.parametrize("place", ["a hole", "the newest"])
 def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(
-    store: MemoryStore, fault: Fault, place: str
+    store: MemoryStore, fault: Fault, place: str, step: int
 ) -> None:
     fill_store()
     before = contents_of()
@@ -321,7 +322,7 @@ def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(
     assert wanted.gone == [*expected.loss.lost, *expected.loss.doubtful] != []
     number, is_reached = 0, True
     while is_reached:
-        number += 1
+        number += step
         inner = MemoryStoreOf(dict(damaged))
         faulty = FaultyStore(inner, at(number, fault))
         with stores_in_memory(lambda _, faulty=faulty: faulty) as others:  # type: ignore[misc]

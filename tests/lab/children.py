@@ -46,11 +46,20 @@ class Child:
         return self.code
 
     def wait_stopped(self) -> bool:
-        """Wait until it stops itself, and tell whether it did; else it has ended."""
+        """Wait until it is stopped, and tell whether it did; else it has ended."""
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             self.code = os.waitstatus_to_exitcode(status)
         return self.code is None
+
+    def stop(self) -> None:
+        """Stop it until `go_on`, wherever it is; it must be alive."""
+        os.kill(self.pid, signal.SIGSTOP)
+        assert self.wait_stopped(), f"it ended before, with {self.code}"
+
+    def go_on(self) -> None:
+        """Let it go on after `stop`."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> bool:
         """Kill it as nothing can prevent, and tell whether it was alive until then."""

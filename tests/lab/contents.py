@@ -22,7 +22,8 @@ def contents(channel: Channel, history: str = CONSUMERS) -> Found:
     bodies = _peek(channel, history)
     remaining = list(bodies) if history == CONSUMERS else list(_peek(channel, CONSUMERS))
     stats = channel.stats()
-    return Found(bodies, remaining, stats.lost, stats.doubtful)
+    group = stats.groups[CONSUMERS]
+    return Found(bodies, remaining, stats.lost, stats.doubtful, group.lag - len(remaining), group.expired_events)
 
 
 def _peek(channel: Channel, group: str) -> dict[int, bytes]:

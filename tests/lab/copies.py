@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,17 @@ class Writers:
     def alive(self) -> bool:
         """Tell whether all of them still work."""
         return all(worker.alive() for worker in self._workers)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop them in the middle of what they do, for a while."""
+        for worker in self._workers:
+            worker.stop()
+        try:
+            yield
+        finally:
+            for worker in self._workers:
+                worker.go_on()
 
     def kill(self) -> None:
         """Kill them; again is fine."""

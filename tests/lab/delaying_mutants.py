@@ -1,4 +1,4 @@
-"""Mutants of the side files and of deliveries."""
+"""Mutants of the side files, of deliveries, and of what expires."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.deliveries import Deliveries, _Deliver
 from spillable_stream.engine.requests import Request
+from spillable_stream.engine.take_requests import Prepare, Take
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.storage.file import File
 from tests.lab.patching import Patch, patch
@@ -64,16 +65,30 @@ def remove_a_side_file_early() -> list[Patch]:
     """A side file is removed before its last events are in the log."""
 
     def make(real: Any) -> Any:
-        def _runs(self: Deliveries, places: Any) -> Any:
-            runs = real(self, places)
+        def _runs(self: Deliveries, places: Any, waiting: Any) -> Any:
+            runs = real(self, places, waiting)
             for run in runs:
                 if not run.next_ms:
-                    self.files.remove(run.file)
+                    self.files.remove(waiting[run.file])
             return runs
 
         return _runs
 
     return [patch(Deliveries, "_runs", make)]
+
+
+def pass_over_in_silence() -> list[Patch]:
+    """A take does not say which of its events had expired: a retry judges anew, and nobody counts them."""
+
+    def make(real: Any) -> Any:
+        def plan(self: Any, plan: AppendPlan) -> CommitResult:
+            self.expired = []
+            result: CommitResult = real(self, plan)
+            return result
+
+        return plan
+
+    return [patch(Prepare, "plan", make), patch(Take, "plan", make)]
 
 
 DELAYING_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
@@ -82,5 +97,6 @@ DELAYING_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
         register_before_the_sync,
         deliver_in_two_steps,
         remove_a_side_file_early,
+        pass_over_in_silence,
     )
 }

@@ -22,7 +22,7 @@ from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow import processor as processor_module
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.sinks import bucket_sink, file_roll, naming, written
+from spillable_stream.flow.sinks import bucket_notes, file_roll, naming, written
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.hdfs import Hdfs
@@ -56,8 +56,8 @@ _MOMENTS: list[tuple[Any, str]] = [
     (position_file, "replace_file"),
     (written, "replace_file"),
     (naming, "rename"),
-    (bucket_sink, "rename"),
-    (bucket_sink, "cut_back"),
+    (bucket_notes, "rename"),
+    (bucket_notes, "cut_back"),
     (file_roll, "cut_back"),
 ]
 _FEW_LINES = 5  # less than a take has

@@ -4,6 +4,7 @@ Every program has a ledger of its own. Before a commit it writes down what it is
 after it that it was acknowledged::
 
     put NAME 7 3            transaction 7 of producer NAME is about to commit 3 events
+    brief NAME 7 2          the last 2 of them expire at once
     ack NAME 7 12           it was acknowledged; the first event's write-order ID is 12
     not NAME 7              its commit raised an error that says that nothing was committed
     take 12:NAME:7:0:3 …    a consumer is about to commit the takes of these events: ID and what the body says
@@ -21,7 +22,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -120,6 +121,7 @@ class Outcome:
         taken: IDs in takes whose commit returned, with how often.
         in_doubt: the takes of which nobody knows, each a list of IDs.
         seen: what the bodies of the events in all of these takes said, by ID.
+        brief: how many events of a transaction that was started expire at once, the last ones.
     """
 
     started: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -129,6 +131,7 @@ class Outcome:
     taken: Counter[int] = field(default_factory=Counter)
     in_doubt: list[list[int]] = field(default_factory=list)
     seen: dict[int, Said] = field(default_factory=dict)
+    brief: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> Outcome:
@@ -145,6 +148,8 @@ class Outcome:
                 match line.split():
                     case ["put", name, number, count]:
                         outcome.started[name, int(number)] = int(count)
+                    case ["brief", name, number, count]:
+                        outcome.brief[name, int(number)] = int(count)
                     case ["ack", "take"]:
                         outcome.taken.update(taking)
                         taking = []
@@ -200,12 +205,16 @@ class Found:
         remaining: the IDs that the consumers' group has yet to take, in order.
         lost: the IDs of events that the channel says are lost.
         doubtful: IDs that the channel says no event needs to have; those that have one are lost.
+        expired: how many events have expired that the consumers' group has yet to take.
+        passed: how many expired events its takes have passed over, as they say.
     """
 
     bodies: dict[int, bytes]
     remaining: list[int]
     lost: Iterable[Range] = ()
     doubtful: Iterable[Range] = ()
+    expired: int = 0
+    passed: int = 0
 
 
 def check(outcome: Outcome, found: Found) -> list[str]:
@@ -227,9 +236,12 @@ def check(outcome: Outcome, found: Found) -> list[str]:
             wrong.append(f"event {event_id} is another one than was taken")
     known = known_ids(outcome, events) | set(found.remaining)
     lost, doubtful = _within(known, found.lost), _within(known, found.doubtful)
-    if list(found.bodies) != sorted(found.bodies) or _has_gaps(events, [*found.lost, *found.doubtful]):
+    expired = _brief_ids(outcome, events) - events.keys()
+    if list(found.bodies) != sorted(found.bodies) or _has_gaps({*events, *expired}, [*found.lost, *found.doubtful]):
         wrong.append("the write-order IDs have gaps or are out of order")
-    wrong += check_puts(outcome, events, lost | doubtful)
+    wrong += check_puts(outcome, events, lost | doubtful, expired)
+    if len(expired) != found.expired + found.passed and not lost | doubtful:
+        wrong.append(f"{len(expired)} events expired; {found.passed} were passed over, and {found.expired} are there")
     wrong += _wrong_takes(outcome, events, found.remaining, lost, doubtful)
     return wrong
 
@@ -239,6 +251,13 @@ def known_ids(outcome: Outcome, events: dict[int, Said]) -> set[int]:
     first_ids = [(first_id, outcome.started[key]) for key, first_id in outcome.acknowledged.items()]
     first_ids += {(event_id - said.index, said.count) for event_id, said in events.items()}
     return {i for first_id, count in first_ids for i in range(first_id, first_id + count)}
+
+
+def _brief_ids(outcome: Outcome, events: dict[int, Said]) -> set[int]:
+    """Return the IDs of the events that expired at once: another one of their transaction says which these are."""
+    first_ids = {said[:2]: event_id - said.index for event_id, said in events.items()} | outcome.acknowledged
+    ends = {key: first_ids[key] + outcome.started[key] for key in outcome.brief if key in first_ids}
+    return {i for key, end in ends.items() for i in range(end - outcome.brief[key], end)}
 
 
 def _within(ids: set[int], ranges: Iterable[Range]) -> set[int]:
@@ -256,13 +275,16 @@ def _has_gaps(events: Iterable[int], reported: list[Range]) -> bool:
     return False
 
 
-def check_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) -> list[str]:
+def check_puts(
+    outcome: Outcome, events: dict[int, Said], reported: set[int], expired: Set[int] = frozenset()
+) -> list[str]:
     """Return what is wrong with what was put.
 
     Args:
         outcome: what the programs know.
         events: what is known of the events that can be read, and of those that were taken.
         reported: the IDs that need not be there: they are reported lost or in doubt.
+        expired: IDs that need not be there either: nobody is given their events.
     """
     wrong: list[str] = []
     found: dict[tuple[str, int], int] = {}
@@ -278,7 +300,7 @@ def check_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) ->
             wrong.append(f"transaction {transaction} of {producer} was never committed")
     for key, first_id in found.items():
         whole = range(first_id, first_id + outcome.started.get(key, 0))
-        missing = {i for i in whole if i not in events or events[i][:2] != key} - reported
+        missing = {i for i in whole if i not in events or events[i][:2] != key} - reported - expired
         if missing:
             wrong.append(f"transaction {key} is not whole: {sorted(missing)} are missing")
         if outcome.acknowledged.get(key, first_id) != first_id:

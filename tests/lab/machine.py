@@ -14,10 +14,11 @@ import shutil
 import struct
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from benchmarks.power_cut.mounts import MountError, mount, run, unmount
 
 __all__ = ["FILE_SYSTEMS", "THIN", "THIN_METADATA_BYTES", "Machine", "missing", "mounted", "resize"]
 
@@ -79,19 +80,19 @@ class Machine:
         self.disk.mkdir()
         self._ram.mkdir()
         with ExitStack() as stack:
-            _mount("tmpfs", self._ram, "tmpfs", f"size={image_bytes or 1 << 30}")
-            stack.callback(_unmount, self._ram)
+            mount("tmpfs", self._ram, f"size={image_bytes or 1 << 30}", "tmpfs")
+            stack.callback(unmount, self._ram)
             self.memory.mkdir()
             if snapshots:
                 self._make_volume(stack)
             with self._image.open("wb") as image:
                 image.truncate(megabytes << 20)
-            _run(*make, str(self._image))
+            run(*make, str(self._image))
             if certain_bytes:
                 with self._image.open("r+b") as image:
                     os.posix_fallocate(image.fileno(), 0, certain_bytes)
             self._mount()
-            stack.callback(_unmount, self.disk)
+            stack.callback(unmount, self.disk, self._image)
             self._stack = stack.pop_all()
 
     def _make_volume(self, stack: ExitStack) -> None:
@@ -99,14 +100,14 @@ class Machine:
         outer = self._ram / "volume"
         with outer.open("wb") as image:
             image.truncate(_VOLUME_MEGABYTES << 20)
-        _run(*_XFS, "-m", "reflink=1", str(outer))
+        run(*_XFS, "-m", "reflink=1", str(outer))
         self._volume.mkdir()
         self._copy.mkdir()
-        _mount(str(outer), self._volume, "xfs", "loop")
-        stack.callback(_unmount, self._volume)
+        mount(str(outer), self._volume, "loop", "xfs")
+        stack.callback(unmount, self._volume, outer)
 
     def _mount(self) -> None:
-        _mount(str(self._image), self.disk, self._type, self._options)
+        mount(str(self._image), self.disk, self._options, self._type)
         self._device = f"/dev/loop{os.minor(os.stat(self.disk).st_dev)}"
         if self._thin:  # a loop device takes a write for done of which a part found room: let each be of one page
             device = os.stat(self.disk).st_dev
@@ -139,7 +140,7 @@ class Machine:
 
     def remount(self) -> None:
         """Mount the disk again, on another device, while the machine runs on; nobody may have a file of it open."""
-        _unmount(self.disk)
+        unmount(self.disk, self._image)
         with self._taking(self._device):
             self._mount()
 
@@ -154,7 +155,7 @@ class Machine:
             yield
         finally:
             if had:
-                _run("losetup", "--detach", device)
+                run("losetup", "--detach", device)
 
     @contextmanager
     def snapshot(self, *, frozen: bool = False) -> Iterator[Path]:
@@ -165,18 +166,18 @@ class Machine:
         """
         clone = self._volume / "clone"
         if frozen:
-            _run("fsfreeze", "--freeze", str(self.disk))
+            run("fsfreeze", "--freeze", str(self.disk))
         try:
-            _run("cp", "--reflink=always", str(self._image), str(clone))
+            run("cp", "--reflink=always", str(self._image), str(clone))
         finally:
             if frozen:
-                _run("fsfreeze", "--unfreeze", str(self.disk))
+                run("fsfreeze", "--unfreeze", str(self.disk))
         try:
-            _mount(str(clone), self._copy, self._type, f"{self._options}{',nouuid' if self._type == 'xfs' else ''}")
+            mount(str(clone), self._copy, f"{self._options}{',nouuid' if self._type == 'xfs' else ''}", self._type)
             try:
                 yield self._copy
             finally:
-                _unmount(self._copy)
+                unmount(self._copy, clone)
         finally:
             clone.unlink()
 
@@ -207,16 +208,16 @@ def mounted(directory: Path, size_bytes: int) -> Iterator[Path]:
         directory: where, an empty directory.
         size_bytes: how large.
     """
-    _mount("tmpfs", directory, "tmpfs", f"size={size_bytes}")
+    mount("tmpfs", directory, f"size={size_bytes}", "tmpfs")
     try:
         yield directory
     finally:
-        _unmount(directory)
+        unmount(directory)
 
 
 def resize(directory: Path, size_bytes: int) -> None:
     """Change the size of a file system in memory."""
-    _mount("tmpfs", directory, "tmpfs", f"remount,size={size_bytes}")
+    mount("tmpfs", directory, f"remount,size={size_bytes}", "tmpfs")
 
 
 @functools.cache
@@ -231,26 +232,10 @@ def missing(kind: str) -> str:
             with Machine(Path(directory), kind) as machine:
                 machine.cut()
                 machine.restart()
-        except (OSError, subprocess.CalledProcessError) as e:
+        except (OSError, MountError) as e:
             return f"needs loop devices and the shutdown of {_type(kind)} ({e})"
     return ""
 
 
 def _type(kind: str) -> str:
     return "xfs" if kind == "xfs" else "ext4"
-
-
-def _mount(source: str, target: Path, kind: str, options: str) -> None:
-    _run("mount", "-t", kind, "-o", options, source, str(target))
-
-
-def _unmount(target: Path) -> None:
-    for _ in range(50):  # of a process that was killed a file may be open for a moment more
-        if subprocess.run(["umount", target], capture_output=True).returncode == 0:
-            return
-        time.sleep(0.02)
-    _run("umount", str(target))
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=60)

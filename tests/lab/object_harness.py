@@ -18,7 +18,8 @@ from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.slots import LOG
 from tests.lab import mutants
 from tests.lab.children import Child, mutate, wait_until
-from tests.lab.contents import CONSUMERS, contents
+from tests.lab.contents import CONSUMERS
+from tests.lab.delaying import all_delivered
 from tests.lab.ledger import Outcome, check
 from tests.lab.object_worker import open_channel, work_on_objects
 
@@ -108,7 +109,7 @@ class ObjectHarness:
 
     def verdict(self) -> list[str]:
         """Return what is wrong with the channel now; nothing if every promise was kept."""
-        return self._of_channel(lambda channel: check(self.outcome(), contents(channel)))
+        return self._of_channel(lambda channel: check(self.outcome(), all_delivered(channel)))
 
     def first_slot(self) -> int:
         """Return the number of the first slot that has not been collected."""

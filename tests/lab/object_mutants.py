@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.deliveries import _Deliver
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.appending import Appending
 from spillable_stream.objects.collector import Collector
+from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.directory_store import DirectoryStore
+from spillable_stream.objects.store import Store
 from tests.lab.patching import Patch, patch
 
 __all__ = ["OBJECT_MUTANTS"]
@@ -62,6 +67,47 @@ def name_an_object_before_it_is_whole() -> list[Patch]:
     return [patch(DirectoryStore, "create", make)]
 
 
+def deliver_again() -> list[Patch]:
+    """Whether delayed events still wait at the log's end is not asked."""
+
+    def make(real: Any) -> Any:
+        def plan(self: _Deliver, plan: AppendPlan) -> CommitResult:
+            self.files = ()
+            result: CommitResult = real(self, plan)
+            return result
+
+        return plan
+
+    return [patch(_Deliver, "plan", make)]
+
+
+def register_before_it_is_there() -> list[Patch]:
+    """A slot names an object of delayed events that is still being sent."""
+
+    def make(real: Any) -> Any:
+        def write(self: DelayedObjects, birth: int, frames: Any) -> Any:
+            store = self._store
+            self._store = _Later(store)  # type: ignore[assignment]
+            try:
+                return real(self, birth, frames)
+            finally:
+                self._store = store
+
+        return write
+
+    return [patch(DelayedObjects, "write", make)]
+
+
+class _Later:
+    """A store that answers before it has done what it is asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def replace(self, key: str, data: Payload) -> None:
+        threading.Timer(0.1, self._store.replace, (key, data)).start()
+
+
 OBJECT_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     f.__name__.replace("_", " "): f
     for f in (
@@ -69,5 +115,7 @@ OBJECT_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
         delete_every_checkpoint,
         collect_what_is_needed,
         name_an_object_before_it_is_whole,
+        deliver_again,
+        register_before_it_is_there,
     )
 }

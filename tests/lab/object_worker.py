@@ -18,6 +18,7 @@ from unittest import mock
 from spillable_stream import Channel, CommitOutcomeUnknownError, GroupOwnedError
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.slots import Slots
+from tests.lab.delaying import put_late
 from tests.lab.ledger import Ledger, LedgerFile
 from tests.lab.worker import put_something, take_something
 
@@ -32,6 +33,8 @@ OPTIONS: dict[str, Any] = {
 _ANSWER_SECONDS = 0.1  # the owners of groups look every second: most are taken over while they live
 _STOPS = 0.08  # of all requests that would create a slot
 _REOPENS = 0.03  # of all transactions
+_DELAYS = 0.3  # of all puts
+_LONGEST_DELAY_SECONDS = 0.5
 
 
 def open_channel(url: str, **options: Any) -> Channel:
@@ -42,11 +45,17 @@ def open_channel(url: str, **options: Any) -> Channel:
     engine.checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
     engine.checkpointing.merging.many_slots = 2  # type: ignore[attr-defined]
     engine.checkpointing.merging.quiet_seconds = 0.0  # type: ignore[attr-defined]
+    delays = engine.checkpointing.delay_merging  # type: ignore[attr-defined]
+    delays.many_puts = delays.many_of_a_stretch = 2
+    delays.soon_ms = 0
     return channel
 
 
 def _put(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
-    put_something(channel, ledger, name, rng, number, broken)
+    if not broken and rng.random() < _DELAYS:
+        put_late(channel, ledger, name, rng, number, rng.uniform(0.001, _LONGEST_DELAY_SECONDS))
+    else:
+        put_something(channel, ledger, name, rng, number, broken)
 
 
 def _take(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:

@@ -92,8 +92,9 @@ class _PlainVerdict:
         new_id = _put(channel)
         if new_id <= used:
             yield f"the ID {new_id} was given again; {used} had been"
-        if channel.stats().channel_size != len(found.remaining) + 1:
-            yield f"the channel says that it holds {channel.stats().channel_size} of {len(found.remaining) + 1} events"
+        held = len(found.remaining) + found.expired + 1
+        if channel.stats().channel_size != held:
+            yield f"the channel says that it holds {channel.stats().channel_size} of {held} events"
         yield from _wrong_take(channel, CONSUMERS, [*found.remaining, new_id])
 
 

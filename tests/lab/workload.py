@@ -13,6 +13,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -37,6 +38,7 @@ OPTIONS: dict[str, Any] = {
     "checkpoint_on_close": False,
     "spare_bytes": 40_000,
 }
+_BRIEF = timedelta(microseconds=1)  # a ttl that has passed before anyone can take
 _MEMORY: dict[str, Any] = {"byte_capacity": 1 << 20, "overflow_capacity": 100_000_000}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "disk": {"memory_capacity": 0},
@@ -46,12 +48,16 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def put(channel: Channel, ledger: Ledger, producer: str, number: int, count: int, padding: int) -> None:
-    """Put one transaction."""
+def put(channel: Channel, ledger: Ledger, producer: str, number: int, count: int, padding: int, brief: int = 0) -> None:
+    """Put one transaction, whose last ``brief`` events expire at once."""
+    events = [Event(body(producer, number, i, count, padding)) for i in range(count)]
     try:
         with channel.put_transaction() as tx:
-            tx.put_many(Event(body(producer, number, i, count, padding)) for i in range(count))
+            tx.put_many(events[: count - brief])
+            tx.put_many(events[count - brief :], ttl=_BRIEF)
             ledger.write("put", producer, number, count)
+            if brief:
+                ledger.write("brief", producer, number, brief)
     except CommitOutcomeUnknownError:
         raise
     except SpillableError:

@@ -45,7 +45,7 @@ def test_frames_are_read_with_their_due_times(channel: Channel, verify: bool) ->
     found = list(files.frames(file, verify=verify))
     assert [len(frame.dues) for frame in found] == [3, 2]
     assert [max(frame.dues) - min(frame.dues) for frame in found] == [0, 0]
-    assert [header.count for header, _ in files.puts(file.number, [frame.offset for frame in found])] == [3, 2]
+    assert [header.count for header, _ in files.puts(file, [frame.offset for frame in found])] == [3, 2]
 
 
 def test_a_frame_with_a_ttl_is_read_where_a_window_ends_behind_its_header(
@@ -59,7 +59,7 @@ def test_a_frame_with_a_ttl_is_read_where_a_window_ends_behind_its_header(
     files, file = the_file(channel)
     first, second = [frame.offset for frame in files.frames(file)]
     monkeypatch.setattr(delayed_files, "_WINDOW_BYTES", second + HEADER_SIZE_BYTES - first)
-    assert [header.ttl_us for header, _ in files.puts(file.number, [first, second])] == [7_000_000] * 2
+    assert [header.ttl_us for header, _ in files.puts(file, [first, second])] == [7_000_000] * 2
 
 
 def test_a_hole_is_passed_over(channel: Channel) -> None:
@@ -94,7 +94,7 @@ def test_a_file_is_made_of_what_counts_of_another_one(
         assert made.content(file) != content
         assert list(made.frames(file, verify=True)) == found
         offsets = [frame.offset for frame in found]
-        assert list(made.puts(file.number, offsets)) == list(files.puts(file.number, offsets))
+        assert list(made.puts(file, offsets)) == list(files.puts(file, offsets))
         with pytest.raises(StorageError):
             made.make(file.number, content, channel.uuid)
 
@@ -109,7 +109,7 @@ def test_damage_is_named(channel: Channel, path: Path) -> None:
     with pytest.raises(CorruptionError, match="delayed events is damaged"):
         files.content(file)
     with pytest.raises(CorruptionError) as caught:
-        list(files.puts(file.number, [first.offset]))
+        list(files.puts(file, [first.offset]))
     assert (caught.value.path, caught.value.offset) == (str(side_file), first.offset)
     side_file.unlink()
     with pytest.raises(DataLossError, match="the file was removed"):

@@ -117,6 +117,21 @@ def test_what_the_log_says_was_deleted_is_not_deleted_again(collecting: Collecti
     assert [key for key in collecting.deleted() if key.startswith("log/")] == [slot_key(4), slot_key(5)]
 
 
+def test_what_this_process_knows_to_be_left_goes_after_the_delay_though_no_collection_ever_saw_it_named(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    key = segment_key(3, "delayed", 0)
+    memory.objects[key] = b"nothing waits in it"
+    left = [key]
+    collecting.collector.note_left(left)
+    assert left == []
+    collecting.collect(trimmed(0), after_seconds=3599)
+    assert key in memory.objects
+    collecting.collect(trimmed(0), after_seconds=1)
+    assert key not in memory.objects
+    assert collecting.deleted().count(key) == 1
+
+
 def test_what_writers_that_slept_left_behind_goes_and_no_other_object(
     collecting: Collecting, memory: MemoryStore
 ) -> None:

@@ -23,6 +23,7 @@ from spillable_stream.spark.sharded_writer import ShardedStreamWriter
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.spark.test_channel_pool import close_parked
 from tests.spark.test_sharded_plan import sharded_plan
+from tests.support.delays import clock_of, deliver_all
 from tests.support.events import numbered, put, take
 
 pytestmark = [
@@ -121,6 +122,35 @@ def test_a_spool_ships_in_order_and_the_next_process_continues(place: str, tmp_p
         put(channel, *numbered(20, 10))
         channel.flush()
         assert take(channel, 100) == numbered(0, 30)
+
+
+def test_events_wait_are_copied_together_and_come_once_whoever_delivers(place: str, store: CloudStore) -> None:
+    with Channel(place, commit_interval=0, gc_delay=0) as channel, Channel(place, commit_interval=0) as other:
+        clock = clock_of(channel, other)
+        merging = channel.engine().checkpointing.delay_merging  # type: ignore[attr-defined]
+        merging.many_puts = merging.many_of_a_stretch = 3
+        for number in range(6):
+            with channel.put_transaction() as tx:
+                tx.put(Event(b"%d soon" % number), deliver_after=1_000 + number, ttl=3600)
+                tx.put(Event(b"%d late" % number), deliver_after=100_000 + number)
+        assert len(list(store.list("segments/"))) == 6
+        channel.checkpoint()
+        assert len(channel.engine().state.delays.files) == 2
+        assert verify(place).healthy
+        other.engine().follow()
+        clock.pass_by(2_000)
+        for handle in (other, channel):
+            deliver_all(handle)
+        put(channel, b"now")
+        clock.pass_by(100_000)
+        for handle in (channel, other):
+            deliver_all(handle)
+        assert take(other, 100) == [b"%d soon" % n for n in range(6)] + [b"now"] + [b"%d late" % n for n in range(6)]
+        for number in range(2):
+            put(channel, b"%d" % number)
+            channel.checkpoint()
+        assert list(store.list("segments/")) == []
+    assert verify(place).healthy
 
 
 def test_what_is_in_the_cache_of_this_host_is_not_asked_for(place: str, store: CloudStore, tmp_path: Path) -> None:

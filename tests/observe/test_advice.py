@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, GroupStats, SpoolStats
+from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.observe.advice import Urgency, advice_on
 from spillable_stream.observe.observation import Observation
 
@@ -17,6 +18,16 @@ Open = Callable[..., Channel]
 
 def seen(open_channel: Open, **changes: Any) -> Observation:
     return Observation("/data/c", 1.0, replace(open_channel().stats(), **changes))
+
+
+def worker(state: str) -> WorkerStats:
+    return WorkerStats("g", state, False, 0, 0, 0, 0, 0, 0, 0, trouble="its process is gone")
+
+
+def test_a_worker_that_ended_needs_nothing_and_one_whose_calls_hang_does(open_channel: Open) -> None:
+    ended, hanging = replace(worker("ended"), trouble=""), replace(worker("running"), trouble="", left_calls=2)
+    assert advice_on(seen(open_channel, workers=(ended,))) == []
+    assert "is in trouble: 2 calls did not return in time." in advice_on(seen(open_channel, workers=(hanging,)))[0].text
 
 
 def test_a_well_channel_needs_nothing(open_channel: Open) -> None:
@@ -45,6 +56,10 @@ def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do() -> None:
         ({"without_owner": ("a", "b", "c", "d")}, "warning", "a, b, c and 1 more", "drop the groups"),
         ({"spool": SpoolStats(7, 2048, 400.0)}, "warning", "7 events (2.0 KiB) wait in the spool", "credentials"),
         ({"spool": SpoolStats(7, 2048, 1.0, "no answer")}, "warning", "on this host only. no answer", "credentials"),
+        ({"workers": (worker("died"),)}, "warning", "The worker of g died: its process is gone.", "Start it again"),
+        ({"workers": (worker("failed"),)}, "warning", "The worker of g failed: its process is gone.", "Mend"),
+        ({"workers": (worker("silent"),)}, "warning", "The worker of g is silent", "hangs"),
+        ({"workers": (worker("running"),)}, "warning", "The worker of g is in trouble", "by itself"),
         ({"torn_bytes": 100}, "note", "cut 100 bytes", "no event is lost"),
         ({"overflow_active": True}, "note", "Memory has no room", "memoryCapacity"),
     ],

@@ -32,6 +32,7 @@ def test_defaults_are_the_models_but_for_a_shorter_linger_to_channels_of_this_ho
         adjust_shard_hash=True,
         buckets=64,
         context_headers=True,
+        ttl=None,
     )
     assert config(local=False).linger_ms == 2_000
 

@@ -279,7 +279,7 @@ def test_one_channel_has_one_sequence_however_many_keys_and_paths_lead_to_it(
 
 
 def test_one_target_under_two_keys_is_claimed_and_closed_once(target: FakeTarget) -> None:
-    with Producer({"a": target, "b": target}, producer_id="me", io_thread_count=1) as producer:
+    with Producer({"a": target, "b": target}, producer_id="me", io_thread_count=1, linger_ms=0) as producer:
         producer.send(b"a", key="a").result(PATIENCE_SECONDS)
         producer.send(b"b", key="b").result(PATIENCE_SECONDS)
     assert (target.bodies, target.closed) == ([b"a", b"b"], 1)

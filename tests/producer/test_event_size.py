@@ -9,12 +9,13 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Event, Producer, SchemaError
+from spillable_stream import Channel, Event, Producer, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.producer.event_size import copy_of_batch
 from spillable_stream.producer.result import Result
@@ -156,6 +157,12 @@ def test_callbacks_count(gathering: Gathering) -> None:
 
     producer = gathering()
     assert_counted(producer, lambda i: producer.send(b"%d" % i * 5, callback=callback), 2_000)
+
+
+def test_times_of_events_count(path: Path) -> None:
+    large: dict[str, Any] = {"batch_size_threshold_in_bytes": 1 << 23, "batch_count_threshold": 10_000}
+    with Channel(path) as channel, Producer(channel, linger_ms=10**6, **large) as producer:
+        assert_counted(producer, lambda i: producer.send(b"%d" % i * 5, deliver_after=100 + i), 2_000)
 
 
 ONE_EACH: dict[str, tuple[pa.Schema, Make]] = {

@@ -147,17 +147,18 @@ CALLS: dict[str, Callable[[Producer], object]] = {
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("name", "then"),
+    ("name", "then", "stride"),
     [
-        pytest.param(name, then, marks=[pytest.mark.slow] if then == other else [])
+        pytest.param(name, then, stride, marks=[pytest.mark.slow] if stride == 1 else [])
         for (name, other) in zip(CALLS, itertools.cycle(["flush", "send"]))
         for then in ("send", "flush")
+        for stride in ([1] if then == other else [3, 1])
     ],
 )
-def test_an_interrupt_anywhere_leaves_nothing_taken_and_nothing_behind(name: str, then: str) -> None:
+def test_an_interrupt_anywhere_leaves_nothing_taken_and_nothing_behind(name: str, then: str, stride: int) -> None:
     number, hit = 0, True
     while hit:
-        number += 1
+        number += stride
         target = FakeTarget()
         producer = Producer(
             target, producer_id="p", batch_count_threshold=2, linger_ms=0, rng=random.Random(1), context_headers=False

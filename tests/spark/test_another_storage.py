@@ -15,6 +15,7 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.spark.partition import EventPartition, read_partition
 from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.spark.sink_plan import SinkPlan
+from spillable_stream.spark.sink_times import SinkTimes
 from spillable_stream.spark.task_stage import Staged
 from spillable_stream.spark.writer import SpillableBatchWriter
 from tests.support.fake_plans import ObjectReadPlan, Objects, ObjectStagePlan
@@ -58,7 +59,7 @@ def test_task_reports_an_object_that_is_gone() -> None:
 def stage(plan: ObjectStagePlan, inline_bytes: int) -> Staged:
     """Run a task that writes five rows."""
     schema = StructType([StructField("n", LongType())])
-    writer = SpillableBatchWriter(SinkPlan("s3://bucket/orders", plan, schema, 1.0, inline_bytes, None))
+    writer = SpillableBatchWriter(SinkPlan("s3://bucket/orders", plan, schema, SinkTimes(), 1.0, inline_bytes, None))
     message = writer.write(iter([events(1, 5).batch]))
     assert isinstance(message, Staged)
     return message

@@ -27,6 +27,7 @@ def bodies(spark: SparkSession, path: Path) -> list[bytes]:
     return [bytes(row.body) for row in spark.read.format("spillable").load(str(path)).collect()]
 
 
+@pytest.mark.slow
 def test_two_queries_with_groups_of_their_own_each_get_every_event(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:

@@ -18,8 +18,9 @@ from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.spark.flow_writer import FlowStreamWriter
-from tests.spark.test_flow_plan import plan, write_conf
-from tests.support.events import peek
+from tests.spark.test_flow_plan import CONF, plan, write_conf
+from tests.support.delays import clock_of
+from tests.support.events import peek, take
 
 CHANNELS = ("ok", "errors", "may", "dead")
 
@@ -109,3 +110,17 @@ def test_a_stream_and_a_chain_on_a_real_spark(spark: SparkSession, tmp_path: Pat
         (b"INFO a", {"key": "value"}),
         (b"INFO bad", {"h": "1", "key": "value"}),
     ]
+
+
+def test_rows_wait_and_expire_in_each_channel_as_the_file_says(tmp_path: Path) -> None:
+    times = "a1.channels.ok.deliverAfter = 1h\na1.channels.may.ttlHeader = level\n"
+    writer = FlowStreamWriter(plan(tmp_path, CONF + times))
+    for _ in range(2):
+        writer.commit(staged(writer, [b"INFO a", b"ERROR b", b"WARN c"]), 1)
+    found = stored(tmp_path)
+    assert (found["ok"], found["errors"], found["may"]) == ([], [b"ERROR b"], [])
+    assert found["dead"] == [b"INFO a"]  # its ttl for one of the channels is no time
+    with ss.Channel(tmp_path / "ok", create=False) as channel:
+        assert channel.stats().delayed.events == 2
+        clock_of(channel).pass_by(3600)
+        assert take(channel) == [b"INFO a", b"WARN c"]

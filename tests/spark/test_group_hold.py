@@ -233,6 +233,8 @@ def test_a_channel_that_can_not_be_closed_cleanly_when_nobody_calls_is_logged(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Full:
+        path = "/data/full"
+
         def close(self) -> None:
             raise StorageError("the disk is full")
 
@@ -240,7 +242,7 @@ def test_a_channel_that_can_not_be_closed_cleanly_when_nobody_calls_is_logged(
     hold = GroupHold(lambda: cast(ss.Channel, Full()), lambda channel: channel.consumer("default"))
     hold.channel()
     wait_for_threads()
-    assert "for which Spark has not asked for 0 s: the disk is full" in caplog.text
+    assert "the channel /data/full, for which Spark has not asked for 0 s: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])

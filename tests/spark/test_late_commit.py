@@ -230,7 +230,7 @@ def test_a_commit_that_fails_is_logged_and_one_that_was_made_is_not_made_again(
         tried.set()
         raise ss.StorageError("the store is busy")
 
-    late = LateCommit(commit)
+    late = LateCommit(commit, "/c")
     late.within(LONG_SECONDS)
     late.within(0.0)  # one waits already
     late.cancel()

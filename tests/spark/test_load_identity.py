@@ -157,6 +157,7 @@ def load(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
     return spark.readStream.format("spillable").options(**options).load(str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_self_join_is_told_at_once_to_load_twice(spark: SparkSession, path: Path) -> None:
     events = load(spark, path, group="g", ownerTimeout=1000)
@@ -192,6 +193,7 @@ def test_two_loads_with_two_groups_are_joined_and_one_load_with_itself_united(
         assert sorted(bytes(row.body) for row in spark.table(name).collect()) == found
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_second_query_of_one_load_says_what_to_write(spark: SparkSession, path: Path) -> None:
     events = load(spark, path, group="g", ownerTimeout=5)  # so long the first one's worker may take to end

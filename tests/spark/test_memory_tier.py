@@ -123,6 +123,7 @@ def test_a_staged_task_outlives_a_memory_tier_that_is_closed_before_its_commit(t
             assert [e.body for e in tx.take_many(2)] == [b"x"]
 
 
+@pytest.mark.slow
 def test_a_reader_fails_on_lost_events_or_goes_on_without_them(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "c"
     channel = opened(path, memory_capacity=10, overflow_timeout=0)

@@ -64,6 +64,7 @@ def drop(channel: ss.Channel, group: str) -> None:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_each_new_checkpoint_gets_all_that_is_kept_and_a_restart_goes_on(channel: ss.Channel, to: To) -> None:
     assert to("b") == numbered(0, 20)
     assert len(automatic(channel)) == 1
@@ -123,6 +124,7 @@ def test_resetting_a_group_begins_again_once(channel: ss.Channel, to: To) -> Non
     assert set(channel.stats().groups) == {"g"}
 
 
+@pytest.mark.slow
 def test_an_old_copy_of_a_checkpoint_is_refused_and_the_way_on_is_named(
     channel: ss.Channel, to: To, tmp_path: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_an_old_copy_of_a_checkpoint_is_refused_and_the_way_on_is_named(
     assert to("b", "new", startingOffsets=21) == [*numbered(0, 25), *numbered(20, 10)]
 
 
+@pytest.mark.slow
 def test_a_seek_that_a_checkpoint_disagrees_with_is_told(channel: ss.Channel, to: To) -> None:
     assert to("b", group="g") == numbered(0, 20)
     with ss.Channel(channel.path) as other:
@@ -153,6 +156,7 @@ def test_a_seek_that_a_checkpoint_disagrees_with_is_told(channel: ss.Channel, to
     assert to("c", group="g") == [*numbered(4, 16), b"more", b"more"]
 
 
+@pytest.mark.slow
 def test_events_that_expire_before_a_query_reads_them_are_reported(
     spark: SparkSession, channel: ss.Channel, to: To
 ) -> None:

@@ -4,12 +4,14 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceRegistration
 
 import spillable_stream as ss
+from spillable_stream.spark import registration
 from spillable_stream.spark.registration import wrong_python
 from tests.support.spark.sessions import short_sessions
 
@@ -41,6 +43,7 @@ def test_a_format_that_the_session_knows_is_not_registered_again(
     assert registered == []
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_python_of_sparks_without_the_package_is_named_and_what_to_set(tmp_path: Path) -> None:
@@ -57,6 +60,23 @@ def test_a_python_of_sparks_without_the_package_is_named_and_what_to_set(tmp_pat
         f"PYSPARK_PYTHON to a Python that has spillable_stream, such as {sys.executable}, before Spark starts"
     ]
     assert "Traceback" not in ran.stderr
+
+
+def test_a_session_whose_python_lacks_the_package_is_refused_and_told_what_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration, "tell_workers", lambda _: False)
+    spark = Mock()
+    spark.sparkContext.pythonExec = "/usr/bin/other"
+    reader = spark.read.format.return_value.option.return_value
+    reader.load.side_effect = RuntimeError("ModuleNotFoundError: No module named 'spillable_stream'\n SQLSTATE: 38000")
+    with pytest.raises(ss.PythonMismatchError) as e:
+        ss.register(spark)
+    assert str(e.value) == (
+        "Spark's Python, /usr/bin/other, has no module spillable_stream: set the environment variable PYSPARK_PYTHON "
+        f"to a Python that has spillable_stream, such as {sys.executable}, before Spark starts"
+    )
+    spark.dataSource.register.assert_not_called()
 
 
 @pytest.mark.parametrize(

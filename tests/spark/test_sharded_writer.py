@@ -97,6 +97,20 @@ def test_rows_are_in_the_shards_of_their_keys_in_the_order_of_the_tasks(
     assert stored(base) == expected(range(600))
 
 
+def test_rows_of_every_shard_wait_until_they_are_due(tmp_path: Path) -> None:
+    writer, messages = staged_for_stream(
+        tmp_path / "orders", range(1, 60), deliverAfter="1h", ttlColumn="n", maxInlineBytes=0
+    )
+    for _ in range(2):  # a repetition stores nothing
+        writer.commit(messages, 7)
+    waiting = []
+    for shard in range(SHARDS):
+        with ss.Channel(f"{tmp_path}/orders-{shard}", create=False) as channel:
+            assert channel.schema.names == ["customer"]
+            waiting.append(channel.stats().delayed.events)
+    assert waiting == [len(numbers) for numbers in expected(range(1, 60))]
+
+
 def test_shard_without_rows_gets_no_transaction(tmp_path: Path) -> None:
     numbers = [n for n in range(100) if shard_of(n) != 1]
     writer, messages = staged_for_batch(tmp_path / "orders", numbers)
@@ -316,6 +330,7 @@ def test_batch_write_of_a_frame(spark: SparkSession, tmp_path: Path, store: str,
     assert stored(base) == expected(range(1000))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @STORES
 def test_stream_from_a_channel_to_shards_and_its_restart(spark: SparkSession, tmp_path: Path, store: str) -> None:

@@ -51,6 +51,12 @@ def test_task_sends_what_the_sinks_option_says_or_else_the_channels_if_that_is_l
     [
         ({"txnAppId": "job"}, "txnAppId and txnVersion belong together"),
         ({"txnAppId": "job", "txnVersion": 1, "stream": True}, "txnAppId and txnVersion are for batch writes"),
+        ({"deliverAfter": "1s", "deliverAtColumn": "id"}, "deliverAfter and deliverAtColumn are both given"),
+        ({"ttlColumn": "id", "deliverAtColumn": "id"}, "both name the column 'id'"),
+        ({"ttlColumn": "at"}, "ttlColumn names the column 'at', and the rows have id"),
+        ({"deliverAtColumn": "id"}, "deliverAtColumn names the column 'id' of the type bigint; give it a TIMESTAMP"),
+        ({"deliverAfter": "367d"}, "waits at most a year"),
+        ({"deliverAfter": "soon"}, "deliverAfter must be a number of seconds"),
         ({"startingOffsets": "latest"}, "startingOffsets is not an option of a Spark sink"),
     ],
 )

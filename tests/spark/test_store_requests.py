@@ -15,6 +15,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.channel.channel_set import ChannelSet
+from spillable_stream.engine.deliveries import wall_clock_ms
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_port import ObjectPort
 from spillable_stream.format.batch import EVENT_SCHEMA
@@ -28,6 +29,7 @@ from spillable_stream.spark.sharded_writer import ShardedStreamWriter
 from spillable_stream.spark.sink_plan import SinkOptions, plan_sink
 from spillable_stream.spark.writer import SpillableStreamWriter
 from tests.spark.test_channel_pool import close_parked
+from tests.support.delays import put_late
 from tests.support.events import put
 from tests.support.faulty_store import FaultyStore, Kind, Request
 from tests.support.object_channels import URL, collect_now, stores_in_memory
@@ -95,6 +97,24 @@ def test_each_call_of_a_stream_looks_once_and_a_batch_is_one_append(asked: Asked
             assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == 1
         asked()
         assert reader.latestOffset(end) == end
+        assert asked() == (LOOK, 0)
+        reader.stop()
+
+
+def test_an_idle_stream_delivers_what_others_delayed_and_looks_no_more_for_it(asked: Asked) -> None:
+    with ss.Channel(URL, commit_interval=0) as channel:
+        reader = source(channel, group="g")
+        reader.partitions(reader.initialOffset(), start := reader.latestOffset(reader.initialOffset()))
+        put_late(channel, 1_000, b"late")
+        late_ms = wall_clock_ms() + 2_000_000
+        reader.port()._engine.deliveries.clock_ms = lambda: late_ms  # type: ignore[attr-defined]
+        asked()
+        end = reader.latestOffset(start)
+        reads, writes = asked()
+        assert writes == CREATE
+        assert reads == LOOK + FOUND + PROOF + 2, "the object with the event, and the identity"
+        assert [reader.read(part) is not None for part in reader.partitions(start, end)] == [True]
+        assert asked() and reader.latestOffset(end) == end
         assert asked() == (LOOK, 0)
         reader.stop()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,16 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
 
 import spillable_stream as ss
+from tests.lab.children import wait_until
 from tests.support.spark.versions import ADMISSION_CONTROL, drain
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
 Numbered = Callable[[int, int], list[bytes]]
+_START_SECONDS = 120  # of a query, on a machine with much to do
 
 
 def stream(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
@@ -87,6 +92,49 @@ def test_restart_from_its_checkpoint_goes_on_where_it_was(
     put("a", *numbered(50, 50))
     run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
     assert bodies(tmp_path / "b") == numbered(0, 100)
+
+
+@pytest.mark.slow
+def test_delayed_events_appear_in_an_idle_query_at_their_time_each_once_and_expired_ones_never(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nobody but the query looks at its channel when they are due; it is stopped and started again meanwhile."""
+    source, target, dues = tmp_path / "a", tmp_path / "b", dict[bytes, float]()
+    ss.Channel(target, minimum_required_space=0).close()
+    with ss.Channel(source, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put(ss.Event(b"expired"), ttl=timedelta(microseconds=1))
+        tx.put(ss.Event(b"now"), ttl=timedelta(hours=1))
+
+    def start() -> StreamingQuery:
+        writer = stream(spark, source).writeStream.format("spillable").option("minimumRequiredSpace", "0")
+        return writer.option("checkpointLocation", str(tmp_path / "ck")).start(str(target))
+
+    def come() -> list[bytes]:
+        found = bodies(target)
+        assert all(time.time() >= dues.get(body, 0) for body in found)
+        return found
+
+    query = start()
+    assert wait_until(lambda: not query.isActive or b"now" in come(), _START_SECONDS)
+    with ss.Channel(source, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put(ss.Event(b"expires when it is due"), deliver_after=2, ttl=timedelta(microseconds=1))
+        for seconds in (20, 3, 10, 3):
+            body = b"%d of %d" % (len(dues), seconds)
+            dues[body] = time.time() + seconds - 0.001  # in whole milliseconds
+            tx.put(ss.Event(body), deliver_after=seconds, ttl=timedelta(hours=1))
+    assert wait_until(lambda: not query.isActive or {b"1 of 3", b"3 of 3"} <= set(come()), _START_SECONDS)
+    query.stop()
+    assert query.exception() is None
+    assert wait_until(lambda: time.time() > dues[b"2 of 10"])  # nobody is there to deliver it
+    query = start()
+    assert wait_until(lambda: not query.isActive or dues.keys() <= set(come()), _START_SECONDS)
+    query.stop()
+    assert query.exception() is None
+    assert come() == [b"now", b"1 of 3", b"3 of 3", b"2 of 10", b"0 of 20"]
+    with ss.Channel(source, create=False) as channel:
+        stats = channel.stats()
+    assert stats.delayed.events == 0
+    assert [group.expired_events for group in stats.groups.values()] == [2]
 
 
 @pytest.mark.slow
@@ -164,6 +212,7 @@ def test_min_partitions_splits_a_batch(spark: SparkSession, put: Put, numbered: 
     assert {r.p: r["count"] for r in rows} == {0: 25, 1: 25, 2: 25, 3: 25}
 
 
+@pytest.mark.slow
 def test_batch_replayed_for_the_same_offsets_has_identical_rows(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -187,6 +236,7 @@ def test_batch_replayed_for_the_same_offsets_has_identical_rows(
     assert [b for batch in seen[1:] for b in batch] == numbered(0, 50)
 
 
+@pytest.mark.slow
 def test_batch_whose_commit_log_is_lost_is_not_stored_twice(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -264,6 +314,7 @@ def test_create_if_missing_lets_a_consumer_start_first(spark: SparkSession, put:
     assert bodies(tmp_path / "b") == [b"x"]
 
 
+@pytest.mark.slow
 def test_full_channel_fails_the_query_and_loses_nothing(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -278,6 +329,7 @@ def test_full_channel_fails_the_query_and_loses_nothing(
     assert bodies(tmp_path / "b") == numbered(0, 20)
 
 
+@pytest.mark.slow
 def test_large_task_outputs_are_staged_and_leave_no_orphans(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -294,6 +346,7 @@ def test_large_task_outputs_are_staged_and_leave_no_orphans(
         assert channel.stats().segments == 0
 
 
+@pytest.mark.slow
 def test_source_takes_are_committed_so_that_the_channel_drains(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:

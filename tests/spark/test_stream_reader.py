@@ -165,7 +165,7 @@ def test_start_at_an_event_that_left_is_an_error_or_passed_over(
     with pytest.raises(DataLossError, match="the events 2 to 3 have left the channel"):
         source(channel, startingOffsets=starting).initialOffset()
     assert source(channel, startingOffsets=starting, failOnDataLoss=False).initialOffset()["writeOrderId"] == 3
-    assert "begins with the event 4; the read continues without the events from 2 on" in caplog.text
+    assert "begins with the event 4; the read continues without the events 2 to 3" in caplog.text
 
 
 def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 
-from spillable_stream.errors import NotAChannelError, SchemaError, StorageError
+from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.errors import NotAChannelError, SchemaError, StorageError, TransactionCapacityError
 from spillable_stream.format.batch import encode_schema
 from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.spark import task_stage as module
+from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.task_stage import Staged, TaskStage, staging
 from tests.support.fake_plans import ObjectStagePlan, StagedObject
 
@@ -67,6 +72,31 @@ def test_the_largest_output_is_staged_first_and_no_output_is_in_both_places() ->
 def test_without_a_limit_to_send_every_channel_with_rows_has_a_file() -> None:
     found = staged(plans(3), 0, (0, 1), (2, 1))
     assert [m.segment is not None for m in found] == [True, False, True]
+
+
+def test_rows_that_are_due_later_are_in_the_message_however_small_its_limit_is() -> None:
+    stages, due_ms = plans(2), wall_clock_ms() + 60_000
+    with staging(stages, lambda task: 0, "query", 7) as task:
+        task.add(0, rows(3), RowTimes(0, pa.array([0, due_ms, due_ms + 1])))
+        task.add(1, rows(2), RowTimes(5, due_ms))
+        found = task.finish()
+    assert [m.has_rows for m in found] == [True, True]
+    assert [events(m) for m in found] == [1, 0]
+    assert [[c.frames[1].count for c in m.delayed] for m in found] == [[2], [2]]
+    assert [m.delayed[0].frames[1].ttl_us for m in found] == [0, 5]
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_more_delayed_rows_than_go_through_the_driver_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages, due_ms = plans(2), wall_clock_ms() + 60_000
+    monkeypatch.setattr(module, "MOST_DELAYED_BYTES", 20_000)
+    with pytest.raises(TransactionCapacityError, match="divide the rows among more tasks"):  # noqa: SIM117
+        with staging(stages, lambda task: 0, "query", 7) as task:
+            task.add(0, rows(10_000))
+            task.add(0, rows(1000), RowTimes(0, due_ms))
+            task.add(1, rows(1000), RowTimes(0, due_ms))
+            task.add(1, rows(1000), RowTimes(0, due_ms))
+    assert [plan.staged for plan in stages] == [{}, {}]
 
 
 def test_task_knows_its_limit_by_its_number() -> None:

@@ -65,6 +65,7 @@ def test_available_now_ends_though_a_producer_goes_on(put: Put, start: Callable[
     assert sum(rows(query)) >= 30
 
 
+@pytest.mark.slow
 @LIMITS
 def test_available_now_goes_on_where_the_last_one_ended(
     spark: SparkSession, put: Put, start: Callable[..., Any], numbered: Numbered, tmp_path: Path

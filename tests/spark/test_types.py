@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,11 @@ def round_trip(df: DataFrame, path: Path) -> DataFrame:
     return df.sparkSession.read.format("spillable").load(str(path))
 
 
-@pytest.mark.parametrize("name", PRIMITIVES)
-def test_primitive_type_comes_back_the_same(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    type_, values = PRIMITIVES[name]
-    df = spark.createDataFrame([(v,) for v in [*values, None]], T.StructType([T.StructField("v", type_)])).coalesce(1)
+def test_primitive_types_come_back_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    columns = PRIMITIVES.items()
+    schema = T.StructType([T.StructField(name, type_) for name, (type_, _) in columns])
+    rows = zip_longest(*([*values, None] for _, (_, values) in columns))
+    df = spark.createDataFrame(rows, schema).coalesce(1)
     assert_df_equality(round_trip(df, tmp_path / "c"), df, allow_nan_equality=True)
 
 

@@ -24,6 +24,8 @@ from spillable_stream.spark import writer as writer_module
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.writer import SpillableBatchWriter
 from tests.spark.test_sink_plan import sink_plan
+from tests.support.delays import clock_of
+from tests.support.events import take
 from tests.support.spark.versions import needs
 
 pytestmark = pytest.mark.spark
@@ -59,6 +61,55 @@ def test_rows_with_a_ttl_expire(spark: SparkSession, tmp_path: Path, inline: int
     assert sorted(values(spark, path)) == [3, 4, 5]
     with ss.Channel(path, create=False) as channel, channel.take_transaction("g") as tx:
         assert sorted(row["id"] for row in tx.take_many(9)) == [3, 4, 5]
+
+
+def test_columns_say_for_how_long_rows_count_and_when_they_are_due(spark: SparkSession, tmp_path: Path) -> None:
+    path, soon = tmp_path / "c", "timestamp_millis(unix_millis(now()) + 1500)"
+    df = spark.range(0, 6).selectExpr(
+        "id",
+        "case when id < 2 then 0.000001 when id < 4 then 3600.0 end as seconds",
+        f"case when id % 2 = 1 then {soon} end as due",
+    )
+    append(df, path, ttlColumn="seconds", deliverAtColumn="due", ttl="1d")
+    with ss.Channel(path, create=False) as channel:
+        assert channel.schema.names == ["id"]
+        with channel.take_transaction() as tx:
+            assert sorted(row["id"] for row in tx.take_many(9)) == [2, 4]
+        with channel.take_transaction() as tx:
+            assert [tx.take(timeout_seconds=60)["id"] for _ in range(2)] == [3, 5]  # type: ignore[index]
+        assert channel.stats().groups["default"].expired_events == 2
+
+
+def test_rows_of_a_stream_are_delivered_after_a_while(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    for repeated in range(2):
+        stream = spark.readStream.format("spillable").load(str(put("a", b"%d" % repeated)))
+        writer = stream.writeStream.format("spillable").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer.option("minimumRequiredSpace", 0).trigger(availableNow=True)
+        writer.option("deliverAfter", "1h").start(str(tmp_path / "b")).awaitTermination()
+    with ss.Channel(tmp_path / "b", create=False) as channel:
+        assert channel.stats().delayed.events == 2
+        clock = clock_of(channel)
+        assert take(channel) == []
+        clock.pass_by(3600)
+        assert sorted(take(channel)) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "text"),
+    [
+        ("{}/c", {"overflowCapacity": "0", "memoryCapacity": "9"}, "no disk tier"),
+        ("{}/there", {}, "no disk tier"),
+    ],
+)
+def test_delays_are_refused_where_no_event_can_wait(
+    tmp_path: Path, place: str, options: dict[str, str], text: str
+) -> None:
+    schema = StructType([StructField("id", LongType())])
+    ss.Channel(tmp_path / "there", schema=schema, overflow_capacity=0, memory_capacity=9).close()
+    source = SpillableDataSource({"path": place.format(tmp_path), "deliverAfter": "5", **options})
+    with pytest.raises(ss.OptionError, match=text):
+        source.writer(schema, overwrite=False)
+    assert [child.name for child in tmp_path.iterdir()] == ["there"]
 
 
 @pytest.mark.parametrize("ttl", ["0", "-1s", "soon", "nan", "true"])

@@ -54,3 +54,14 @@ def test_a_file_stays_until_a_delivery_says_that_nothing_waits_in_it() -> None:
     assert (delays.events, delays.next_ms) == (1, 40)
     delays.apply([], [DeliveredRun(1, 40, 100, 0, 3, 0)])
     assert delays.files == {}
+
+
+def test_an_object_has_its_key_in_the_image_and_a_file_has_none() -> None:
+    delays = Delays()
+    delays.apply([run(1, 0, 500, 3, 40), run(2, 0, 300, 1, 20)._replace(name="segments/x")], [])
+    assert delays.names() == {"segments/x"}
+    assert [len(row) for row in unpack(pack(delays.image()))["delays"][1]] == [9, 10]
+    again = Delays(*unpack(pack(delays.image()))["delays"])
+    assert again.files == delays.files
+    again.apply([], [DeliveredRun(2, 20, 100, 0, 1, 0)])
+    assert again.names() == set()

@@ -8,7 +8,7 @@ from spillable_stream import Channel, Event
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.format.dues import stretch_of
 
-__all__ = ["Clock", "clock_of", "deliveries_of", "put_late"]
+__all__ = ["Clock", "clock_of", "deliver_all", "deliveries_of", "put_late"]
 
 
 class Clock:
@@ -33,9 +33,7 @@ class Clock:
 
 def deliveries_of(channel: Channel) -> Deliveries:
     """Return what delivers the events of a channel on this host."""
-    deliveries = channel.engine().deliveries
-    assert deliveries is not None
-    return deliveries
+    return channel.engine().deliveries
 
 
 def clock_of(*channels: Channel) -> Clock:
@@ -44,6 +42,12 @@ def clock_of(*channels: Channel) -> Clock:
     for channel in channels:
         deliveries_of(channel).clock_ms = clock
     return clock
+
+
+def deliver_all(channel: Channel) -> None:
+    """Deliver all that is due."""
+    while deliveries_of(channel).deliver():
+        pass
 
 
 def put_late(channel: Channel, seconds: float, *bodies: bytes) -> None:

@@ -79,7 +79,6 @@ class ObjectStagePlan:
     is_here: bool = True
     schema_id: int = 0
     compression: str = "none"
-    ttl_us: int = 0
     channel: str = "c0ffee"
 
     def require_here(self) -> None:

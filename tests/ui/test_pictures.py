@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, ChannelStats, Event, GroupStats, KeptStats, verify
+from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.observe.advice import Advice, Urgency
 from spillable_stream.observe.history import Spill
 from spillable_stream.observe.observation import Observation, Rates
@@ -98,6 +99,20 @@ def test_figures_and_groups_show_rates_lag_and_age(stats: ChannelStats) -> None:
     assert table.text.index("auto") < table.text.index("billing"), "most to take first"
     assert "without an owner" in table.text and "900/s" in table.text and table.values("scope") == ["col"] * 6
     assert pictures.figures(Observation("c", 1.0, problem="gone")) == ""
+
+
+def test_workers_are_a_table_those_in_trouble_first(stats: ChannelStats) -> None:
+    well = WorkerStats("audit", "running", True, 1204, 0, 1, 3, 0, 1, 0, last_error=EVIL)
+    died = WorkerStats("billing", "died", False, 7, 0, 0, 0, 0, 0, 0, trouble="it is gone", process="pid 1 on h")
+    table = _Html(pictures.workers(Observation("c", 1.0, replace(stats, workers=(well, died)))))
+    assert table.text.index("billing") < table.text.index("audit")
+    assert "1,204" in table.text and "<script>" in table.text and "script" not in table.tags
+    assert (
+        "it is gone" in table.text and "pid 1 on h" in table.text and table.values("class").count("s-badge warn") == 1
+    )
+    assert (
+        pictures.workers(Observation("c", 1.0, stats)) == "" == pictures.workers(Observation("c", 1.0, problem="gone"))
+    )
 
 
 def test_advice_and_spills_are_lists(stats: ChannelStats) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from spillable_stream.channel.due_time import MOST_DELAY_SECONDS
+from spillable_stream.channel.ttl import MOST_TTL_US
 from spillable_stream.flow.configuration.options import (
     MOST_LONG,
     ComponentType,
@@ -10,9 +12,11 @@ from spillable_stream.flow.configuration.options import (
     Property,
     boolean,
     comma_list,
+    duration,
     integer,
     text,
 )
+from spillable_stream.flow.durations import DURATION_RANGE
 
 __all__ = ["CHANNELS", "FILE", "MEMORY", "SPILLABLE_MEMORY"]
 
@@ -24,6 +28,19 @@ _BOOLEAN = "true or false"
 
 _PATH = Property("path", text, None, "Where the channel is: a directory, or an address in a store such as "
                  "`s3://bucket/orders`. A property of this package, not of Flume's.", "a path")  # fmt: skip
+
+_OURS = "A property of this package, not of Flume's."
+_TIMES = (
+    Property("ttl", duration(1, MOST_TTL_US), None, f"For how long events count that sources put there. {_OURS}",
+             f"{DURATION_RANGE}; more than 0"),
+    Property("ttlHeader", text, None, f"The header with an event's ttl, which goes before `ttl`. {_OURS}", "a header"),
+    Property("deliverAfter", duration(0, MOST_DELAY_SECONDS * 1_000_000), None, "How long after sources have put them "
+             f"there events are delivered. {_OURS}", f"{DURATION_RANGE}; at most 366 days"),
+    Property("deliverAfterHeader", text, None, "The header that says so of an event, which goes before "
+             f"`deliverAfter`. {_OURS}", "a header"),
+    Property("deliverAtHeader", text, None, "The header with the time at which an event is delivered, in "
+             f"milliseconds since 1970, which goes before both. {_OURS}", "a header"),
+)  # fmt: skip
 
 
 def _events(name: str, default: int, doc: str, low: int = 1, lenient: Leniency = Leniency.ANY) -> Property:
@@ -54,6 +71,7 @@ MEMORY = ComponentType(
         _BYTE_CAPACITY,
         _BYTE_BUFFER,
         _PATH,
+        *_TIMES,
     ),
 )
 
@@ -76,6 +94,7 @@ _FILES = (
              "default 500 MiB, or a tenth of the file system if that is less.", _BYTES),
     Property("checkpointOnClose", boolean, True, "Whether a clean stop makes a checkpoint.", _BOOLEAN),
     _PATH,
+    *_TIMES,
 )  # fmt: skip
 
 _FLUME_FILES = {

@@ -12,6 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import pyarrow as pa
+
+from spillable_stream.flow.durations import durations_us
+
 __all__ = [
     "ComponentType",
     "Kind",
@@ -19,6 +23,7 @@ __all__ = [
     "Property",
     "boolean",
     "comma_list",
+    "duration",
     "integer",
     "one_of",
     "snake_case",
@@ -83,6 +88,18 @@ def integer(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
         if not re.fullmatch(r"[+-]?[0-9]+", value) or not low <= int(value) <= high:
             raise ValueError
         return int(value)
+
+    return parse
+
+
+def duration(least_us: int, most_us: int) -> Callable[[str], float]:
+    """Return a parser of time spans in seconds (`spillable_stream.flow.durations`), within bounds in microseconds."""
+
+    def parse(value: str) -> float:
+        found_us = durations_us(pa.array([value]))[0].as_py()
+        if found_us is None or not least_us <= found_us <= most_us:
+            raise ValueError
+        return float(found_us / 1_000_000)
 
     return parse
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from spillable_stream.flow.configuration.channel_times import check_times
 from spillable_stream.flow.configuration.channels import check_channel, given_directories, transaction_capacity
 from spillable_stream.flow.configuration.components import Classes, Refusal
 from spillable_stream.flow.configuration.findings import Findings
@@ -134,6 +135,7 @@ class _Validation:
     def _channel(self, raw: RawComponent) -> ComponentConfig:
         channel = configure_whole(raw, self._findings, self._classes)
         check_channel(raw, channel, self._findings)
+        check_times(raw, channel, self._findings)
         for name, directory in given_directories(channel):
             if directory in self._directory_of:
                 other = self._directory_of[directory]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.flow.interceptors.base import Interceptor
-from spillable_stream.flow.regex import JavaPattern, Texts
+from spillable_stream.flow.regex import JavaPattern
 
 __all__ = ["RegexFilter"]
 
@@ -28,6 +28,6 @@ class RegexFilter(Interceptor):
 
     def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the events that stay."""
-        found = self.pattern.find(Texts.of(batch.column(1)))
+        found = self.pattern.find(batch.column(1))
         kept = pc.invert(found) if self.exclude_events else found
         return batch if pc.all(kept).as_py() else batch.filter(kept)

@@ -18,6 +18,7 @@ from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.tap_point import TapPoint
+from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range, shown
 
 __all__ = ["BatchSink", "Sink", "Taken"]
@@ -140,7 +141,7 @@ class Sink:
         now = time.monotonic()
         if now - self._named_at >= _NAME_AGAIN_SECONDS:
             self._named_at = now
-            _log.error("%s: %s", self.name, text)
+            _log.error("%s: %s", self.name, text, extra=fields(component=self.name))
 
     def bury(self, batch: pa.RecordBatch, ids: pa.Array, reason: str) -> bool:
         """Put events that can never be written into the dead-letter channel, once though they come again, or name them.

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,16 +22,19 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import id_column
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.sinks import destinations
 from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.bucket_notes import BucketNotes
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling, Times
 from spillable_stream.flow.sinks.destinations import Files, Resolved
-from spillable_stream.flow.sinks.naming import Naming, rename
+from spillable_stream.flow.sinks.naming import Naming
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
-from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
-from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, ranges_of, uncommitted
+from spillable_stream.flow.sinks.output_file import OutputFile
+from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, without
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch
-from spillable_stream.state.ranges import Range, RangeSet, count_of
+from spillable_stream.log_records import fields
+from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["BucketSink"]
 
@@ -89,9 +93,7 @@ class BucketSink(BatchSink):
 
     def resolve(self) -> Resolved:
         """Return where the path leads."""
-        from spillable_stream.flow.sinks.destinations import resolve
-
-        return resolve(self._path, self.system, os.environ)
+        return destinations.resolve(self._path, self.system, os.environ)
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Finish what a crash left; see `Sink.open`.
@@ -109,39 +111,16 @@ class BucketSink(BatchSink):
         self._open = {}
         self._naming.begin(self.name)
         self._consumer: Consumer | None = None
-        base = Path(found.path.partition("%")[0])
-        base = base if found.path.endswith("/") or "%" not in found.path else base.parent
-        directory = (
-            base
-            if found.is_local
-            else Path(self.system.get("spillable.data.dir", "~/.local/share/spillable-stream")).expanduser()
+        self._notes = BucketNotes(
+            self.name, self._notes_directory(found), channel, self.consumer_group, self.written, self._files
         )
-        directory.mkdir(parents=True, exist_ok=True)
-        self._notes = NoteFile(directory, self.name)
-        note = self._notes.read(channel) or Note(channel.uuid)
-        has_closed = note.closing and self._files.exists(note.closing)
-        noted = (*note.ranges, *note.closing_ranges) if has_closed else note.ranges
-        self._noted = NotedEvents(self.written, uncommitted(channel, self.consumer_group, noted))
-        self._recover(note)
+        self._notes.recover(self._names)
 
-    def _recover(self, note: Note) -> None:
-        """Cut, name or remove the files of an earlier run."""
-        for in_use, length in note.files.items():
-            if length < 0:
-                self._files.remove(in_use)
-                continue
-            try:
-                whole = cut_back(Path(in_use), length)
-            except FileNotFoundError:
-                continue  # it has its name
-            if not whole:
-                _log.error(
-                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, in_use, length
-                )
-            if length == 0:
-                Path(in_use).unlink()
-            else:
-                rename(in_use, self._names.final_of(in_use))
+    def _notes_directory(self, found: Resolved) -> Path:
+        if not found.is_local:
+            return Path(self.system.get("spillable.data.dir", "~/.local/share/spillable-stream")).expanduser()
+        base = Path(found.path.partition("%")[0])
+        return base if found.path.endswith("/") or "%" not in found.path else base.parent
 
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
@@ -175,6 +154,14 @@ class BucketSink(BatchSink):
         for file in list(self._open.values()):
             if self._rolling.is_over(file.opened_at, file.written_at, now):
                 self._finish(file)
+
+    def _forget(self, file: OpenFile) -> None:
+        if self._open.get(file.place) is file:
+            del self._open[file.place]
+
+    def _finish_surplus(self) -> None:
+        while len(self._open) > self._most_open:
+            self._finish(min(self._open.values(), key=lambda f: f.written_at))
 
     def _divide(self, batch: pa.RecordBatch, ids: pa.Array) -> list[Part]:
         """Return the events by place, without those that were buried.
@@ -241,22 +228,19 @@ class BucketSink(BatchSink):
         for file, batch, size in work:
             assert file.appended is not None
             file.appended.keep()
-            file.events += batch.num_rows
-            file.body_bytes += size
-            file.written_at = time.monotonic()
+            file.wrote(batch.num_rows, size, time.monotonic())
         for file in fresh:
             self._open[file.place] = file
         self.written.add(taken.ranges)
         for file in full:
             self._finish(file)
-        while len(self._open) > self._most_open:
-            self._finish(min(self._open.values(), key=lambda f: f.written_at))
+        self._finish_surplus()
 
     def _write_all(
         self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
     ) -> None:
         if fresh:
-            self._note([*self._open.values(), *fresh], [])
+            self._note_lengths([*self._open.values(), *fresh], [])
             for file in fresh:
                 self._make(file)
             for directory in {Path(f.in_use).parent for f in fresh}:
@@ -272,12 +256,12 @@ class BucketSink(BatchSink):
         for file in touched.values():
             assert file.appended is not None
             file.appended.sync()
-        self._note({id(f): f for f in [*self._open.values(), *fresh]}.values(), ranges)
+        self._note_lengths([*self._open.values(), *fresh], ranges)
 
-    def _note(self, files: Iterable[OpenFile], ranges: list[Range]) -> None:
+    def _note_lengths(self, files: Iterable[OpenFile], ranges: list[Range]) -> None:
         lengths = {f.in_use: f.appended.size_bytes if f.appended is not None else 0 for f in files}
         lengths |= self._naming.lengths()
-        self._notes.write(Note(self.channel.uuid, lengths, self._noted.with_more(ranges)))
+        self._notes.write_lengths(lengths, ranges)
 
     def _undo(self, fresh: list[OpenFile], touched: list[OpenFile]) -> None:
         """Cut the files back that a failed batch has written to, and remove those that it has made."""
@@ -291,12 +275,12 @@ class BucketSink(BatchSink):
             try:
                 file.appended.cut()
             except SpillableError as e:
-                _log.error("%s: %s; it is cut at the next start", self.name, e)
+                about = fields(component=self.name, file=file.in_use)
+                _log.error("%s: %s; it is cut at the next start", self.name, e, extra=about)
 
     def _finish(self, file: OpenFile) -> None:
         """Close a file, and give it its name."""
-        if self._open.get(file.place) is file:
-            del self._open[file.place]
+        self._forget(file)
         self.counters.connection_closed_count += 1
         if file.stream is not None:
             self._publish(file)
@@ -321,21 +305,18 @@ class BucketSink(BatchSink):
             batch, ids = self._read(consumer, claimed)
             keep = self.written.missing(pa.chunked_array([ids])) if self.written else None
             if keep is not None:
-                known = ranges_of(ids.filter(pc.invert(keep)))
-                consumer.commit(known)
-                self.written.remove(known)
+                self._commit(consumer, ranges_of(ids.filter(pc.invert(keep))))
                 batch, ids = batch.filter(keep), ids.filter(keep)
                 left = ranges_of(ids)
             parts = self._divide(batch, ids)
-            buried = _without(left, [r for part in parts for r in ranges_of(part.ids)])
-            if buried:
-                consumer.commit(buried)
-                self.written.remove(buried)
-            left = [r for part in parts for r in ranges_of(part.ids)]
+            divided = [r for part in parts for r in ranges_of(part.ids)]
+            if buried := without(left, divided):
+                self._commit(consumer, buried)
+            left = divided
             for part in parts:
                 for file, piece, piece_ids, size in self._pieces(part):
                     ranges = ranges_of(piece_ids)
-                    left = _without(left, ranges)
+                    left = without(left, ranges)
                     self._fill(part.place, file, piece, ranges, size)
         except BaseException:
             self.counters.event_write_fail += 1
@@ -344,9 +325,13 @@ class BucketSink(BatchSink):
         self.counters.event_drain_success_count += count
         self.exit.passed(batch)
         self.trouble = ""
-        while len(self._open) > self._most_open:
-            self._finish(min(self._open.values(), key=lambda f: f.written_at))
+        self._finish_surplus()
         return Status.READY
+
+    def _commit(self, consumer: Consumer, ranges: list[Range]) -> None:
+        """Commit events that are in their files, or among the dead letters."""
+        consumer.commit(ranges)
+        self.written.remove(ranges)
 
     def _read(self, consumer: Consumer, ranges: list[Range]) -> tuple[pa.RecordBatch, pa.Array]:
         found, schema = consumer.read(ranges), self.channel.schema
@@ -361,7 +346,7 @@ class BucketSink(BatchSink):
                 self._finish(before)
             try:
                 file = self._new(place)
-                self._note_open(new=file)
+                self._notes.write_open([*self._open.values(), file])
                 self._make(file)
             except BaseException:
                 self._consumer.release(ranges)
@@ -376,32 +361,20 @@ class BucketSink(BatchSink):
         except BaseException:
             self._discard(file, file.in_use)
             raise
-        file.events += batch.num_rows
-        file.body_bytes += size
-        file.written_at = time.monotonic()
-
-    def _note_open(self, *, new: OpenFile | None = None, closing: OpenFile | None = None) -> None:
-        every = [*self._open.values(), *([new] if new is not None else [])]
-        files, noted = {f.in_use: -1 for f in every}, self._noted.with_more()
-        note = Note(self.channel.uuid, files, noted)
-        if closing is not None:
-            files[closing.in_use] = -1
-            files = {path: length for path, length in files.items() if path != closing.final}
-            note = Note(self.channel.uuid, files, noted, closing.final, tuple(closing.ranges))
-        self._notes.write(note)
+        file.wrote(batch.num_rows, size, time.monotonic())
 
     def _publish(self, file: OpenFile) -> None:
         """Close a file, give it its name, and commit its events."""
         assert file.stream is not None and self._consumer is not None
         try:
             file.stream.write(bytes(file.content.end()))
-            self._note_open(closing=file)
+            self._notes.write_open(self._open.values(), closing=file)
             self._files.publish(file.stream, file.in_use, file.final)
         except BaseException:
             self._discard(file, file.in_use, file.final)  # it may have its name though the file system says no
             raise
         self.written.add(file.ranges)
-        self._noted.with_more(file.ranges)
+        self._notes.closed(file)
         try:
             self._consumer.commit(file.ranges)
         except BaseException:
@@ -412,24 +385,16 @@ class BucketSink(BatchSink):
     def _discard(self, file: OpenFile, *paths: str) -> None:
         """Remove a file that failed by the names that it may have, and give its events back."""
         assert file.stream is not None and self._consumer is not None
-        if self._open.get(file.place) is file:
-            del self._open[file.place]
-        try:
-            file.stream.close()  # Arrow would do it later, and an object would be there
-        except (OSError, SpillableError) as e:
-            _log.warning("%s: %s could not be closed: %s", self.name, file.in_use, e)
-        for path in dict.fromkeys(paths):
+        self._forget(file)
+        steps = [("closed", file.stream.close)]  # Arrow would do it later, and an object would be there
+        steps += [("removed", partial(self._files.remove, path)) for path in dict.fromkeys(paths)]
+        for what, step in steps:
             try:
-                self._files.remove(path)
+                step()
             except (OSError, SpillableError) as e:
-                _log.warning("%s: %s could not be removed; its events come again: %s", self.name, path, e)
+                _log.warning(
+                    "%s: %s could not be %s; its events come again: %s", self.name, file.in_use, what, e,
+                    extra=fields(component=self.name, file=file.in_use),
+                )  # fmt: skip
         self._consumer.release(file.ranges)
         file.ranges = []
-
-
-def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
-
-    left = RangeSet(ranges)
-    for first, last in others:
-        left.remove(first, last)
-    return list(left)

@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.sinks import hadoop
+from spillable_stream.log_records import fields
 
 __all__ = ["ArrowFiles", "ByteStream", "Files", "LocalFiles", "Resolved", "resolve"]
 
@@ -26,6 +28,7 @@ _SCHEMES = {
     "hdfs": "hdfs",
     "viewfs": "viewfs",
 }
+_HADOOP = ("hdfs", "viewfs")
 
 
 class ByteStream(Protocol):
@@ -186,7 +189,9 @@ def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]
 def _in_default(path: str, system: Mapping[str, str], environment: Mapping[str, str]) -> str:
     default = system.get("fs.defaultFS") or _core_site(system, environment)
     if not default:
-        _log.info("the path %s has no scheme, and there is no fs.defaultFS: it is a local one", path)
+        _log.info(
+            "the path %s has no scheme, and there is no fs.defaultFS: it is a local one", path, extra=fields(file=path)
+        )
         default = "file://"
     home = environment.get("HOME", "/") if default.startswith("file:") else f"/user/{environment.get('USER', '')}"
     return default.rstrip("/") + (path if path.startswith("/") else f"{home}/{path}")
@@ -214,19 +219,20 @@ def _of_arrow(path: str, scheme: str, environment: Mapping[str, str]) -> Resolve
     place, escapes = path, ""
     if "%" in path:  # an address must not have escapes
         place, escapes = path.partition("%")[0], "%" + path.partition("%")[2]
+    is_store = _SCHEMES[scheme] not in _HADOOP
+    if not is_store:
+        hadoop.find_classes(environment)
     try:
         query = _s3_query(environment) if _SCHEMES[scheme] == "s3" and "?" not in place else ""
         found, inner = fs.FileSystem.from_uri(_SCHEMES[scheme] + place[place.index(":") :] + query)
     except (OSError, ValueError) as e:
         why = str(e).partition("\n")[0]  # then libhdfs lists all the places where it looked for Java
-        raise StorageError(
-            f"the file system of {path} can't be used ({why}); hdfs: needs Hadoop's native library, and "
-            "-Dspillable.paths=hdfs://…/=file:///… runs without it"
-        ) from e
+        way = "check the address and the credentials"
+        if not is_store:
+            way = f"{hadoop.NEEDS}; -Dspillable.paths={scheme}://…/=file:///… runs without"
+        raise StorageError(f"the file system of {path} can't be used ({why}); {way}") from e
     slash = "/" if place.endswith("/") and not inner.endswith("/") else ""
-    return Resolved(
-        inner + slash + escapes, ArrowFiles(found, is_store=_SCHEMES[scheme] not in ("hdfs", "viewfs")), False
-    )
+    return Resolved(inner + slash + escapes, ArrowFiles(found, is_store=is_store), False)
 
 
 def _s3_query(environment: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
 from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, uncommitted
+from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range
 
 __all__ = ["FileRoll"]
@@ -95,10 +96,14 @@ class FileRoll(BatchSink):
         try:
             if not cut_back(path, length):
                 _log.error(
-                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, path, length
+                    "%s: %s is shorter than the %d bytes that were written; it was changed",
+                    self.name,
+                    path,
+                    length,
+                    extra=fields(component=self.name, file=path),
                 )
         except FileNotFoundError:
-            _log.warning("%s: %s is gone", self.name, path)
+            _log.warning("%s: %s is gone", self.name, path, extra=fields(component=self.name, file=path))
 
     def write(self, taken: Taken) -> None:
         """Write a batch; see `BatchSink.write`."""
@@ -125,7 +130,7 @@ class FileRoll(BatchSink):
         try:
             file.cut()
         except SpillableError as e:
-            _log.error("%s: %s; it is cut at the next start", self.name, e)
+            _log.error("%s: %s; it is cut at the next start", self.name, e, extra=fields(component=self.name))
             self._uncut[str(file.path)] = file.length
         file.close()
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.log_records import fields
 
 __all__ = ["Logger"]
 
@@ -30,14 +31,20 @@ class Logger(BatchSink):
 
     def write(self, taken: Taken) -> None:
         """Log a batch; see `BatchSink.write`."""
+        about = fields(component=self.name)
         if taken.batch.schema.names != ["headers", "body"]:
             for row in taken.batch.to_pylist():
-                _log.info("Event: %s", row)
+                _log.info("Event: %s", row, extra=about)
             return
         bodies = taken.batch.column(1)
         firsts = pc.binary_slice(bodies, 0, self._most) if self._most else [pa.scalar(b"")] * len(bodies)
         for headers, first in zip(taken.batch.column(0).to_pylist(), firsts, strict=True):
-            _log.info("Event: { headers:%s body:%s }", _headers(headers), _dump(first.as_py() or b""))
+            _log.info(
+                "Event: { headers:%s body:%s }",
+                _headers(headers),
+                _dump(first.as_py() or b""),
+                extra=about,
+            )
 
 
 def _headers(pairs: list[tuple[str, str]] | None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.open_file import OpenFile
+from spillable_stream.log_records import fields
 
 __all__ = ["Naming", "rename"]
 
@@ -61,9 +62,21 @@ class Naming:
             rename(file.in_use, file.final)
         except StorageError as e:
             if self._tries and tries >= self._tries:
-                _log.error("%s: %s; it keeps the name %s", self._sink, e, file.in_use)
+                _log.error(
+                    "%s: %s; it keeps the name %s",
+                    self._sink,
+                    e,
+                    file.in_use,
+                    extra=fields(component=self._sink, file=file.in_use),
+                )
                 return
-            _log.warning("%s: %s; it is tried again in %g s", self._sink, e, self._retry_seconds)
+            _log.warning(
+                "%s: %s; it is tried again in %g s",
+                self._sink,
+                e,
+                self._retry_seconds,
+                extra=fields(component=self._sink, file=file.in_use, seconds=self._retry_seconds),
+            )
             self._unnamed[file.in_use] = (file, tries, time.monotonic() + self._retry_seconds)
 
     def again(self, *, at_end: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.log_records import fields
 
 __all__ = ["Null"]
 
@@ -29,4 +30,6 @@ class Null(BatchSink):
         """Forget a batch; see `BatchSink.write`."""
         before, self._count = self._count, self._count + len(taken.ids)
         if before // self._every != self._count // self._every:
-            _log.info("%s: took %d events", self.name, self._count)
+            _log.info(
+                "%s: took %d events", self.name, self._count, extra=fields(component=self.name, count=self._count)
+            )

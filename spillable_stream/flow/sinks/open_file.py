@@ -58,3 +58,15 @@ class OpenFile:
     events: int = 0
     body_bytes: int = 0
     ranges: list[Range] = field(default_factory=list)
+
+    def wrote(self, events: int, body_bytes: int, now: float) -> None:
+        """Count events that were written.
+
+        Args:
+            events: how many.
+            body_bytes: the size of their bodies.
+            now: the time, in monotonic seconds.
+        """
+        self.events += events
+        self.body_bytes += body_bytes
+        self.written_at = now

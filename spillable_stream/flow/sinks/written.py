@@ -21,7 +21,7 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "ranges_of", "uncommitted"]
+__all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "ranges_of", "uncommitted", "without"]
 
 
 def ranges_of(ids: pa.Array | pa.ChunkedArray) -> list[Range]:
@@ -33,6 +33,12 @@ def ranges_of(ids: pa.Array | pa.ChunkedArray) -> list[Range]:
     firsts = numbers[np.concatenate(([0], breaks + 1))]
     lasts = numbers[np.concatenate((breaks, [len(numbers) - 1]))]
     return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def without(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+    """Return some ranges without what is in others."""
+    removed = RangeSet(others)
+    return [gap for first, last in ranges for gap in removed.gaps(first, last)]
 
 
 class WrittenEvents:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
+from spillable_stream.log_records import fields
 
 __all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "fitting", "put_held"]
 
@@ -158,7 +159,13 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
         try:
             _put_piece(source, processor, piece, stopping)
         except SpillableError as e:
-            _log.error("%s: %d events that were read are not stored, and are lost: %s", source.name, left, e)
+            _log.error(
+                "%s: %d events that were read are not stored, and are lost: %s",
+                source.name,
+                left,
+                e,
+                extra=fields(component=source.name, count=left),
+            )
             return False
         left -= piece.num_rows
     return True
@@ -178,7 +185,12 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
             if stopping.is_set():
                 source.counters.pauses.end(id(batch))
                 raise
-            _log.warning("%s: a batch waits, and nothing is read meanwhile: %s", source.name, e)
+            _log.warning(
+                "%s: a batch waits, and nothing is read meanwhile: %s",
+                source.name,
+                e,
+                extra=fields(component=source.name),
+            )
             stopping.wait(wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
         else:

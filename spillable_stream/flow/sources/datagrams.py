@@ -8,6 +8,7 @@ import socket
 from typing import NamedTuple
 
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket
+from spillable_stream.log_records import fields
 
 __all__ = ["Datagram", "DatagramSource"]
 
@@ -68,13 +69,15 @@ class DatagramSource(NetworkSource):
             pass
         except OSError as e:
             self.counters.event_read_fail += 1
-            _log.warning("%s: a datagram could not be read: %s", self.name, e)
+            _log.warning("%s: a datagram could not be read: %s", self.name, e, extra=fields(component=self.name))
         try:
             if found:
                 await self.take(found)
         except Exception:
             self.counters.generic_processing_fail += 1
-            _log.exception("%s: %d datagrams are lost", self.name, len(found))
+            _log.exception(
+                "%s: %d datagrams are lost", self.name, len(found), extra=fields(component=self.name, count=len(found))
+            )
         if not self._stopping.is_set():
             self._watch()
 

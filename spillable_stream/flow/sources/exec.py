@@ -18,6 +18,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
+from spillable_stream.log_records import fields
 
 __all__ = ["Exec"]
 
@@ -105,19 +106,24 @@ class Exec(EventSource):
     def _log_errors(self, errors: IO[bytes]) -> None:
         with errors:
             for line in errors:
-                _log.info("%s: standard error: %s", self.name, line.decode(errors="replace").rstrip("\n"))
+                _log.info(
+                    "%s: standard error: %s",
+                    self.name,
+                    line.decode(errors="replace").rstrip("\n"),
+                    extra=fields(component=self.name),
+                )
 
     def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
         while True:
             self._read(processor, process)
             status = process.wait()
-            _log.info("%s: the command ended with status %d", self.name, status)
+            _log.info("%s: the command ended with status %d", self.name, status, extra=fields(component=self.name))
             if not self._restart or self._stopping.wait(self._throttle_seconds):
                 break
             try:
                 process = self._spawn()
             except OptionError as e:
-                _log.error("%s: %s", self.name, e)
+                _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
                 break
         self.finished = True
 
@@ -151,7 +157,12 @@ class Exec(EventSource):
             last = min(done + self._batch_size, count)
             if not put_held(self, processor, event_batch(lines.bodies.slice(done, last - done)), self._stopping):
                 if last < count:
-                    _log.error("%s: %d lines behind them are lost, too", self.name, count - last)
+                    _log.error(
+                        "%s: %d lines behind them are lost, too",
+                        self.name,
+                        count - last,
+                        extra=fields(component=self.name, count=count - last),
+                    )
                 return b""  # each other try would wait for room once more, and hold up the end
             done = last
         return data[lines.end_of(done) :]

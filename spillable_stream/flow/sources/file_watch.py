@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
+from spillable_stream.log_records import fields
+
 __all__ = ["FileWatch"]
 
 _log = logging.getLogger("spillable_stream.flow")
@@ -57,7 +59,12 @@ class FileWatch:
             except (OSError, RuntimeError) as e:
                 found, self._has_failed = None, True
                 where = ", ".join(self._directories)
-                _log.info("changes in %s are not watched, and are seen at the next look only: %s", where, e)
+                _log.info(
+                    "changes in %s are not watched, and are seen at the next look only: %s",
+                    where,
+                    e,
+                    extra=fields(file=where),
+                )
             if found is None:
                 self.close()
             elif found:

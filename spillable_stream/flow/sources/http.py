@@ -24,6 +24,7 @@ from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, Request
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
+from spillable_stream.log_records import fields
 
 if TYPE_CHECKING:
     import uvicorn
@@ -144,11 +145,11 @@ class Http(NetworkSource):
             return (503 if all(isinstance(f, ChannelError) for f in e.failures.values()) else 500), str(e)
         except SpillableError as e:
             self.counters.generic_processing_fail += 1
-            _log.warning("%s: a request is answered with 500: %s", self.name, e)
+            _log.warning("%s: a request is answered with 500: %s", self.name, e, extra=fields(component=self.name))
             return 500, str(e)
         except Exception as e:
             self.counters.generic_processing_fail += 1
-            _log.exception("%s: a request is answered with 500", self.name)
+            _log.exception("%s: a request is answered with 500", self.name, extra=fields(component=self.name))
             return 500, f"{type(e).__name__}: {e}"
         return 200, ""
 

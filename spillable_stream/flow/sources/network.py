@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
+from spillable_stream.log_records import fields
 
 __all__ = ["NetworkSource", "ServerTls", "StreamSource", "bound_socket"]
 
@@ -271,10 +272,10 @@ class StreamSource(NetworkSource):
         except asyncio.CancelledError:
             pass  # the source is being stopped
         except (ConnectionError, ssl.SSLError, TimeoutError) as e:
-            _log.debug("%s: a connection broke: %s", self.name, e)
+            _log.debug("%s: a connection broke: %s", self.name, e, extra=fields(component=self.name))
         except Exception:
             self.counters.generic_processing_fail += 1
-            _log.exception("%s: a connection is closed", self.name)
+            _log.exception("%s: a connection is closed", self.name, extra=fields(component=self.name))
         finally:
             self.counters.open_connection_count -= 1
             writer.close()

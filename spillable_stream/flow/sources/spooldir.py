@@ -22,6 +22,7 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
+from spillable_stream.log_records import fields
 
 __all__ = ["SpoolDir"]
 
@@ -151,6 +152,7 @@ class SpoolDir(PolledSource):
                 _log.error(
                     "%s: the bytes %d to %d of %s were put into some channels only, and the file is gone: they can't "
                     "be read again. Look for a channel without them", self.name, start, end, path,
+                    extra=fields(component=self.name, file=path, offset=start),
                 )  # fmt: skip
         except UnreadableFileError as e:
             self._set_aside(path, e)
@@ -241,7 +243,13 @@ class SpoolDir(PolledSource):
             if os.path.exists(path):
                 raise
             where = f"gone ({refused})"
-        _log.error("%s: %s. It is set aside as %s, and the others are read", self.name, e, where)
+        _log.error(
+            "%s: %s. It is set aside as %s, and the others are read",
+            self.name,
+            e,
+            where,
+            extra=fields(component=self.name, file=path),
+        )
 
     def _hold(self, path: str, state: FileState, part: Part) -> _Held:
         headers = {}

@@ -28,6 +28,7 @@ from spillable_stream.flow.sources.position_file import Place, PositionFile, Pos
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
 from spillable_stream.flow.sources.tailed_file import Chunk, Mark, TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
+from spillable_stream.log_records import fields
 
 __all__ = ["TailDir"]
 
@@ -184,6 +185,7 @@ class TailDir(PolledSource):
                 "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read "
                 "again. Look for a channel without them",
                 self.name, span.start, span.end, span.path,
+                extra=fields(component=self.name, file=span.path, offset=span.start),
             )  # fmt: skip
             return None
         return _Held(self._batch(span.group, span.path, *_bodies(data), span.start), None, after, note)
@@ -268,7 +270,7 @@ class TailDir(PolledSource):
             piece = None
         except StorageError as e:
             self.counters.event_read_fail += 1
-            _log.warning("%s: %s", self.name, e)
+            _log.warning("%s: %s", self.name, e, extra=fields(component=self.name, file=file.path))
             piece = None
         if piece is None:
             self._queue.popleft()

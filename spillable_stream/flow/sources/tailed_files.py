@@ -16,6 +16,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.file_groups import FileGroup, Found
 from spillable_stream.flow.sources.position_file import Place
 from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, Mark, TailedFile
+from spillable_stream.log_records import fields
 
 __all__ = ["TailedFiles"]
 
@@ -99,7 +100,7 @@ class TailedFiles:
             if file.read(1) is None:
                 self.truncated(file)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e)
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=file.path))
         file.close()
 
     def notice(self) -> None:
@@ -151,7 +152,7 @@ class TailedFiles:
             if at_end:
                 file.mark = file.mark_at(file.size_bytes)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e)
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=found.path))
         self._files[found.inode] = file
         if self._skip_to_end:  # after a restart it would be skipped to the end that it has then
             self.has_unsaved = True
@@ -166,7 +167,7 @@ class TailedFiles:
             try:
                 self._judge(file)
             except (FileNotFoundError, StorageError) as e:
-                _log.warning("%s: %s", self._name, e)
+                _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=file.path))
 
     def _judge(self, file: TailedFile) -> None:
         before = self._files.get(file.copy_of)
@@ -186,6 +187,7 @@ class TailedFiles:
             _log.info(
                 "%s: %s begins with all that was read of %s, or is a part of it, so it is taken for a copy: it waits "
                 "until that is truncated or gone", self._name, file.path, original.path,
+                extra=fields(component=self._name, file=file.path),
             )  # fmt: skip
 
     def _is_being_made(self, file: TailedFile) -> bool:
@@ -258,7 +260,12 @@ class TailedFiles:
         """Read a file from its beginning, and the rest of what it was from its copy, if there is one."""
         self._look_for_copies()
         self._release(file)
-        _log.info("%s: %s was truncated; it is read from its beginning", self._name, file.path)
+        _log.info(
+            "%s: %s was truncated; it is read from its beginning",
+            self._name,
+            file.path,
+            extra=fields(component=self._name, file=file.path),
+        )
         file.mark = Mark(file.mark.inode, 0)
         file.size_bytes = os.fstat(file.open()).st_size
 
@@ -289,7 +296,7 @@ class TailedFiles:
             elif size >= mark.head_bytes and copy.begins_as(mark):
                 copy.mark = copy.mark_at(size)
         except (FileNotFoundError, StorageError) as e:
-            _log.warning("%s: %s", self._name, e)
+            _log.warning("%s: %s", self._name, e, extra=fields(component=self._name, file=copy.path))
 
     def _release_copies(self) -> None:
         for file in self._files.values():

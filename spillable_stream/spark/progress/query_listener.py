@@ -28,6 +28,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.identity import uuid_at
 from spillable_stream.channel.live_picture import live_picture
+from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.objects.location import is_location
 from spillable_stream.spark.progress.lag import Lag
@@ -286,7 +287,12 @@ class QueryListener(StreamingQueryListener):
         try:
             commits = channel.port().commit_through(done.group, done.end_id, done.owner)
         except Exception:
-            _log.exception("the takes of %s in %s stay for the source to commit", done.group, done.path)
+            _log.exception(
+                "the takes of %s in %s stay for the source to commit",
+                done.group,
+                done.path,
+                extra=fields(done.path, group=done.group, last_id=done.end_id),
+            )
             return 0
         if commits:
             channel.port().checkpoint_if_due()

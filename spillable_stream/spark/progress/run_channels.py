@@ -8,6 +8,7 @@ import threading
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import ChannelClosedError, SpillableError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.channel_pool import acquire
 
 __all__ = ["RunChannels"]
@@ -52,7 +53,8 @@ class RunChannels:
                 why = str(e)
             _log.warning(
                 "the channel %s of the query run %s can't be opened by the listener, which reports without it and "
-                "commits nothing: %s", path, run, why
+                "commits nothing: %s", path, run, why,
+                extra=fields(path, query=run),
             )  # fmt: skip
             self._refused.setdefault(path, set()).add(run)
             return None

@@ -42,10 +42,31 @@ def test_a_store_is_arrows_and_keeps_the_escapes() -> None:
     assert (found.path, found.is_local) == ("bucket/logs/%Y/%{host}", False)
 
 
-def test_hadoops_file_system_without_its_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HADOOP_HOME", raising=False)
-    with pytest.raises(StorageError, match=r"-Dspillable\.paths"):
+def test_hadoops_file_system_without_its_parts_says_what_a_user_must_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(StorageError) as found:
         resolve("hdfs://nn.example/x", {}, HOME)
+    for part in (
+        "JAVA_HOME",
+        "libhdfs.so",
+        "HADOOP_HOME",
+        "ARROW_LIBHDFS_DIR",
+        "CLASSPATH",
+        "-Dspillable.paths=hdfs://",
+    ):
+        assert part in str(found.value)
+
+
+def test_a_store_that_can_not_be_used_says_nothing_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        @staticmethod
+        def from_uri(address: str) -> None:
+            raise OSError("no such region")
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", Refusing)
+    with pytest.raises(StorageError, match=r"\(no such region\); check the address and the credentials$"):
+        resolve("s3://bucket/x", {}, HOME)
 
 
 def test_an_unknown_scheme_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream import Channel
-from spillable_stream.flow.sinks.written import NotedEvents, WrittenEvents, ranges_of, uncommitted
+from spillable_stream.flow.sinks.written import NotedEvents, WrittenEvents, ranges_of, uncommitted, without
 from tests.support.events import put, take
 
 
@@ -17,6 +17,12 @@ def test_ids_are_told_as_ranges(ids: set[int]) -> None:
     found = ranges_of(pa.array(sorted(ids), pa.int64()))
     assert [i for first, last in found for i in range(first, last + 1)] == sorted(ids)
     assert all(b[0] > a[1] + 1 for a, b in itertools.pairwise(found))
+
+
+@given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))
+def test_ranges_are_taken_from_ranges(some: set[int], others: set[int]) -> None:
+    ids, gone = (ranges_of(pa.array(sorted(values), pa.int64())) for values in (some, others))
+    assert without(ids, gone) == ranges_of(pa.array(sorted(some - others), pa.int64()))
 
 
 @given(st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60), min_size=1))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spillable_stream.errors import ChannelFullError, OptionError
+from spillable_stream.flow.sources import exec as exec_module
 from spillable_stream.flow.sources.exec import Exec
 from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.waiting import wait_until
@@ -67,7 +68,8 @@ def test_a_full_channel_holds_the_batch_and_the_pipe_is_not_read(tmp_path: Path)
     assert [int(b) for b in kept.bodies()] == list(range(300))
 
 
-def test_the_whole_process_group_ends_with_it(tmp_path: Path) -> None:
+def test_the_whole_process_group_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exec_module, "_END_SECONDS", 0.2)
     pids = tmp_path / "pids"
     script = f"trap '' TERM; sleep 1000 & echo $! > {pids}; echo $$ >> {pids}; echo up; wait; sleep 1000"
     kept, source = KeptBatches(), Exec(script, shell="/bin/bash -c", batch_timeout=0)

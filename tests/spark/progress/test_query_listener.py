@@ -344,6 +344,7 @@ def is_over(listener: QueryListener, path: Path) -> bool:
     return bool(found) and not any(r.active for r in found)
 
 
+@pytest.mark.slow
 def test_the_last_batch_is_committed_and_not_repeated_by_a_new_checkpoint(
     spark: SparkSession, listener: QueryListener, tmp_path: Path
 ) -> None:
@@ -392,6 +393,7 @@ def test_the_end_of_a_query_moves_memory_to_disk_though_spark_kills_its_worker(
         assert channel.stats().drain_order == [-20]
 
 
+@pytest.mark.slow
 def test_nothing_of_a_batch_that_failed_is_committed(
     spark: SparkSession, listener: QueryListener, tmp_path: Path
 ) -> None:

@@ -1,15 +1,13 @@
+"""Sources are asked again when Flume would ask them, and end when they are told to."""
+
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import Channel, Event
-from spillable_stream.errors import ChannelFullError, StorageError
-from spillable_stream.flow.runners import Backoff, EventRunner, PolledRunner, SinkRunner, source_runner
-from spillable_stream.flow.sinks.base import BatchSink, Taken
-from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.errors import ChannelFullError
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from spillable_stream.flow.sources.taildir import TailDir
@@ -152,54 +150,3 @@ def test_only_sources_can_be_run() -> None:
     assert isinstance(source_runner(Waits(), KeptBatches(), "x"), EventRunner)
     with pytest.raises(TypeError, match="neither"):
         source_runner(SourceBase(), KeptBatches(), "x")
-
-
-class Kept(BatchSink):
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.bodies: list[bytes] = []
-        self.failures: list[Exception] = []
-        self.closed_by = 0
-
-    def write(self, taken: Taken) -> None:
-        if self.failures:
-            raise self.failures.pop()
-        self.bodies += taken.batch.column(1).to_pylist()
-
-    def close(self) -> None:
-        self.closed_by = threading.get_ident()
-
-
-def test_a_sink_waits_as_in_flume_and_longer_after_a_failure(open_channel: Callable[..., Channel]) -> None:
-    channel, sink = open_channel(), Kept()
-    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
-    runner.open()
-    assert [runner.round() for _ in range(7)] == [1, 2, 3, 4, 5, 5, 5]
-    assert runner.finished
-    with channel.put_transaction() as tx:
-        tx.put_many([Event(b"1"), Event(b"2")])
-    sink.failures = [StorageError("no")]
-    assert runner.round() == 5
-    assert runner.trouble == "StorageError: no"
-    assert not runner.finished
-    assert [runner.round() for _ in range(4)] == [0, 0, 1, 2]
-    assert sink.bodies == [b"1", b"2"]
-
-
-def test_a_sink_wakes_for_events_and_is_closed_in_its_thread(open_channel: Callable[..., Channel]) -> None:
-    channel, sink = open_channel(), Kept()
-    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
-    runner.start()
-    wait_until(lambda: runner.finished)
-    with channel.put_transaction() as tx:
-        tx.put(Event(b"1"))
-    wait_until(lambda: sink.bodies == [b"1"])
-    assert runner.stop(30)
-    assert sink.closed_by not in (0, threading.get_ident())
-
-
-def test_waits_grow_and_begin_again() -> None:
-    backoff = Backoff(500, 1200)
-    assert [backoff.nothing() for _ in range(4)] == [0.5, 1.0, 1.2, 1.2]
-    backoff.ready()
-    assert backoff.nothing() == 0.5

@@ -1,0 +1,70 @@
+"""What a worker says of itself to other processes, and what they make of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+
+from spillable_stream.channel.figures import age_text
+from spillable_stream.channel.stats import WorkerStats
+from spillable_stream.storage.lock import has_ended, process_note
+
+__all__ = ["SILENT_SECONDS", "decode_status", "encode_status", "seen_workers", "worker_text"]
+
+SILENT_SECONDS = 30.0
+"""How long a running worker may say nothing. It says something every few seconds, whatever it waits for."""
+
+_ALIVE = ("running", "stopping")
+
+
+def encode_status(stats: WorkerStats) -> bytes:
+    """Return what a worker of this process says of itself."""
+    return json.dumps({**asdict(stats), "process": process_note(), "at": time.time()}).encode()
+
+
+def decode_status(status: bytes) -> WorkerStats | None:
+    """Return what a worker said, judged by whether its process lives; None if another version said it otherwise."""
+    try:
+        said = json.loads(status)
+        at = float(said["at"])
+        found = WorkerStats(**{field.name: said[field.name] for field in fields(WorkerStats)})
+    except (ValueError, KeyError, TypeError):
+        return None
+    if found.state not in _ALIVE:
+        return found
+    silent_seconds = time.time() - at
+    if has_ended(found.process):
+        return replace(found, state="died", is_healthy=False, trouble=f"its process, {found.process}, is gone")
+    if silent_seconds > SILENT_SECONDS:
+        trouble = f"its process, {found.process}, has said nothing for {age_text(silent_seconds)}"
+        return replace(found, state="silent", is_healthy=False, trouble=trouble)
+    return found
+
+
+def seen_workers(notes: Mapping[str, bytes]) -> tuple[WorkerStats, ...]:
+    """Return the workers of other processes by what they said.
+
+    Args:
+        notes: what they said, by group.
+    """
+    return tuple(found for _, status in sorted(notes.items()) if (found := decode_status(status)) is not None)
+
+
+def worker_text(worker: WorkerStats) -> str:
+    """Return in one line what a worker did, and what its function raised last if nothing else is wrong with it."""
+    parts = [f"{worker.done_events:,} done"]
+    for count, what in (
+        (worker.failed_calls, "failed calls" if worker.failed_calls != 1 else "failed call"),
+        (worker.dead_letter_events, "dead-lettered"),
+        (worker.dropped_events, "dropped"),
+        (worker.waiting_events, "waiting to be tried again"),
+        (worker.left_calls, "calls did not return" if worker.left_calls != 1 else "call did not return"),
+    ):
+        parts += [f"{count:,} {what}"] if count else []
+    if worker.trouble:
+        parts.append(worker.trouble)
+    elif worker.last_error:
+        parts.append(f"last error: {worker.last_error}")
+    return " · ".join(parts)

@@ -1,0 +1,100 @@
+"""Delayed events of a put transaction in a store: they are written to objects before the transaction's slot names them.
+
+::
+
+    segments/BIRTH-delayed.0.UUID     all delayed events of the put, up to 16 MiB: one request
+    slot n, COMMIT {delayed: …}       from here on they wait, in every state
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, use_of
+from spillable_stream.format.commit_record import DelayedRun
+from spillable_stream.format.frame import total_size
+from spillable_stream.objects.delayed_objects import DelayedObjects
+from spillable_stream.objects.parallel import in_parallel
+from spillable_stream.objects.staged_object import birth_of
+from spillable_stream.state.spill_rules import TierUsage
+
+__all__ = ["HeldObjects", "hold_back"]
+
+_RUN_BYTES = 192
+_BEGIN_MS = attrgetter("begin_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldObjects:
+    """Delayed events in objects that are there. It implements `Delayed`.
+
+    Args:
+        runs: what a COMMIT says of each object; the file's number is not known before that.
+    """
+
+    runs: Sequence[DelayedRun]
+
+    def use(self) -> TierUsage:
+        """Return the number of events and the size of their payloads."""
+        return TierUsage(sum([run.count for run in self.runs]), sum([run.payload_bytes for run in self.runs]))
+
+    def commit_bytes(self) -> int:
+        """Return how many bytes they add to the transaction's COMMIT, at most."""
+        return _RUN_BYTES * len(self.runs)
+
+    def place(self, plan: AppendPlan) -> list[DelayedRun]:
+        """Give each object a number, and return what the COMMIT says of that."""
+        first = plan.next_side_file
+        plan.next_side_file += len(self.runs)
+        plan.is_extended = True
+        return [run._replace(file=first + i) for i, run in enumerate(self.runs)]
+
+    def is_younger_than(self, births: int) -> bool:
+        """Tell whether no collector may have removed an object.
+
+        Args:
+            births: what the state that is planned on says of trims.
+        """
+        return all([(birth_of(run.name) or 0) >= births for run in self.runs])
+
+
+def hold_back(objects: DelayedObjects, birth: int, groups: Iterable[Sequence[DelayedChunk]]) -> HeldObjects:
+    """Write delayed events to objects, at the same time.
+
+    Args:
+        objects: the channel's side files.
+        birth: the newest slot that is known.
+        groups: the events: those that go to one object, unless they are too large for that.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    # By stretches, so that an object that is full has few; events that are due at once stay in the order of their puts.
+    parts = [part for chunks in groups for part in _parts(sorted(chunks, key=_BEGIN_MS))]
+    return HeldObjects(in_parallel([partial(_written, objects, birth, part) for part in parts]))
+
+
+def _parts(chunks: Sequence[DelayedChunk]) -> Iterator[list[DelayedChunk]]:
+    part: list[DelayedChunk] = []
+    size_bytes = 0
+    for chunk in chunks:
+        part.append(chunk)
+        size_bytes += total_size(chunk.frames)
+        if size_bytes >= FULL_BYTES:
+            yield part
+            part, size_bytes = [], 0
+    if part:
+        yield part
+
+
+def _written(objects: DelayedObjects, birth: int, chunks: Sequence[DelayedChunk]) -> DelayedRun:
+    """Write one object, and return what a COMMIT says of it."""
+    stretches = {(chunk.begin_ms, chunk.width_ms) for chunk in chunks}
+    first_ms = min([chunk.first_ms for chunk in chunks])
+    begin_ms, width_ms = stretches.pop() if len(stretches) == 1 else (first_ms, 0)
+    key, end = objects.write(birth, [frame for chunk in chunks for frame in chunk.frames])
+    return DelayedRun(0, begin_ms, width_ms, 0, end, *use_of(chunks), first_ms, key)

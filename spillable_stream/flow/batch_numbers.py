@@ -1,0 +1,145 @@
+"""The numbers of a source's batches, as its channels remember them.
+
+With each part of a batch goes a note: which channels have parts, and what the source says of its input. The newest note
+in any of the channels tells which batch may be in some of them only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.port import ProducerClaim
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.noted import Noted
+from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
+from spillable_stream.format.packing import MALFORMED, pack, unpack
+from spillable_stream.log_records import fields
+from spillable_stream.names import check_producer
+
+__all__ = ["BatchNumbers", "write_note"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+
+class BatchNumbers:
+    """A producer's name in some channels, and the last number that each of them has of it.
+
+    Args:
+        producer: the name, as ``a1.r1``.
+        channels: the channels, by name.
+
+    Attributes:
+        newest: the newest batch that one of the channels has, as `claim` found it; None if none has any.
+
+    Raises:
+        OptionError: no producer can have such a name.
+    """
+
+    def __init__(self, producer: str, channels: Mapping[str, Channel]) -> None:
+        self.producer: str = check_producer(producer)
+        self.newest: Noted | None = None
+        self._channels = channels
+        self._claims: list[ProducerClaim] = []
+        self._is_claimed = False
+        self._last: dict[str, int] = {}  # of each channel
+        self._parts_before: Mapping[str, int] = {}  # of the newest batch
+
+    def claim(self) -> None:
+        """Claim the name in every channel, and look what they have of it; once.
+
+        Raises:
+            ProducerBusyError: another live processor or producer has the name in one of the channels.
+            OptionError: two of the channels are one.
+        """
+        if self._is_claimed:
+            return
+        self._refuse_twins()
+        try:
+            for channel in self._channels.values():
+                self._claims.append(channel.put_port().claim_producer(self.producer))
+            self._look()
+        except BaseException:
+            self.release()
+            raise
+        self._is_claimed = True
+
+    def release(self) -> None:
+        """Give up the name."""
+        for claim in self._claims:
+            claim.release()
+        self._claims = []
+
+    def _refuse_twins(self) -> None:
+        names: dict[str, str] = {}
+        for name, channel in self._channels.items():
+            other = names.setdefault(channel.put_port().place(), name)
+            if other != name:
+                raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
+
+    def _look(self) -> None:
+        found = {name: channel.last_batch(self.producer) for name, channel in self._channels.items()}
+        self._last = {name: last.sequence for name, last in found.items()}
+        number = max(self._last.values())
+        if number:
+            note = next(last.note for last in found.values() if last.sequence == number)
+            self._parts_before, of_source = _read_note(note)
+            complete = all(self._last.get(name, number) >= number for name in self._parts_before)
+            self.newest = Noted(number, of_source, complete)
+
+    def numbered(self, channel: str, number: int, note: bytes) -> NumberedBatch:
+        """Return what a put of a batch says to a channel, which has all batches before it or needs none of them."""
+        return NumberedBatch(self.producer, Numbers(min(self._last[channel] + 1, number), number, BY_PRODUCER), note)
+
+    def stored(self, channel: str, number: int) -> None:
+        """Note that a channel has its part of a batch."""
+        self._last[channel] = max(self._last[channel], number)
+
+    def compare(self, number: int, parts: Mapping[str, int]) -> None:
+        """Warn where a batch that was in some channels before a restart has other parts now; once.
+
+        Args:
+            number: the batch's number.
+            parts: how many events go to each channel now.
+        """
+        before, self._parts_before = self._parts_before, {}
+        if before and self.newest is not None and number == self.newest.number and before != parts:
+            _log.warning(
+                "batch %d of %s had other parts before the restart: %s events then, %s now. Channels that have theirs "
+                "keep them. The interceptors, the selector or the input changed in between",
+                number,
+                self.producer,
+                dict(before),
+                dict(parts),
+                extra=fields(component=self.producer),
+            )
+
+
+def write_note(parts: Mapping[str, int], note: bytes) -> bytes:
+    """Return what is kept with a batch in each of its channels.
+
+    Args:
+        parts: how many events go to each channel that must have some.
+        note: what the source says.
+
+    Raises:
+        OptionError: the note is too large.
+    """
+    packed = pack({"parts": dict(parts), "note": note})
+    if len(packed) > MAX_NOTE_BYTES:
+        raise OptionError(
+            f"the note of a batch has {len(note):,} bytes, and {MAX_NOTE_BYTES - len(packed) + len(note):,} are kept"
+        )
+    return packed
+
+
+def _read_note(packed: bytes) -> tuple[dict[str, int], bytes]:
+    """Return the parts of a batch and the source's note; neither of a note that no processor wrote."""
+    if not packed:
+        return {}, b""
+    try:
+        found = unpack(packed)
+        return {str(name): int(count) for name, count in found["parts"].items()}, bytes(found["note"])
+    except MALFORMED:
+        return {}, b""

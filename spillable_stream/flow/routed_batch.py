@@ -1,0 +1,77 @@
+"""A batch whose parts are on their way into the channels, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.errors import DeliveryError
+
+__all__ = ["Processed", "RoutedBatch"]
+
+
+class Processed(NamedTuple):
+    """What became of a batch.
+
+    Args:
+        received: how many events it had.
+        passed: how many the interceptors let pass.
+        dead: how many went to the dead-letter channel.
+        stored: how many went to each required channel.
+    """
+
+    received: int
+    passed: int
+    dead: int
+    stored: Mapping[str, int]
+
+
+class RoutedBatch:
+    """A batch behind the interceptors and the selector, on its way into the channels.
+
+    Attributes:
+        number: its number; None without one.
+        required: the part of each channel that must have one.
+        optional: the part of each channel that may have one.
+        times: the times of the parts that have some.
+        done: the channels that have theirs.
+    """
+
+    def __init__(
+        self,
+        number: int | None,
+        required: Mapping[str, pa.RecordBatch],
+        optional: Mapping[str, pa.RecordBatch],
+        result: Processed,
+        note: bytes,
+        times: Mapping[str, RowTimes] | None = None,
+    ) -> None:
+        self.number = number
+        self.required = required
+        self.optional = optional
+        self.result = result
+        self.note = note
+        self.times: Mapping[str, RowTimes] = times or {}
+        self.done: set[str] = set()
+
+    def delivery_error(self, producer: str | None, failures: Mapping[str, Exception]) -> DeliveryError:
+        """Return the error for a batch that some channels did not take.
+
+        Args:
+            producer: the name of its source's producer; None without one.
+            failures: what each of them raised, one at least.
+        """
+        batch = "a batch" if self.number is None else f"batch {self.number:,} of {producer}"
+        stored = [name for name in self.required if name in self.done]
+        where = (
+            f"is in {', '.join(stored)}, and not in {', '.join(failures)}"
+            if stored
+            else f"is not in {', '.join(failures)}"
+        )
+        name, first = next(iter(failures.items()))
+        error = DeliveryError(f"{batch} {where}: {name}: {first}. Send it again", dict(failures), tuple(stored))
+        error.__cause__ = first
+        return error

@@ -1,0 +1,147 @@
+"""What runs a sink, or the sinks of a group: a thread that asks them to take and write."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.runner import Backoff, RoundsThread
+from spillable_stream.flow.sinks.base import Sink
+from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sources.base import Status
+from spillable_stream.log_records import fields
+
+__all__ = ["SinkRunner"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_FAILED_SECONDS = 5.0
+_INCREMENT_MS, _MOST_MS = 1000, 5000
+_SLICE_SECONDS = 0.5
+
+
+class _SinkProcessor(Protocol):
+    """Chooses among the sinks of a group."""
+
+    def process(self) -> Status:
+        """Ask one of the sinks."""
+
+
+class SinkRunner:
+    """Asks a sink, or the sinks of a group through their processor, again and again, in a thread.
+
+    Args:
+        sinks: the sinks, each with its channel and the events that the channel's sinks have written.
+        processor: what chooses among them; None for one sink.
+        name: its name, for threads and messages.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[tuple[Sink, Channel, WrittenEvents]],
+        processor: _SinkProcessor | None,
+        name: str,
+    ) -> None:
+        self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
+        self.name = name
+        self._places = list(sinks)
+        self._processor: _SinkProcessor = processor or self.sinks[0]
+        self._thread = RoundsThread(name)
+        self._backoff = Backoff(_INCREMENT_MS, _MOST_MS)
+        self._opened = False
+        self._drained = False
+
+    @property
+    def alive(self) -> bool:
+        """See `Runner.alive`."""
+        return self._thread.alive
+
+    @property
+    def finished(self) -> bool:
+        """See `Runner.finished`."""
+        return self._drained
+
+    @property
+    def wait_seconds(self) -> float:
+        """See `Runner.wait_seconds`."""
+        return self._thread.wait_seconds
+
+    @property
+    def trouble(self) -> str:
+        """See `Runner.trouble`."""
+        return self._thread.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
+
+    def open(self) -> None:
+        """Open the sinks, before any sink of their channels takes: what they have written must be known."""
+        for sink, channel, written in self._places:
+            sink.open(channel, written)
+        self._opened = True
+
+    def start(self) -> None:
+        """Open the sinks, and start the thread."""
+        if not self._opened:
+            self.open()
+        for sink in self.sinks:
+            sink.counters.started()
+        self._thread.begin(self._run)
+
+    def _run(self) -> None:
+        try:
+            while not self._thread.stopping.is_set():
+                self._thread.wait_seconds = self.round()
+                self._wait(self._thread.wait_seconds)
+                self._thread.wait_seconds = 0.0
+        finally:
+            self._thread.wait_seconds = 0.0
+            self._opened = False
+            for sink in self.sinks:
+                try:
+                    sink.close()
+                except Exception:
+                    _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
+                sink.counters.stopped()
+
+    def round(self) -> float:
+        """Ask the sinks once, and return how long to wait, in seconds."""
+        try:
+            status = self._processor.process()
+        except Exception as e:
+            self._drained = False
+            if not self._thread.trouble:
+                _log.log(
+                    logging.WARNING if isinstance(e, SpillableError) else logging.ERROR,
+                    "%s: the events are back in the channel, and are tried again: %s", self.name, e,
+                    exc_info=None if isinstance(e, SpillableError) else e,
+                    extra=fields(component=self.name),
+                )  # fmt: skip
+            self._thread.trouble = f"{type(e).__name__}: {e}"
+            return _FAILED_SECONDS
+        self._thread.trouble = ""
+        if status is Status.READY:
+            self._drained = False
+            self._backoff.ready()
+            return 0.0
+        self._drained = all(sink.found_nothing for sink in self.sinks)
+        due = min(sink.due_seconds() for sink in self.sinks)
+        return min(self._backoff.nothing(), max(due, 0.001))
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, but not for the whole time if events come."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self._thread.stopping.is_set():
+            if not self._drained:
+                self._thread.stopping.wait(left)
+            elif self.sinks[0].wait(min(left, _SLICE_SECONDS)):
+                return
+
+    def begin_stop(self) -> None:
+        """See `Runner.begin_stop`."""
+        self._thread.stopping.set()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """See `Runner.stop`."""
+        return self._thread.end(timeout_seconds)

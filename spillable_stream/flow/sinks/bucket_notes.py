@@ -1,0 +1,106 @@
+"""What a bucket sink notes: which files it has open, and which events it has written and may not have committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.flow.sinks.buckets import Names
+from spillable_stream.flow.sinks.destinations import Files
+from spillable_stream.flow.sinks.naming import rename
+from spillable_stream.flow.sinks.open_file import OpenFile
+from spillable_stream.flow.sinks.output_file import cut_back
+from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, uncommitted
+from spillable_stream.log_records import fields
+from spillable_stream.state.ranges import Range
+
+__all__ = ["BucketNotes"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_WHOLE = -1  # the length of a file that counts when it is closed
+
+
+class BucketNotes:
+    """The note of a sink, from that of an earlier run on.
+
+    Args:
+        sink: the sink's name.
+        directory: where the note is; made if it is missing.
+        channel: the channel.
+        group: the group that takes from it.
+        written: the channel's events that are written and not committed; those of the note are added.
+        files: the sink's files.
+
+    Raises:
+        CorruptionError: the note is damaged.
+        StorageError: it can't be read.
+    """
+
+    def __init__(
+        self, sink: str, directory: Path, channel: Channel, group: str, written: WrittenEvents, files: Files
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._sink, self._files, self._uuid = sink, files, channel.uuid
+        self._file = NoteFile(directory, sink)
+        self._found = self._file.read(channel) or Note(channel.uuid)
+        has_closed = self._found.closing and files.exists(self._found.closing)
+        ranges = (*self._found.ranges, *self._found.closing_ranges) if has_closed else self._found.ranges
+        self._events = NotedEvents(written, uncommitted(channel, group, ranges))
+
+    def recover(self, names: Names) -> None:
+        """Cut and name, or remove, the files that an earlier run had open.
+
+        Args:
+            names: how files are named.
+        """
+        for in_use, length in self._found.files.items():
+            if length == _WHOLE:
+                self._files.remove(in_use)
+                continue
+            try:
+                whole = cut_back(Path(in_use), length)
+            except FileNotFoundError:
+                continue  # it has its name
+            if not whole:
+                _log.error(
+                    "%s: %s is shorter than the %d bytes that were written; it was changed",
+                    self._sink,
+                    in_use,
+                    length,
+                    extra=fields(component=self._sink, file=in_use),
+                )
+            if length == 0:
+                Path(in_use).unlink()
+            else:
+                rename(in_use, names.final_of(in_use))
+
+    def write_lengths(self, lengths: Mapping[str, int], ranges: Iterable[Range]) -> None:
+        """Note files that count batch by batch.
+
+        Args:
+            lengths: the length of each by its name in use, in bytes.
+            ranges: the events that are being written.
+        """
+        self._file.write(Note(self._uuid, lengths, self._events.with_more(ranges)))
+
+    def write_open(self, files: Iterable[OpenFile], *, closing: OpenFile | None = None) -> None:
+        """Note files that count when they are closed.
+
+        Args:
+            files: those that are open.
+            closing: one that gets its name now.
+        """
+        lengths, noted = {file.in_use: _WHOLE for file in files}, self._events.with_more()
+        if closing is None:
+            self._file.write(Note(self._uuid, lengths, noted))
+            return
+        lengths[closing.in_use] = _WHOLE
+        lengths.pop(closing.final, None)  # a store's file has its name from the beginning
+        self._file.write(Note(self._uuid, lengths, noted, closing.final, tuple(closing.ranges)))
+
+    def closed(self, file: OpenFile) -> None:
+        """Name the events of a file that has its name in all notes to come, until their take is committed."""
+        self._events.with_more(file.ranges)

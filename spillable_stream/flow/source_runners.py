@@ -1,0 +1,179 @@
+"""What runs a source: a thread that asks it for events, or the start and the stop of its own threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.runner import Backoff, RoundsThread
+from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
+from spillable_stream.log_records import fields
+
+__all__ = ["EventRunner", "PolledRunner", "source_runner"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+
+class PolledRunner:
+    """Asks a source for events again and again, in a thread.
+
+    Args:
+        source: the source.
+        processor: where its batches go.
+        name: its name, for threads and messages.
+    """
+
+    def __init__(self, source: PolledSource, processor: BatchProcessor, name: str) -> None:
+        self.source: PolledSource = source
+        self.processor: BatchProcessor = processor
+        self.name: str = name
+        source.name = name
+        self._thread = RoundsThread(name)
+        self._backoff = Backoff(source.backoff_sleep_increment, source.max_backoff_sleep)
+        self._refused_ms = source.first_refused_wait
+
+    @property
+    def alive(self) -> bool:
+        """See `Runner.alive`."""
+        return self._thread.alive
+
+    @property
+    def finished(self) -> bool:
+        """See `Runner.finished`."""
+        return self.source.finished
+
+    @property
+    def wait_seconds(self) -> float:
+        """See `Runner.wait_seconds`."""
+        return self._thread.wait_seconds
+
+    @property
+    def trouble(self) -> str:
+        """See `Runner.trouble`."""
+        return self._thread.trouble
+
+    def start(self) -> None:
+        """Open the source, and start the thread."""
+        self.source.open(self.processor)
+        self.source.counters.started()
+        self._thread.begin(self._run)
+
+    def _run(self) -> None:
+        try:
+            while not self._thread.stopping.is_set():
+                self._thread.wait_seconds = self.round()
+                if self._thread.trouble:
+                    self._thread.stopping.wait(self._thread.wait_seconds)
+                elif self._thread.wait_seconds:
+                    self.source.rest(self._thread.wait_seconds, self._thread.stopping)
+                self._thread.wait_seconds = 0.0
+        finally:
+            self._thread.wait_seconds = 0.0
+            self.source.counters.pauses.end(self)
+            self.source.close()
+            self.source.counters.stopped()
+
+    def round(self) -> float:
+        """Ask the source once, and return how long to wait, in seconds."""
+        try:
+            status = self.source.poll(self.processor)
+        except SpillableError as e:
+            self._say(e)
+            self.source.counters.pauses.begin(self)
+            wait_ms = self._refused_ms
+            self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
+            return wait_ms / 1000
+        except Exception as e:
+            self._say(e)
+            _log.exception(
+                "%s: the source failed; it is asked again in %g s",
+                self.name,
+                self.source.max_backoff_sleep / 1000,
+                extra=fields(component=self.name, seconds=self.source.max_backoff_sleep / 1000),
+            )
+            return self.source.max_backoff_sleep / 1000
+        self._thread.trouble, self._refused_ms = "", self.source.first_refused_wait
+        self.source.counters.pauses.end(self)
+        if status is Status.READY:
+            self._backoff.ready()
+            return 0.0
+        return self._backoff.nothing()
+
+    def _say(self, e: Exception) -> None:
+        if not self._thread.trouble:
+            _log.warning("%s: a batch waits: %s", self.name, e, extra=fields(component=self.name))
+        self._thread.trouble = f"{type(e).__name__}: {e}"
+
+    def begin_stop(self) -> None:
+        """See `Runner.begin_stop`."""
+        self._thread.stopping.set()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """See `Runner.stop`."""
+        return self._thread.end(timeout_seconds)
+
+
+class EventRunner:
+    """Starts and stops a source that has threads or tasks of its own.
+
+    Args:
+        source: the source.
+        processor: where its batches go.
+        name: its name, for threads and messages.
+    """
+
+    trouble = ""
+    wait_seconds: float = 0.0
+
+    def __init__(self, source: EventSource, processor: BatchProcessor, name: str) -> None:
+        self.source: EventSource = source
+        self.processor: BatchProcessor = processor
+        self.name: str = name
+        source.name = name
+        self._stopper: threading.Thread | None = None
+
+    @property
+    def alive(self) -> bool:
+        """See `Runner.alive`."""
+        return self.source.alive
+
+    @property
+    def finished(self) -> bool:
+        """See `Runner.finished`."""
+        return self.source.finished
+
+    def start(self) -> None:
+        """Start the source."""
+        self.source.start(self.processor)
+        self.source.counters.started()
+
+    def begin_stop(self) -> None:
+        """See `Runner.begin_stop`."""
+        if self._stopper is None:
+            self._stopper = threading.Thread(target=self.source.stop, name=f"{self.name}-stop", daemon=True)
+            self._stopper.start()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """See `Runner.stop`."""
+        self.begin_stop()
+        assert self._stopper is not None
+        self._stopper.join(timeout_seconds)
+        if self._stopper.is_alive():
+            return False
+        self._stopper = None
+        self.source.counters.stopped()
+        return True
+
+
+def source_runner(source: SourceBase, processor: BatchProcessor, name: str) -> PolledRunner | EventRunner:
+    """Return what runs a source.
+
+    Raises:
+        TypeError: it is not a source.
+    """
+    if isinstance(source, PolledSource):
+        return PolledRunner(source, processor, name)
+    if isinstance(source, EventSource):
+        return EventRunner(source, processor, name)
+    raise TypeError(f"{type(source).__name__} is neither a PolledSource nor an EventSource; make it one of them")

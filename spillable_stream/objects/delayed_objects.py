@@ -1,0 +1,194 @@
+"""Side files in a store: where delayed events wait until they are due, in objects of their own.
+
+A side object has the bytes of a side file on a disk (`spillable_stream.log.delayed_frames`). Its key is a segment's, of
+the owner "delayed", so the rules of segments are its rules: it is there before a COMMIT names it, none may name it that
+is born before the last trim's ``births``, and it is deleted once no event waits in it, or if no COMMIT ever named it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.format.file_names import delayed_name, seed_name
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    Frame,
+    FrameHeader,
+    FrameType,
+    Payload,
+    encode,
+    file_seed,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.format.packing import pack
+from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
+from spillable_stream.log.delayed_frames import DelayedFrame, frames_for, frames_of
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.parallel import in_parallel
+from spillable_stream.objects.salvage import ObjectBytes
+from spillable_stream.objects.staged_object import segment_key
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.state.delays import DelayedFile
+
+__all__ = ["DELAYED_OWNER", "DelayedObjects"]
+
+_AHEAD_BYTES = 32 << 20
+_PARTS_BYTES = 32 << 20
+
+DELAYED_OWNER = "delayed"
+"""Whose the objects are in which delayed events wait."""
+
+
+class DelayedObjects:
+    """The side files of a channel in a store. It implements `SideFiles`. Thread-safe.
+
+    Args:
+        store: where they are.
+        channel: the channel's UUID.
+        cache: objects that are at hand.
+
+    Attributes:
+        left: the keys of objects in which nothing waits any more, for the collector.
+    """
+
+    def __init__(self, store: Store, channel: str, cache: ObjectCache) -> None:
+        self._store = store
+        self._channel = channel
+        self._cache = cache
+        self.left: deque[str] = deque()
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, birth: int, frames: Sequence[Frame]) -> tuple[str, int]:
+        """Write an object, with one request unless it is large, and return its key and its size in bytes.
+
+        Args:
+            birth: the newest slot that is known.
+            frames: pairs of a DUES and a PUT frame.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        key = segment_key(birth, DELAYED_OWNER, 0)
+        seed, now_us = self._seed(key), time.time_ns() // 1000
+        header = {"format": OBJECT_FORMAT_VERSION, "channel": self._channel, "segment": key}
+        buffers: list[Payload] = []
+        for frame in (Frame.of(FrameType.SEGMENT_HEADER, pack(header)), *frames):
+            buffers += encode(frame, seed, time_us=now_us)
+        data = pa.py_buffer(b"".join(buffers))
+        self._send(key, data)
+        self._cache.put(key, data)  # what is due soon need not be asked for
+        return key, len(data)
+
+    def make(self, content: bytes, of: DelayedFile, channel: str) -> str:
+        """Write an object of what `SideFiles.content` returned, in this channel or in another one, and return its key.
+
+        Args:
+            content: the bytes.
+            of: the side file that they are from, as its state has it.
+            channel: the UUID of the channel that they are from.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        key = segment_key(0, DELAYED_OWNER, 0)
+        before = file_seed(channel, seed_name(of.name) if of.name else delayed_name(of.number))
+        made = bytearray(content)
+        for offset, part in frames_for(ObjectBytes(content), len(content), before, self._channel, self._seed(key)):
+            made[offset : offset + len(part)] = part
+        self._send(key, bytes(made))
+        return key
+
+    def _send(self, key: str, data: Payload) -> None:
+        if len(data) < _PARTS_BYTES:
+            self._store.replace(key, data)
+            return
+        upload = self._store.upload(key)  # of one event that is so large
+        try:
+            upload.write(data)
+            upload.finish()
+        except BaseException:
+            upload.discard()
+            raise
+
+    def _seed(self, key: str) -> int:
+        return file_seed(self._channel, seed_name(key))
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────
+
+    def expect(self, files: Sequence[DelayedFile]) -> None:
+        """Ask for objects at the same time, as many as the cache can keep; see `SideFiles.expect`."""
+        wanted, size_bytes = list[DelayedFile](), 0
+        for file in files:
+            if self._cache.get(file.name) is None and size_bytes + file.end <= _AHEAD_BYTES:
+                wanted.append(file)
+                size_bytes += file.end
+        if len(wanted) > 1:
+            with contextlib.suppress(CorruptionError, StoreError):
+                in_parallel([partial(self._read, file) for file in wanted])
+
+    def _data(self, of: DelayedFile) -> pa.Buffer:
+        """Return an object, whole.
+
+        Raises:
+            DataLossError: it is not there.
+            StoreError: the store refused or failed.
+        """
+        found = self._cache.get(of.name)
+        return self._read(of) if found is None else found
+
+    def _read(self, of: DelayedFile) -> pa.Buffer:
+        try:
+            data = self._store.get(of.name)
+        except ObjectMissingError as e:
+            raise DataLossError(
+                "delayed events are missing: the object was removed; give them up with spillable repair",
+                self._where(of),
+            ) from e
+        found = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        self._cache.put(of.name, found)
+        return found
+
+    def frames(self, of: DelayedFile, start: int = 0, *, verify: bool = False) -> Iterator[DelayedFrame]:
+        """Yield the PUT frames of a side file that count; see `SideFiles.frames`."""
+        data = ObjectBytes(bytes(self._data(of)))
+        damaged = partial(self.damaged, of)
+        yield from frames_of(data, self._seed(of.name), of, start, damaged=damaged, verify=verify)
+
+    def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Generator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield the header and the events of PUT frames; see `SideFiles.puts`."""
+        data, seed = self._data(of), self._seed(of.name)
+        for offset in offsets:
+            header = parse_header(data, offset, seed)
+            if header is None or header.type is not FrameType.PUT:
+                raise self.damaged(of, offset)
+            payload = data.slice(offset + HEADER_SIZE_BYTES, header.length)
+            if not payload_matches(header, payload):
+                raise self.damaged(of, offset)
+            yield header, payload
+
+    def content(self, of: DelayedFile) -> bytes:
+        """Return the bytes of a side file that count; see `SideFiles.content`."""
+        for _ in self.frames(of, verify=True):
+            pass
+        return bytes(self._data(of).slice(0, of.end))
+
+    def damaged(self, of: DelayedFile, offset: int) -> CorruptionError:
+        """Return the error of a file that is damaged; it is asked for again by the next read."""
+        self._cache.forget(of.name)
+        return CorruptionError("a frame of delayed events is damaged; see spillable verify", self._where(of), offset)
+
+    def _where(self, of: DelayedFile) -> str:
+        return f"{self._store.root}/{of.name}"
+
+    def remove(self, of: DelayedFile) -> None:
+        """Leave an object to the collector: others may still read it who do not know."""
+        self.left.append(of.name)

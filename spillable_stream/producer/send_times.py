@@ -1,0 +1,72 @@
+"""For how long what was sent counts, and when it is due: as a send is told it, and as its batch remembers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.channel.row_times import RowTimes
+
+__all__ = ["SendTimes", "TimedRun", "as_moment", "row_times"]
+
+
+class SendTimes(NamedTuple):
+    """The times of what is sent at once.
+
+    Args:
+        ttl_us: the ttl, in microseconds; 0 for none.
+        due_ms: when it is due, in milliseconds since 1970; 0 for now.
+    """
+
+    ttl_us: int
+    due_ms: int
+
+
+class TimedRun(NamedTuple):
+    """Neighbouring events of a batch with times of their own.
+
+    Args:
+        first: the index of the first one.
+        events: how many they are.
+        times: their times.
+    """
+
+    first: int
+    events: int
+    times: SendTimes
+
+
+def as_moment(
+    deliver_after: float | timedelta | None, deliver_at: datetime | None
+) -> tuple[float | timedelta | None, datetime | None]:
+    """Return the same delay as a moment, for a send that may have to wait; what is wrong stays, to be refused."""
+    if deliver_after is None or deliver_at is not None or isinstance(deliver_after, bool):
+        return deliver_after, deliver_at
+    try:
+        span = deliver_after if isinstance(deliver_after, timedelta) else timedelta(seconds=deliver_after)
+        moment = datetime.now(UTC) + span
+    except (TypeError, ValueError, OverflowError):
+        return deliver_after, None
+    return (None, moment) if span >= timedelta(0) else (deliver_after, None)
+
+
+def row_times(runs: Sequence[TimedRun], count: int, ttl_us: int) -> RowTimes:
+    """Return the times of a batch's events.
+
+    Args:
+        runs: those that have times of their own.
+        count: the number of all events.
+        ttl_us: the ttl of the others, in microseconds; 0 for none.
+    """
+    if not runs:
+        return RowTimes(ttl_us)
+    if runs[0].events == count:
+        return RowTimes(*runs[0].times)
+    ttls, dues = [ttl_us] * count, [0] * count
+    for first, events, (each_us, due_ms) in runs:
+        ttls[first : first + events] = [each_us] * events
+        dues[first : first + events] = [due_ms] * events
+    return RowTimes(pa.array(ttls, pa.int64()), pa.array(dues, pa.int64()))

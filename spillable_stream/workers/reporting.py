@@ -1,0 +1,60 @@
+"""Lets other processes see what a worker does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from spillable_stream.channel.stats import WorkerStats
+from spillable_stream.channel.worker_status import SILENT_SECONDS, encode_status
+from spillable_stream.engine.worker_notes import WorkerNote
+
+__all__ = ["Reporting", "one_line"]
+
+_INTERVAL_SECONDS = 1.0
+_SIGN_OF_LIFE_SECONDS = SILENT_SECONDS / 5
+_MOST_CHARACTERS = 200
+
+
+def one_line(error: BaseException | None) -> str:
+    """Return an error's class and its text, in one line that is not long."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+
+
+class Reporting:
+    """Writes down what a worker does: once a second while that changes, and otherwise now and then.
+
+    Args:
+        note: the file; None where there is none.
+        stats: returns what the worker does.
+    """
+
+    def __init__(self, note: WorkerNote | None, stats: Callable[[], WorkerStats]) -> None:
+        self._note = note
+        self._stats = stats
+        self._said: WorkerStats | None = None
+        self._said_at = self._looked_at = float("-inf")
+
+    def look(self) -> None:
+        """Write down what the worker does, if it is time."""
+        now = time.monotonic()
+        if self._note is None or now - self._looked_at < _INTERVAL_SECONDS:
+            return
+        self._looked_at = now
+        found = self._stats()
+        if found != self._said or now - self._said_at >= _SIGN_OF_LIFE_SECONDS:
+            self._said, self._said_at = found, now
+            self._note.write(encode_status(found))
+
+    def close(self) -> None:
+        """Write down how the worker ended."""
+        if self._note is not None:
+            self._note.write(encode_status(self._stats()))
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the file, and write nothing: in a forked child, the worker is the parent's."""
+        note, self._note = self._note, None
+        if note is not None:
+            note.close()

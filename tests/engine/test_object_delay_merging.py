@@ -1,0 +1,271 @@
+"""Objects of delayed events are copied together: few wait, whatever was put, and each event still comes once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.engine import object_delay_merging
+from spillable_stream.engine.object_delay_merging import DelayMerge, DelayMerging, _of_like_size
+from spillable_stream.format.packing import pack
+from spillable_stream.state.channel_state import Trimmed
+from spillable_stream.state.delays import DelayedFile
+from tests.support.delays import Clock, clock_of, deliver_all, deliveries_of, put_late
+from tests.support.events import peek
+from tests.support.faulty_store import FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, store_of, stores_in_memory
+
+
+@pytest.fixture
+def stores() -> Iterator[dict[str, MemoryStore]]:
+    with stores_in_memory(FaultyStore) as stores:
+        yield stores
+
+
+def open_with_clock(**options: Any) -> tuple[Channel, Clock, DelayMerging]:
+    """Return a channel, its clock, and what copies objects together: four of puts, or two of a stretch."""
+    channel = Channel(URL, commit_interval=0, gc_delay=0, checkpoint_on_close=False, **options)
+    merging = channel.engine().checkpointing.delay_merging  # type: ignore[attr-defined]
+    assert isinstance(merging, DelayMerging)
+    merging.many_puts, merging.many_of_a_stretch = 4, 2
+    return channel, clock_of(channel), merging
+
+
+def files(channel: Channel) -> list[DelayedFile]:
+    return list(channel.engine().follow().delays.files.values())
+
+
+def put_two(channel: Channel, number: int) -> None:
+    """Put two events, which are due at times that are far from each other."""
+    with channel.put_transaction() as tx:
+        for seconds in (1_000 + number, 1_000_000 + number):
+            tx.put(Event(b"%d" % seconds, {"k": "v"}), deliver_after=seconds, ttl=(number % 2) * 60 or None)
+
+
+def test_what_many_puts_delayed_is_copied_by_stretches_of_time(stores: dict[str, MemoryStore]) -> None:
+    channel, clock, merging = open_with_clock()
+    clock.begin_stretch(1_000)
+    for number in range(4):
+        put_two(channel, number)
+    assert [file.width_ms for file in files(channel)] == [0] * 4
+    merging.merge()
+    first, second = files(channel)
+    assert (first.events, second.events) == (4, 4)
+    assert 0 < first.width_ms < second.width_ms
+    assert first.begin_ms <= first.next_ms < first.begin_ms + first.width_ms
+    assert channel.stats().delayed.events == 8
+    clock.pass_by(2_000)
+    deliver_all(channel)
+    assert peek(channel) == [b"%d" % seconds for seconds in range(1_000, 1_004)]
+    clock.pass_by(1_000_000)
+    deliver_all(channel)
+    assert peek(channel)[4:] == [b"%d" % seconds for seconds in range(1_000_000, 1_000_004)]
+    assert files(channel) == []
+    channel.close()
+
+
+def test_large_puts_are_copied_though_they_are_few(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, _, merging = open_with_clock()
+    for number in range(2):
+        put_two(channel, number)
+    merging.merge()
+    assert [file.width_ms for file in files(channel)] == [0, 0]
+    monkeypatch.setattr(object_delay_merging, "FULL_BYTES", sum(file.payload_bytes for file in files(channel)))
+    merging.merge()
+    assert 0 not in [file.width_ms for file in files(channel)]
+    channel.close()
+
+
+def test_objects_of_one_stretch_become_one_and_few_puts_stay(stores: dict[str, MemoryStore]) -> None:
+    channel, clock, merging = open_with_clock()
+    clock.begin_stretch(10_000)
+    for i in range(3):
+        put_two(channel, i)
+    before = files(channel)
+    merging.merge()
+    assert files(channel) == before
+    for i in range(3):
+        put_late(channel, 10_000 + i, b"%d" % i)
+    merging.merge()
+    assert [file.events for file in files(channel)] == [2, 2, 2, 3]
+    assert len({file.number for file in (*before, *files(channel))}) == 4
+    with Channel(URL) as again:
+        assert files(again) == files(channel)
+    channel.close()
+
+
+def test_what_is_due_soon_stays_where_it_is(stores: dict[str, MemoryStore]) -> None:
+    channel, clock, merging = open_with_clock()
+    clock.begin_stretch(100)
+    for _ in range(3):
+        put_late(channel, 100, b"a")
+    clock.pass_by(41)
+    merging.merge()
+    assert len(files(channel)) == 3
+    clock.pass_by(-2)
+    merging.merge()
+    assert len(files(channel)) == 1
+    channel.close()
+
+
+def test_what_was_delivered_is_not_copied(stores: dict[str, MemoryStore]) -> None:
+    channel, clock, merging = open_with_clock()
+    merging.soon_ms = 0
+    for number in range(4):
+        put_two(channel, number)
+    clock.pass_by(1_001.5)
+    deliver_all(channel)
+    merging.merge()
+    assert sum(file.events for file in files(channel)) == 6
+    clock.pass_by(1_000_000)
+    deliver_all(channel)
+    assert len(peek(channel)) == len(set(peek(channel))) == 8
+    channel.close()
+
+
+def test_events_that_were_delivered_meanwhile_keep_the_copy_from_being_used(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, clock, merging = open_with_clock()
+    for number in range(4):
+        put_two(channel, number)
+    with Channel(URL, commit_interval=0) as other:
+        deliveries_of(other).clock_ms = clock
+        copied, made = merging._copied, list[DelayMerge]()
+
+        def copied_and_delivered(*arguments: Any) -> DelayMerge | None:
+            found = copied(*arguments)
+            assert found is not None
+            made.append(found)
+            clock.pass_by(1_001)
+            deliver_all(other)
+            return found
+
+        monkeypatch.setattr(merging, "_copied", copied_and_delivered)
+        merging.merge()
+        assert not made[0].done
+        assert sum(file.events for file in files(channel)) == 6
+        assert {run.name for run in made[0].held.runs}.isdisjoint(channel.engine().state.delays.names())
+    channel.close()
+
+
+def test_a_copy_that_a_collector_may_have_removed_is_not_used(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, _, merging = open_with_clock()
+    for number in range(4):
+        put_two(channel, number)
+    copied = merging._copied
+
+    def copied_long_ago(*arguments: Any) -> DelayMerge | None:
+        found = copied(*arguments)
+        channel.engine().state.trimmed = Trimmed(-1, 100, -1)
+        return found
+
+    monkeypatch.setattr(merging, "_copied", copied_long_ago)
+    before = files(channel)
+    merging.merge()
+    assert files(channel) == before
+    channel.close()
+
+
+def test_a_checkpoint_copies_and_has_the_old_objects_deleted(stores: dict[str, MemoryStore]) -> None:
+    channel, _, _ = open_with_clock()
+    for number in range(4):
+        put_two(channel, number)
+    old = channel.engine().state.delays.names()
+    for _ in range(2):
+        put_late(channel, 0, b"now")
+        channel.checkpoint()
+    assert old.isdisjoint(stores[URL].objects)
+    assert channel.engine().state.delays.names() <= stores[URL].objects.keys()
+    channel.close()
+
+
+def test_an_object_that_can_not_be_read_holds_no_checkpoint_and_no_other_object_back(
+    stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    channel, clock, _ = open_with_clock()
+    clock.begin_stretch(10_000)
+    for number in range(4):
+        put_late(channel, 10_000 + number, b"%d" % number)
+    del stores[URL].objects[files(channel)[1].name]
+    channel.close()
+    channel, clock, _ = open_with_clock()
+    channel.checkpoint()
+    assert "the object was removed" in caplog.text
+    assert [file.events for file in files(channel)] == [1, 1, 1, 1]
+    put_late(channel, 0, b"now")
+    channel.checkpoint()
+    assert sorted(file.events for file in files(channel)) == [1, 3]
+    channel.close()
+
+
+def test_an_event_is_copied_a_few_times_however_long_others_come(stores: dict[str, MemoryStore]) -> None:
+    channel, clock, merging = open_with_clock()
+    clock.begin_stretch(100_000)
+    for i in range(64):
+        put_late(channel, 100_000 + i / 1000, random.Random(i).randbytes(40_000))
+        if i % 4 == 3:
+            merging.merge()
+    written = [request for request in store_of(channel).requests if "-delayed." in request.key]
+    assert sum(request.kind == "replace" for request in written) < 64 + 40
+    assert sum(request.kind == "get" for request in written) == 0, "what this handle wrote is at hand"
+    assert len(files(channel)) < 12
+    channel.close()
+
+
+def file(payload_bytes: int) -> DelayedFile:
+    return DelayedFile(1, 0, 10, 0, 1, payload_bytes, 0)
+
+
+def test_no_object_is_copied_with_others_that_are_smaller_together() -> None:
+    sizes = [5_000_000, 10, 60_000, 100_000, 100_000, 200_000, 3_000_000]
+    assert [f.payload_bytes for f in _of_like_size([file(size) for size in sizes])] == [10, 60_000]
+    sizes = [10, 64_000, 64_000, 100_000, 200_000, 3_000_000]
+    assert [f.payload_bytes for f in _of_like_size([file(size) for size in sizes])] == sizes[:-1]
+
+
+@pytest.mark.parametrize(
+    ("transactions", "events"), [(100, 100), pytest.param(200, 5_000, marks=pytest.mark.slow, id="a million")]
+)
+def test_many_events_that_wait_cost_little_state_and_no_scan(
+    stores: dict[str, MemoryStore], transactions: int, events: int
+) -> None:
+    """Each is due at a time of its own, within a day; what is due is read from few objects."""
+    channel, clock, merging = open_with_clock(transaction_capacity=10_000, overflow_capacity=2_000_000)
+    merging.many_puts, merging.many_of_a_stretch = 64, 8
+    rng = random.Random(1)
+    for number in range(transactions):
+        with channel.put_transaction() as tx:
+            for _ in range(events):
+                tx.put(Event(bytes(20)), deliver_after=rng.uniform(100, 86_400))
+        if number % 50 == 49:
+            merging.merge()
+    merging.merge()
+    total = transactions * events
+    assert len(pack(channel.engine().state.image())) < 30_000
+    assert len(files(channel)) < 120
+    channel.close()
+    channel, late, _ = open_with_clock()
+    late.now_ms = clock.now_ms + 600_000
+    deliver_all(channel)
+    assert channel.stats().channel_size == pytest.approx(total * 500 / 86_300, rel=0.2)
+    read = {
+        request.key for request in store_of(channel).requests if request.kind == "get" and "-delayed." in request.key
+    }
+    assert len(read) < 40
+    assert sum(len(stores[URL].objects[key]) for key in read) < sum(
+        len(stores[URL].objects[name]) for name in channel.engine().state.delays.names()
+    )
+    late.pass_by(90_000)
+    deliver_all(channel)
+    assert (channel.stats().channel_size, channel.stats().delayed.events) == (total, 0)
+    channel.close()

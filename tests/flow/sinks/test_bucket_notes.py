@@ -1,0 +1,80 @@
+"""After a crash the files of a bucket sink are whole up to what was noted, and the events in them are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from spillable_stream import Channel, Event
+from spillable_stream.flow.sinks.bucket_notes import BucketNotes
+from spillable_stream.flow.sinks.buckets import Names
+from spillable_stream.flow.sinks.destinations import LocalFiles
+from spillable_stream.flow.sinks.open_file import Content, OpenFile
+from spillable_stream.flow.sinks.written import WrittenEvents
+
+
+def notes(directory: Path, channel: Channel, written: WrittenEvents) -> BucketNotes:
+    return BucketNotes("k1", directory, channel, "default", written, LocalFiles())
+
+
+def filled(open_channel: Callable[..., Channel]) -> Channel:
+    channel: Channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"x")] * 9)
+    return channel
+
+
+def test_a_file_that_counts_batch_by_batch_is_cut_and_named(
+    open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    channel, names = filled(open_channel), Names()
+    in_use = names.in_use(f"{tmp_path}/f.1")
+    Path(in_use).write_bytes(b"123456")
+    notes(tmp_path, channel, WrittenEvents()).write_lengths({in_use: 4, names.in_use(f"{tmp_path}/f.2"): 0}, [(1, 3)])
+    written = WrittenEvents()
+    notes(tmp_path, channel, written).recover(names)
+    assert written.among([(1, 9)]) == [(1, 3)]
+    assert [p.read_bytes() for p in tmp_path.glob("f.*")] == [b"1234"]
+
+
+def test_a_file_that_counts_when_it_is_closed_is_removed_and_its_events_come_again(
+    open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    channel = filled(open_channel)
+    file = OpenFile("f", f"{tmp_path}/f.1", f"{tmp_path}/f.1.tmp", Content(), ranges=[(1, 3)])
+    Path(file.in_use).touch()
+    notes(tmp_path, channel, WrittenEvents()).write_open([file])
+    written = WrittenEvents()
+    notes(tmp_path, channel, written).recover(Names())
+    assert not written and not list(tmp_path.glob("f.*"))
+
+
+def test_a_closing_file_counts_if_it_has_its_name(open_channel: Callable[..., Channel], tmp_path: Path) -> None:
+    channel = filled(open_channel)
+    file = OpenFile("f", f"{tmp_path}/f.1", f"{tmp_path}/f.1.tmp", Content(), ranges=[(1, 3)])
+    notes(tmp_path, channel, WrittenEvents()).write_open([], closing=file)
+    written = WrittenEvents()
+    notes(tmp_path, channel, written).recover(Names())
+    assert not written
+    Path(file.final).touch()
+    notes(tmp_path, channel, written).recover(Names())
+    assert written.among([(1, 9)]) == [(1, 3)] and Path(file.final).exists()
+
+
+def test_events_of_a_closed_file_are_in_later_notes_until_they_are_committed(
+    open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    channel, written = filled(open_channel), WrittenEvents()
+    file = OpenFile("f", f"{tmp_path}/f.1", f"{tmp_path}/f.1.tmp", Content(), ranges=[(1, 3)])
+    first = notes(tmp_path, channel, written)
+    written.add(file.ranges)
+    first.closed(file)
+    first.write_open([])
+    again = WrittenEvents()
+    notes(tmp_path, channel, again)
+    assert again.among([(1, 9)]) == [(1, 3)]
+    written.remove(file.ranges)
+    first.write_open([])
+    again = WrittenEvents()
+    notes(tmp_path, channel, again)
+    assert not again

@@ -1,0 +1,102 @@
+"""A source's channels tell its newest batch, and whether that is in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import OptionError, ProducerBusyError
+from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
+from spillable_stream.flow.noted import Noted
+from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
+
+
+@pytest.fixture
+def channels(tmp_path: Path) -> Iterator[dict[str, Channel]]:
+    found = {name: Channel(tmp_path / name) for name in ("c1", "c2")}
+    yield found
+    for channel in found.values():
+        channel.close()
+
+
+def put(channel: Channel, batch: NumberedBatch) -> None:
+    with channel.put_transaction() as tx:
+        tx.producer = batch
+        tx.put(Event(b"x"))
+
+
+def claimed(channels: dict[str, Channel]) -> BatchNumbers:
+    numbers = BatchNumbers("p", channels)
+    numbers.claim()
+    return numbers
+
+
+def test_channels_without_a_batch_have_no_newest_one(channels: dict[str, Channel]) -> None:
+    numbers = claimed(channels)
+    assert numbers.newest is None
+    numbers.release()
+
+
+def test_the_newest_batch_is_complete_when_each_channel_with_a_part_has_it(channels: dict[str, Channel]) -> None:
+    both, one = write_note({"c1": 1, "c2": 1}, b"both"), write_note({"c1": 1}, b"one")
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), both))
+    numbers = claimed(channels)
+    assert numbers.newest == Noted(1, b"both", False)
+    put(channels["c2"], numbers.numbered("c2", 1, both))
+    numbers.release()
+    numbers = claimed(channels)
+    assert numbers.newest == Noted(1, b"both", True)
+    put(channels["c1"], numbers.numbered("c1", 2, one))
+    numbers.release()
+    numbers = claimed(channels)
+    assert numbers.newest == Noted(2, b"one", True)
+    numbers.release()
+
+
+def test_a_put_names_all_numbers_since_the_channels_last_one(channels: dict[str, Channel]) -> None:
+    numbers = claimed(channels)
+    assert numbers.numbered("c1", 3, b"").numbers == Numbers(1, 3, BY_PRODUCER)
+    numbers.stored("c1", 3)
+    assert numbers.numbered("c1", 4, b"").numbers == Numbers(4, 4, BY_PRODUCER)
+    assert numbers.numbered("c1", 3, b"").numbers == Numbers(3, 3, BY_PRODUCER)
+    numbers.release()
+
+
+def test_other_parts_than_before_are_named_once(channels: dict[str, Channel], caplog: pytest.LogCaptureFixture) -> None:
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 1, BY_PRODUCER), write_note({"c1": 1}, b"")))
+    numbers = claimed(channels)
+    for _ in range(2):
+        numbers.compare(1, {"c1": 2})
+    assert (
+        caplog.text.count("batch 1 of p had other parts before the restart: {'c1': 1} events then, {'c1': 2} now") == 1
+    )
+    numbers.release()
+
+
+def test_a_name_that_another_has_in_one_channel_is_given_back_in_the_others(channels: dict[str, Channel]) -> None:
+    other = claimed({"c2": channels["c2"]})
+    with pytest.raises(ProducerBusyError):
+        claimed(channels)
+    claimed({"c1": channels["c1"]}).release()
+    other.release()
+
+
+def test_a_channel_that_is_named_twice_is_refused(channels: dict[str, Channel], tmp_path: Path) -> None:
+    with Channel(tmp_path / "c1") as twin, pytest.raises(OptionError, match="c1 and twin are one channel"):
+        claimed({**channels, "twin": twin})
+
+
+def test_a_note_that_is_too_large_is_refused() -> None:
+    with pytest.raises(OptionError, match="the note of a batch has 65,536 bytes, and 65,"):
+        write_note({"c1": 1}, bytes(MAX_NOTE_BYTES))
+    assert len(write_note({"c1": 1}, bytes(MAX_NOTE_BYTES - 100))) <= MAX_NOTE_BYTES
+
+
+def test_a_note_that_no_processor_wrote_is_passed_over(channels: dict[str, Channel]) -> None:
+    put(channels["c1"], NumberedBatch("p", Numbers(1, 4, BY_PRODUCER), b"\xff a note of another program"))
+    numbers = claimed(channels)
+    assert numbers.newest == Noted(4, b"", True)
+    numbers.release()

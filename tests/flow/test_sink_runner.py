@@ -1,0 +1,57 @@
+"""Sinks are asked again when Flume would ask them, or when events come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sink_runner import SinkRunner
+from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.written import WrittenEvents
+from tests.support.waiting import wait_until
+
+
+class Kept(BatchSink):
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.bodies: list[bytes] = []
+        self.failures: list[Exception] = []
+        self.closed_by = 0
+
+    def write(self, taken: Taken) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        self.bodies += taken.batch.column(1).to_pylist()
+
+    def close(self) -> None:
+        self.closed_by = threading.get_ident()
+
+
+def test_a_sink_waits_as_in_flume_and_longer_after_a_failure(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = open_channel(), Kept()
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.open()
+    assert [runner.round() for _ in range(7)] == [1, 2, 3, 4, 5, 5, 5]
+    assert runner.finished
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"1"), Event(b"2")])
+    sink.failures = [StorageError("no")]
+    assert runner.round() == 5
+    assert runner.trouble == "StorageError: no"
+    assert not runner.finished
+    assert [runner.round() for _ in range(4)] == [0, 0, 1, 2]
+    assert sink.bodies == [b"1", b"2"]
+
+
+def test_a_sink_wakes_for_events_and_is_closed_in_its_thread(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = open_channel(), Kept()
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.start()
+    wait_until(lambda: runner.finished)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"1"))
+    wait_until(lambda: sink.bodies == [b"1"])
+    assert runner.stop(30)
+    assert sink.closed_by not in (0, threading.get_ident())

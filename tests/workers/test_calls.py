@@ -1,0 +1,236 @@
+"""Events that end their worker's process: they are found, and become dead letters, and the others are done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, Event, StorageError, WorkerFailedError
+from spillable_stream.workers.calls import Calls
+from spillable_stream.workers.unfinished import Suspect, Unfinished
+from spillable_stream.workers.work import Care, Work
+from tests.lab.children import Child, wait_until
+from tests.support.events import put
+from tests.support.object_channels import URL, kill, stores_in_memory
+
+OWNER = "pid 7 on host since now, "
+
+
+class Notes:
+    """The note about a group's owner."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write(self, note: str) -> None:
+        self.written.append(note)
+
+    def last(self) -> Unfinished | None:
+        return Unfinished.parse(OWNER + self.written[-1]) if self.written else None
+
+
+def calls_after(left: Unfinished | None, notes: Notes) -> Calls:
+    calls = Calls(threading.Condition(), 9, notes.write, {})
+    calls.take_over(OWNER + left.note() if left else OWNER, lambda first, last: [(first, last)])
+    return calls
+
+
+def test_nothing_is_written_unless_a_worker_was_killed() -> None:
+    notes = Notes()
+    calls = calls_after(None, notes)
+    (work,) = calls.divide([(1, 5)])
+    assert work.care is Care.NONE and calls.begin(work, lambda: True)
+    calls.end(work)
+    calls.failed(work)
+    assert notes.written == []
+
+
+def test_after_a_kill_the_first_calls_are_written_down_and_no_others() -> None:
+    notes = Notes()
+    calls = calls_after(Unfinished(7, [], []), notes)
+    works = [work for part in ([(1, 4)], [(5, 8)], [(9, 12)]) for work in calls.divide(part)]
+    assert [work.care for work in works] == [Care.NOTED, Care.NOTED, Care.NONE]
+    assert calls.begin(works[0], lambda: True) and notes.last() == Unfinished(9, [[(1, 4)]], [])
+    assert calls.begin(works[2], lambda: True)  # while another one is written down
+    assert notes.last() == Unfinished(9, [[(1, 4)], [(9, 12)]], [])
+    for work in (works[0], works[2]):
+        calls.end(work)
+    written = len(notes.written)
+    assert calls.begin(works[2], lambda: True) and len(notes.written) == written
+
+
+def test_a_call_that_failed_is_not_written_down_any_more() -> None:
+    notes = Notes()
+    calls = calls_after(Unfinished(7, [], []), notes)
+    (work,) = calls.divide([(1, 1)])
+    assert calls.begin(work, lambda: True)
+    calls.end(work)
+    calls.failed(work)
+    assert notes.last() == Unfinished(9, [], [])
+
+
+def test_suspects_are_divided_from_the_others_and_forgotten_when_they_are_taken() -> None:
+    notes = Notes()
+    calls = calls_after(Unfinished(100, [], [Suspect([(3, 3)], 2), Suspect([(6, 8)], 0)]), notes)
+    works = calls.divide([(1, 7)])
+    assert [(work.ranges, work.attempts, work.care) for work in works] == [
+        ([(1, 2), (4, 5)], 0, Care.NOTED),
+        ([(3, 3)], 2, Care.ALONE),
+        ([(6, 7)], 0, Care.ALONE),
+    ]
+    for work in works[1:]:
+        calls.settled(work)
+    assert calls.begin(works[0], lambda: True)
+    assert notes.last() == Unfinished(9, [[(1, 2), (4, 5)]], [Suspect([(8, 8)], 0)])
+
+
+def test_a_suspect_is_called_when_nothing_else_is_under_way_and_nothing_else_meanwhile() -> None:
+    calls = calls_after(Unfinished(100, [], [Suspect([(3, 3)], 1)]), Notes())
+    first, alone, last = Work([(1, 1)]), Work([(3, 3)], care=Care.ALONE), Work([(4, 4)])
+    assert calls.begin(first, lambda: True)
+    began: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: (calls.begin(alone, lambda: True), began.append("alone"))),
+        threading.Thread(target=lambda: (calls.begin(last, lambda: True), began.append("last"))),
+    ]
+    threads[0].start()
+    assert wait_until(lambda: calls._alone_waiting == 1)
+    threads[1].start()
+    assert not calls.begin(Work([(5, 5)]), iter((True, False, False)).__next__)
+    assert began == []
+    with calls._changed:
+        calls.end(first)
+    threads[0].join(30)
+    assert not calls.begin(Work([(5, 5)]), iter((True, False, False)).__next__)
+    assert began == ["alone"]
+    with calls._changed:
+        calls.end(alone)
+    threads[1].join(30)
+    assert began == ["alone", "last"]
+
+
+def test_a_note_that_can_not_be_written_holds_no_call_back(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(note: str) -> None:
+        raise StorageError("the disk is full")
+
+    calls = Calls(threading.Condition(), 9, refuse, {})
+    calls.take_over(OWNER + Unfinished(5, [], []).note(), lambda first, last: [])
+    assert calls.begin(Work([(1, 1)], care=Care.NOTED), lambda: True)
+    assert "nobody knows by which event: the disk is full" in caplog.text
+
+
+# ── whole processes ─────────────────────────────────────────────────────────────────────────────
+
+
+def work_until_killed(
+    address: str, dead: str, done: Path, batch_size: int | None, threads: int, attempts: int
+) -> Callable[[], None]:
+    def die(event: Event) -> None:
+        if event.body in (b"killer", b"13"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        with done.open("a") as file:
+            file.write(f"{event.write_order_id}\n")
+
+    def work() -> None:
+        with Channel(address) as channel:
+            worker = channel.worker(
+                "g",
+                (lambda events: [die(event) for event in events]) if batch_size else die,
+                batch_size=batch_size,
+                threads=threads,
+                max_attempts=attempts,
+                backoff=0.01,
+                dead_letter=dead,
+            )
+            worker.run(until_empty=True)
+
+    return work
+
+
+def runs_of(tmp_path: Path, address: str, **given: int | None) -> tuple[int, Counter[str], list[dict[str, str]]]:
+    """Start a worker again until it ends in order; return how often, what it did, and the headers of dead letters."""
+    done, dead = tmp_path / "done", tmp_path / "dead"
+    work = work_until_killed(address, str(dead), done, **given)  # type: ignore[arg-type]
+    runs = 0
+    while (child := Child(work, tmp_path / f"stderr-{runs}")).wait():
+        assert child.code == -signal.SIGKILL, (tmp_path / f"stderr-{runs}").read_text()
+        runs += 1
+        assert runs < 40
+    with Channel(address) as channel:
+        assert channel.stats().groups["g"].lag == 0
+    with Channel(dead, minimum_required_space=0) as letters:
+        headers = [dict(row["headers"]) for batch in letters.read() for row in batch.to_pylist()]
+    return runs, Counter(done.read_text().split()), headers
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch_size", "threads", "most_kills"),
+    [
+        ("disk", None, 1, 7),
+        pytest.param("disk", 20, 1, 9, marks=pytest.mark.slow),
+        pytest.param("disk", 7, 3, 14, marks=pytest.mark.slow),
+        pytest.param("store", None, 1, 7, marks=pytest.mark.slow),
+        pytest.param("store", 20, 2, 14, marks=pytest.mark.slow),
+    ],
+)
+def test_events_that_kill_their_process_become_dead_letters_once_and_the_others_are_done(
+    tmp_path: Path, kind: str, batch_size: int | None, threads: int, most_kills: int
+) -> None:
+    address = str(tmp_path / "c") if kind == "disk" else f"object+file://{tmp_path}/c"
+    with Channel(address) as channel:
+        put(channel, *(b"killer" if i == 3 else b"%d" % i for i in range(1, 31)))
+    runs, done, headers = runs_of(tmp_path, address, batch_size=batch_size, threads=threads, attempts=3)
+    assert set(done) == {str(i) for i in range(1, 31)} - {"3", "13"}
+    assert sorted(header["dead_letter_write_order_id"] for header in headers) == ["13", "3"]
+    for header in headers:
+        assert header["dead_letter_error_code"] == "WorkerKilledError"
+        assert header["dead_letter_error_message"] == "the process ended during this event (attempt 3)"
+        assert header["dead_letter_attempts"] == "3"
+    assert runs <= most_kills
+
+
+def test_without_dead_letters_an_event_that_kills_stops_the_worker_instead(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"killer")
+
+    def die() -> None:
+        with Channel(path, minimum_required_space=0) as channel:
+            worker = channel.worker("g", lambda event: os._exit(9), max_attempts=1)
+            worker.run(until_empty=True)
+
+    assert [Child(die, tmp_path / "stderr").wait() for _ in range(2)] == [9, 9]
+    with Channel(path, minimum_required_space=0) as channel:
+        worker = channel.worker("g", lambda event: os._exit(9), max_attempts=1)
+        with pytest.raises(WorkerFailedError, match=r"failed once for the event 1 .*ended during this event"):
+            worker.run(until_empty=True)
+
+
+def test_a_worker_that_ends_in_order_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, b"a")
+        channel.worker("g", lambda event: None).run(until_empty=True)
+        assert "worker" not in channel.engine().owners.owner_of("g")
+        with pytest.raises(WorkerFailedError):
+            put(channel, b"b")
+            channel.worker("g", lambda event: 1 / 0, max_attempts=1).run(until_empty=True)
+        assert "worker" not in channel.engine().owners.owner_of("g")
+
+
+def test_in_a_store_the_note_is_said_again_under_the_same_ownership() -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
+        consumer = channel.consumer("g")
+        epoch = channel.engine().state.owners["g"].epoch
+        consumer.write_note(Unfinished(5, [[(1, 1)]], []).note())
+        owner = channel.engine().state.owners["g"]
+        assert owner.epoch == epoch
+        assert Unfinished.parse(owner.note) == Unfinished(5, [[(1, 1)]], [])
+        put(channel, b"a")
+        assert consumer.commit(consumer.claim(1))
+        kill(channel)
