@@ -149,24 +149,25 @@ def test_a_stop_beside_a_slow_sink_and_a_full_channel_takes_one_batch_of_the_sin
     """The channel would let each put wait for ten minutes, and far more is read than it has room for."""
     monkeypatch.setattr("spillable_stream.flow.agent._LAST_WAIT_SECONDS", 0.0)
     source, feed = make()
-    full = {"memory_capacity": 0, "overflow_capacity": 2, "transaction_capacity": 2, "keep_alive": 600.0}
+    full = {"memory_capacity": 0, "overflow_capacity": 1, "transaction_capacity": 1, "keep_alive": 600.0}
     with ss.Channel(tmp_path / "c1", minimum_required_space=0, **full) as channel:
         sink = OnRequest("c1")
         processor = flow.ChannelProcessor({"c1": channel}, producer="a1.r1")
         running = flow.Agent(sources=[flow.Source(source, processor)], sinks=[sink], name="a1")
         running.start()
-        feed()
-        wait_until(lambda: sink.begun == 1 and channel.stats().channel_size == 2)
-        wait_until(lambda: source.counters.event_received_count > 2)
-        stopped: list[bool] = []
-        stop = threading.Thread(target=lambda: stopped.append(running.stop()))
-        stop.start()
         (runner,) = running.sinks.values()
-        wait_until(runner._thread.stopping.is_set)  # the sources have ended
-        sink.go_on.release()
+        stopped: list[bool] = []
+        stop = threading.Thread(target=lambda: stopped.append(running.stop()), daemon=True)
+        try:
+            feed()
+            wait_until(lambda: sink.begun == 1 and source.counters.event_received_count > 1)
+            stop.start()
+            wait_until(runner._thread.stopping.is_set)  # the sources have ended
+        finally:
+            sink.go_on.release()
+            running.stop()
         stop.join(60)
-        assert stopped == [True]
-        assert sink.begun == 1
+        assert (stopped, sink.begun) == ([True], 1)
 
 
 def test_a_stop_with_drain_empties_the_channels(place: Path) -> None:
