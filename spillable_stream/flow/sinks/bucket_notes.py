@@ -86,6 +86,10 @@ class BucketNotes:
         """
         self._file.write(Note(self._uuid, lengths, self._events.with_more(ranges)))
 
+    def take_back(self) -> None:
+        """Have a restart find the last note that was written; see `NoteFile.take_back`."""
+        self._file.take_back()
+
     def write_open(self, files: Iterable[OpenFile], *, closing: OpenFile | None = None) -> None:
         """Note files that count when they are closed.
 

@@ -109,6 +109,7 @@ class BucketSink(BatchSink):
         self._bucketing = Bucketing(f"{found.path.rstrip('/')}/{self._prefix}", self._times)
         self._counter = int(self.now() * 1000)
         self._open = {}
+        self._failed: tuple[list[OpenFile], list[OpenFile]] | None = None
         self._naming.begin(self.name)
         self._consumer: Consumer | None = None
         self._notes = BucketNotes(
@@ -124,6 +125,7 @@ class BucketSink(BatchSink):
 
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
+        self._undo_failed()
         for file in list(self._open.values()):
             self._finish(file)
         self._naming.again(at_end=True)
@@ -132,6 +134,7 @@ class BucketSink(BatchSink):
 
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
+        self._undo_failed()
         self._end_old()
         self._naming.again()
         return super().process() if self._appends else self._process_claimed()
@@ -223,7 +226,11 @@ class BucketSink(BatchSink):
                     work.append((file, batch, size))
             self._write_all(work, fresh, taken.ranges)
         except BaseException:
-            self._undo(fresh, [file for file, _, _ in work])
+            self._failed = fresh, [file for file, _, _ in work]
+            try:
+                self._undo_failed()
+            except SpillableError as e:
+                _log.error("%s: %s; it is tried again", self.name, e, extra=fields(component=self.name))
             raise
         for file, batch, size in work:
             assert file.appended is not None
@@ -262,6 +269,17 @@ class BucketSink(BatchSink):
         lengths = {f.in_use: f.appended.size_bytes if f.appended is not None else 0 for f in files}
         lengths |= self._naming.lengths()
         self._notes.write_lengths(lengths, ranges)
+
+    def _undo_failed(self) -> None:
+        """Undo what a failed batch has written, once no note names it.
+
+        Raises:
+            StorageError: the note can't be put back; nothing was cut.
+        """
+        if self._failed is not None:
+            self._notes.take_back()
+            self._undo(*self._failed)
+            self._failed = None
 
     def _undo(self, fresh: list[OpenFile], touched: list[OpenFile]) -> None:
         """Cut the files back that a failed batch has written to, and remove those that it has made."""

@@ -128,6 +128,7 @@ class FileRoll(BatchSink):
         """Cut a file back whose append failed, and begin another one."""
         self._file = None
         try:
+            self._notes.take_back()
             file.cut()
         except SpillableError as e:
             _log.error("%s: %s; it is cut at the next start", self.name, e, extra=fields(component=self.name))

@@ -142,6 +142,8 @@ class NoteFile:
 
     def __init__(self, directory: str | os.PathLike[str], sink: str) -> None:
         self.path: Path = Path(directory) / f".spillable-{sink}.json"
+        self._known: Note | None = None  # what a restart would find
+        self._is_known = True
 
     def read(self, channel: Channel) -> Note | None:
         """Return the note about a channel; None if there is none.
@@ -150,6 +152,7 @@ class NoteFile:
             CorruptionError: it is damaged.
             StorageError: it can't be read.
         """
+        self._known, self._is_known = Note(channel.uuid), True
         data = read_file(self.path)
         if data is None:
             return None
@@ -167,14 +170,34 @@ class NoteFile:
                 f"the note of the sink is damaged ({e!r}). Move it away: then events that were written and not "
                 "committed are written again", str(self.path),
             ) from e  # fmt: skip
-        return note if note.channel == channel.uuid else None
+        if note.channel != channel.uuid:
+            return None
+        self._known = note
+        return note
 
     def write(self, note: Note) -> None:
         """Replace the note, durably.
 
         Raises:
-            StorageError: the disk refused; the old one is there.
+            StorageError: the disk refused; which one a restart finds is not known before `take_back`.
         """
+        self._is_known = False
+        self._replace(note)
+        self._known, self._is_known = note, True
+
+    def take_back(self) -> None:
+        """Have a restart find the note that was written last without an error.
+
+        Call it before what the other one names is cut or removed: a restart would take that for written.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        if not self._is_known and self._known is not None:
+            self._replace(self._known)
+            self._is_known = True
+
+    def _replace(self, note: Note) -> None:
         value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
                  "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
         replace_file(self.path, json.dumps(value).encode())

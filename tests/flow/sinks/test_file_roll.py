@@ -9,6 +9,7 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
+from spillable_stream.flow import durable_file
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.written import NoteFile
 from spillable_stream.flow.sources.base import Status
@@ -222,6 +223,28 @@ def test_a_file_that_can_not_be_cut_back_is_cut_at_the_next_start(
     drain(sink)
     sink.close()
     opened(channel, tmp_path / "out")
+    assert sorted(lines(tmp_path / "out")) == [b"1", b"2"]
+
+
+def test_a_batch_is_not_cut_while_a_note_may_name_it(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note whose directory could not be synced is there or not: a crash leaves the batch with it, or without it."""
+    put(channel, "1")
+    sink = opened(channel, tmp_path / "out")
+    drain(sink)
+    put(channel, "2")
+
+    def fails(path: Path) -> None:
+        raise StorageError("the disk refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable_file, "sync_directory", fails)
+        with pytest.raises(StorageError, match="the disk refused"):
+            drain(sink)
+    again = opened(channel, tmp_path / "out")  # after a crash
+    drain(again)
+    again.close()
     assert sorted(lines(tmp_path / "out")) == [b"1", b"2"]
 
 

@@ -14,6 +14,7 @@ from spillable_stream import Channel, Event
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow import durable_file
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sources.base import Status
 
@@ -257,6 +258,36 @@ def test_a_batch_that_fails_is_written_again(
     drain(sink)
     sink.close()
     assert sorted(map(int, lines(tmp_path))) == list(range(10))
+
+
+@pytest.mark.parametrize("failures", [1, 9], ids=["once", "for good"])
+@pytest.mark.parametrize("crashes", [True, False], ids=["crash", "no crash"])
+@pytest.mark.parametrize("before", [["1"], []], ids=["a file", "no file"])
+def test_a_batch_is_not_cut_while_a_note_may_name_it(
+    channel: Channel, tmp_path: Path, failures: int, crashes: bool, before: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note whose directory could not be synced is there or not: a crash leaves the batch with it, or without it."""
+    failing = [*([] if before else [False]), *[True] * failures]  # the first note of a new file is whole
+
+    def fails(path: Path) -> None:
+        if failing and failing.pop(0):
+            raise StorageError("the disk refused")
+
+    options: dict[str, Any] = {**NO_ROLLS, "file_type": "DataStream"}
+    put(channel, *before)
+    sink = opened(channel, tmp_path, **options)
+    drain(sink)
+    put(channel, "2")
+    with monkeypatch.context() as patched:
+        patched.setattr(durable_file, "sync_directory", fails)
+        for _ in range(1 + (failures > 1)):
+            with pytest.raises(StorageError, match="the disk refused"):
+                drain(sink)
+    if crashes:
+        sink = opened(channel, tmp_path, **options)
+    drain(sink)
+    sink.close()
+    assert sorted(lines(tmp_path)) == [*before, "2"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
