@@ -26,7 +26,7 @@ class DelaysPort(Protocol):
 
     Attributes:
         noun: what one of them is, for people.
-        unnamed: why no COMMIT names events of one, for people.
+        unnamed: what else events may be that no COMMIT names, for people.
     """
 
     noun: str
@@ -60,7 +60,7 @@ class DelaysOfDisk:
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.noun: str = "side file"
-        self.unnamed: str = "are in no commit that can be read"
+        self.unnamed: str = ""
         self._fs = fs
         self._layout = layout
 
@@ -111,7 +111,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
         with port.opened(file) as opened:
             found = list(_frames(opened, port.seed(file), file))
     except FileNotFoundError:
-        findings.damage(path, f"the {port.noun} is missing, and with it {file.events:,} delayed events")
+        findings.damage(path, f"the {port.noun} is missing, and with it {_counted(file.events)}")
         return None
     size_bytes = events = 0
     dues: list[int] = []
@@ -131,7 +131,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
         return file
     if tuple(holes) != file.holes:
         offset = next(first for first, last in holes if (first, last) not in file.holes)
-        text = f"{max(0, file.events - events):,} delayed events can't be read"
+        text = f"{_counted(max(0, file.events - events))} can't be read"
         findings.damage(path, text, offset)
     if not events:
         return None
@@ -154,7 +154,12 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
     ]
     if unnamed:
         events = sum([count for _, count in unnamed])
-        findings.warn(path, f"{events:,} delayed events {port.unnamed}; a repair keeps a copy", unnamed[0][0])
+        text = f"no commit that can be read names {_counted(events)}{port.unnamed}; a repair keeps a copy"
+        findings.warn(path, text, unnamed[0][0])
+
+
+def _counted(events: int) -> str:
+    return f"{events:,} delayed event{'' if events == 1 else 's'}"
 
 
 def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
