@@ -8,6 +8,7 @@ several of one stretch into one::
     put ─ due 2 h       ├─▶ due 1 to 1.25 h, due 2 to 2.5 h, …  ── COMMIT "merge" {delayed: new, delivered: old}
     put ─ due 3 d ──────┘
 
+When the time of a wide stretch comes near, its events are divided likewise, into the stretches that there are then.
 Of one stretch an object is copied with others that are as large together, so an event is copied as often as what waits
 with it doubles in size, from 64 KiB to 8 MiB: a few times. A state has some hundred rows, and one for each 8 MiB.
 
@@ -57,6 +58,8 @@ _MANY_OF_A_STRETCH = 8
 _SOON_MS = 60_000
 _COMMIT_BYTES = 512
 _RUN_BYTES = 64
+_COARSE = 8  # times the width that a stretch would have
+_SEVERAL = (0, 0)  # stretches
 _PAYLOAD_BYTES = attrgetter("payload_bytes")
 _EVENTS = attrgetter("events")
 _FOREVER_MS = (1 << 63) - 1
@@ -179,12 +182,12 @@ class DelayMerging:
         """Return objects that are copied together: those of many puts, and those of each stretch that has many."""
         groups: dict[tuple[int, int], list[DelayedFile]] = {}
         for file in files:
-            most_bytes = _SMALL_BYTES if file.width_ms else _MOST_BYTES  # of several stretches each is sorted
+            stretch = _SEVERAL if _is_coarse(file, now_ms) else (file.begin_ms, file.width_ms)
+            most_bytes = _MOST_BYTES if stretch == _SEVERAL else _SMALL_BYTES
             is_small = file.payload_bytes < most_bytes and file.events <= _MOST_EVENTS
             if is_small and file.name not in self._left and self._waits_on(file, now_ms):
-                stretch = (file.begin_ms, file.width_ms) if file.width_ms else (0, 0)
                 groups.setdefault(stretch, []).append(file)
-        of_puts = _first(groups.pop((0, 0), []))
+        of_puts = _first(groups.pop(_SEVERAL, []))
         of_stretches = map(_of_like_size, groups.values())
         found = [group for group in of_stretches if len(group) >= self.many_of_a_stretch]
         if len(of_puts) >= self.many_puts or _size_of(of_puts) >= _SMALL_BYTES:
@@ -196,7 +199,7 @@ class DelayMerging:
         if file.next_ms >= now_ms + self.soon_ms:
             return True
         was_there = (birth_of(file.name) or 0) < self._looked_at
-        return not file.width_ms and was_there and file.next_ms >= now_ms - self.soon_ms
+        return _is_coarse(file, now_ms) and was_there and file.next_ms >= now_ms - self.soon_ms
 
     def _copied(self, files: Sequence[DelayedFile], now_ms: int, compression: str) -> DelayMerge | None:
         """Copy the events that wait in some objects; None if one can't be read, which is left where it is then."""
@@ -238,16 +241,21 @@ class DelayMerging:
     def _fewer_copied(self, files: Sequence[DelayedFile], now_ms: int, compression: str) -> DelayMerge | None:
         """Copy the first half of objects whose events are too large in memory; None if that is none, or no use."""
         half = files[: len(files) // 2]
-        if half and (len(half) > 1 or not half[0].width_ms):
+        if half and (len(half) > 1 or _is_coarse(half[0], now_ms)):
             return self._copied(half, now_ms, compression)
         self._left.update([file.name for file in files])
         return None
 
 
+def _is_coarse(file: DelayedFile, now_ms: int) -> bool:
+    """Tell whether a file has events of several stretches of time, as wide as a put would make these now."""
+    return not file.width_ms or file.width_ms > _COARSE * stretch_of(file.next_ms, now_ms)[1]
+
+
 def _stretch_for(files: Sequence[DelayedFile], now_ms: int) -> Callable[[int], tuple[int, int]]:
     """Return what tells the stretch of events: the one that the objects have, or what there is for their due times."""
     first = files[0]
-    if not first.width_ms:
+    if _is_coarse(first, now_ms):
         return partial(stretch_of, now_ms=now_ms)
     return lambda _: (first.begin_ms, first.width_ms)
 

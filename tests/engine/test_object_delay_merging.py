@@ -11,6 +11,7 @@ import pytest
 from spillable_stream import Channel, Event, verify
 from spillable_stream.engine import object_delay_merging
 from spillable_stream.engine.object_delay_merging import DelayMerge, DelayMerging, _of_like_size
+from spillable_stream.format.dues import stretch_of
 from spillable_stream.format.packing import pack
 from spillable_stream.integrity.findings import Severity
 from spillable_stream.state.channel_state import Trimmed
@@ -242,6 +243,70 @@ def test_large_puts_that_always_have_some_event_that_is_due_soon_are_copied(stor
     deliver_all(channel)
     assert (len(peek(channel)), files(channel)) == (24 * 300, [])
     channel.close()
+
+
+def test_what_was_delayed_for_long_is_divided_again_when_its_time_comes_near(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each delivery of a month would read what is due in all of the month."""
+    day, rng = 86_400, random.Random(1)
+    channel, clock, merging = open_with_clock(overflow_capacity=100_000)
+    for _ in range(8):
+        with channel.put_transaction() as tx:
+            tx.put_many([Event(b"at the end of its stretch")], deliver_after=300 * day)
+            for _ in range(100):
+                tx.put(Event(b"a"), deliver_after=rng.uniform(200, 230) * day)
+    merging.merge()
+    widest_ms = max(file.width_ms for file in files(channel))
+    clock.pass_by(199 * day)
+    before = files(channel)
+    merging.merge()
+    assert files(channel) == before, "it is little"
+    monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", 1000)
+    for _ in range(3):
+        merging.merge()
+    for file in files(channel):
+        assert file.width_ms <= 8 * stretch_of(file.next_ms, clock.now_ms)[1]
+    assert min(file.width_ms for file in files(channel)) < widest_ms // 8
+    clock.pass_by(200 * day)
+    deliver_all(channel)
+    assert (len(peek(channel)), files(channel)) == (8 * 101, [])
+    channel.close()
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_handles_whose_clocks_are_years_apart_and_jump_deliver_each_event_once(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", 3000)
+    opened = [open_with_clock(overflow_capacity=100_000) for _ in range(3)]
+    rng, number = random.Random(seed), 0
+    for channel, _, merging in opened:
+        merging.many_puts = 3
+        channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    for _ in range(200):
+        channel, clock, _ = rng.choice(opened)
+        match rng.choice(["put", "put", "deliver", "jump", "checkpoint"]):
+            case "put":
+                with channel.put_transaction() as tx:
+                    for _ in range(rng.randrange(1, 6)):
+                        number += 1
+                        ttl = rng.choice([None, 10**9])
+                        tx.put(Event(b"%d" % number), deliver_after=rng.choice([1, 100, 1e4, 1e6, 3e7]), ttl=ttl)
+            case "deliver":
+                deliver_all(channel)
+            case "jump":
+                clock.pass_by(rng.choice([-1, 1]) * rng.choice([1, 100, 1e4, 1e6, 3e8]))
+            case "checkpoint":
+                channel.checkpoint()
+    channel, clock, _ = opened[0]
+    clock.now_ms = max(file.next_ms for file in files(channel)) + 10**11
+    deliver_all(channel)
+    assert sorted(map(int, peek(channel))) == list(range(1, number + 1))
+    assert files(channel) == []
+    assert verify(URL).healthy
+    for channel, _, _ in opened:
+        channel.close()
 
 
 def test_objects_that_are_too_large_in_memory_are_copied_in_parts_or_not(
