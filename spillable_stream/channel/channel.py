@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
+from spillable_stream.channel.due_time import due_ms, without_disk
 from spillable_stream.channel.event_table import EventTable, events_from, last_events
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.live_picture import live_picture
@@ -289,6 +291,25 @@ class Channel:
             check_written_schema(schemas[-1])
             self._writable_schemas = len(schemas)
         return PutTransaction(engine, schemas[-1], len(schemas) - 1, engine.is_typed())
+
+    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+        """Return when events are due that are put now, in milliseconds since 1970; 0 for now. It does not read the log.
+
+        Args:
+            deliver_after: as `PutTransaction.put` has it.
+            deliver_at: likewise.
+
+        Raises:
+            OptionError: the delay is none that can be, or this handle can't delay events.
+        """
+        engine = self.engine()
+        self._require_writable("a put")
+        if self._spool is not None:
+            return self._spool.put_transaction().due_ms(deliver_after, deliver_at)
+        found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())
+        if found_ms and not engine.follower.state.options.overflow_capacity:
+            raise without_disk(self.path)
+        return found_ms
 
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.

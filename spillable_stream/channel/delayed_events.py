@@ -27,6 +27,9 @@ class DelayedEvents:
         schema: the channel's schema.
         schema_id: its number.
         typed: whether events are mappings of a typed channel rather than `Event`.
+
+    Attributes:
+        size_bytes: the size of the events that it holds, in memory, but for the last few thousand.
     """
 
     def __init__(self, schema: pa.Schema, schema_id: int, *, typed: bool) -> None:
@@ -38,6 +41,7 @@ class DelayedEvents:
         self._dues = array("q")  # of the rows or events
         self._ttl_us = 0  # of the rows or events
         self._batches: list[tuple[Sequence[int], pa.RecordBatch, int]] = []
+        self.size_bytes: int = 0
 
     def add(self, events: Sequence[Event | Mapping[str, Any]], due_ms: int, each_us: int = 0) -> None:
         """Add events that are due at one time; none, if one does not fit the channel.
@@ -80,13 +84,21 @@ class DelayedEvents:
         self._flush()
         if batch.num_rows:
             self._batches.append((dues_ms, batch, each_us))
+            self.size_bytes += batch.nbytes
 
     def _flush(self) -> None:
         if not self._dues:
             return
         batch = row_reader(self._schema).batch(self._rows) if self._typed else self._events.batch()
         self._batches.append((self._dues, batch, self._ttl_us))
+        self.size_bytes += batch.nbytes
         self._rows, self._events, self._dues = [], EventColumns(), array("q")
+
+    def drain(self, now_ms: int, compression: str) -> list[DelayedChunk]:
+        """Return all of them as `chunks` does, and hold none any more."""
+        found = self.chunks(now_ms, compression)
+        self._batches, self.size_bytes = [], 0
+        return found
 
     def chunks(self, now_ms: int, compression: str) -> list[DelayedChunk]:
         """Return all of them, encoded, each part with events that are due within one stretch of time.

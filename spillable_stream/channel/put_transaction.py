@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.delayed_puts import Delayed
+from spillable_stream.engine.delayed_puts import Delayed, Staging
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
@@ -34,6 +34,7 @@ from spillable_stream.format.row_values import row_reader
 __all__ = ["PutTransaction"]
 
 _P = ParamSpec("_P")
+_T = TypeVar("_T")
 _BUFFERED_EVENTS = 8192
 _BUFFERED_BYTES = 4 << 20
 _INLINE_MEMORY_BYTES = 64 << 20
@@ -79,6 +80,7 @@ class PutTransaction(Transaction):
         self.no_delay: OptionError | None = None
         self._delayed: DelayedEvents | None = None
         self._held: Delayed | None = None
+        self._staging: Staging | None = None
 
     def put(
         self,
@@ -136,6 +138,7 @@ class PutTransaction(Transaction):
         self._admit(len(added))
         if wait_until_ms:
             self._delay().add(added, wait_until_ms, each_us)
+            self._stage_delayed()
             self.count += len(added)
             return
         parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
@@ -227,7 +230,7 @@ class PutTransaction(Transaction):
             self._flush_events()
         for b in fitted:
             if wait_until_ms:
-                self._undivided(self._delay().add_batch, b, array("q", [wait_until_ms]) * b.num_rows, each_us)
+                self._undivided(self._add_late, b, array("q", [wait_until_ms]) * b.num_rows, each_us)
             else:
                 self._undivided(self._add, b, each_us)
         self.count += batch.num_rows
@@ -253,7 +256,7 @@ class PutTransaction(Transaction):
             self._flush_events()
         for rows, each_us, dues_ms in times.divide(fitted):
             if dues_ms:
-                self._undivided(self._delay().add_batch, rows, dues_ms, each_us)
+                self._undivided(self._add_late, rows, dues_ms, each_us)
             else:
                 self._undivided(self._add, rows, each_us)
         self.count += batch.num_rows
@@ -288,10 +291,10 @@ class PutTransaction(Transaction):
                 "roll the transaction back"
             ) from self._failure
 
-    def _undivided(self, work: Callable[_P, None], *arguments: _P.args, **keywords: _P.kwargs) -> None:
+    def _undivided(self, work: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
         """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
         try:
-            work(*arguments, **keywords)
+            return work(*arguments, **keywords)
         except BaseException as e:
             self._failure = e
             raise
@@ -378,18 +381,46 @@ class PutTransaction(Transaction):
             self._failure = request.not_staged
         if self._segment is not None:
             self._segment.close()
+        if self._staging is not None:
+            self._staging.close()
 
     def _waiting(self) -> Delayed | None:
         """Return the delayed events, encoded; None without any. A commit that is tried again has them already."""
-        if self._delayed is not None and self._held is None:
+        if self._staging is not None and self._held is None:
+            self._undivided(self._write_delayed)
+            self._held = self._undivided(self._staging.finish)
+            self._attempted = True
+        elif self._delayed is not None and self._held is None:
             deliveries, options = self._engine.deliveries, self._engine.follower.state.options
             chunks = self._delayed.chunks(deliveries.clock_ms(), options.compression)
             self._held = deliveries.hold_back(chunks) if chunks else None
         return self._held
 
+    def _add_late(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
+        self._delay().add_batch(batch, dues_ms, each_us)
+        self._stage_delayed()
+
+    def _stage_delayed(self) -> None:
+        """Write delayed events to files of their own, if there are many, so that memory stays bounded."""
+        options = self._engine.follower.state.options
+        if self._delayed is not None and self._delayed.size_bytes > options.max_inline_bytes:
+            if self._staging is None:
+                self._staging = self._engine.deliveries.stage()
+            self._undivided(self._write_delayed)
+
+    def _write_delayed(self) -> None:
+        assert self._delayed is not None and self._staging is not None
+        deliveries, options = self._engine.deliveries, self._engine.follower.state.options
+        self._staging.write(self._delayed.drain(deliveries.clock_ms(), options.compression))
+
     def _rollback(self) -> None:
         self._rows, self._events, self._frames = [], EventColumns(), []
         self._delayed = self._held = None
+        if self._staging is not None:
+            if self._attempted:
+                self._staging.close()
+            else:
+                self._staging.discard()
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

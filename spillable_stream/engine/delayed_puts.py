@@ -20,7 +20,7 @@ from spillable_stream.state.spill_rules import TierUsage
 if TYPE_CHECKING:
     from spillable_stream.engine.append_plan import AppendPlan
 
-__all__ = ["FULL_BYTES", "DelayPlan", "Delayed", "DelayedChunk", "DelayedPuts", "chunks_of", "use_of"]
+__all__ = ["FULL_BYTES", "DelayPlan", "Delayed", "DelayedChunk", "DelayedPuts", "Staging", "chunks_of", "use_of"]
 
 FULL_BYTES = 16 << 20
 """A side file gets no more after that, so what is read when it is due is bounded."""
@@ -99,6 +99,30 @@ class Delayed(Protocol):
         """
 
 
+class Staging(Protocol):
+    """The delayed events of one transaction that are written before its commit, since they are many."""
+
+    def write(self, chunks: Sequence[DelayedChunk]) -> None:
+        """Write events.
+
+        Raises:
+            StorageError: the storage refused. All that was written can only be discarded.
+        """
+
+    def finish(self) -> Delayed:
+        """Make durable what was written, and return what a put needs to name it.
+
+        Raises:
+            StorageError: the storage refused; it can only be discarded.
+        """
+
+    def close(self) -> None:
+        """Let go of what was written, and keep it."""
+
+    def discard(self) -> None:
+        """Let go of what was written, and remove it."""
+
+
 @dataclass(slots=True)
 class DelayPlan:
     """What one append puts into side files.
@@ -137,6 +161,10 @@ class DelayPlan:
             runs[write.number] = run if before is None else _joined(before, run)
         return list(runs.values())
 
+    def adopt(self, runs: Sequence[DelayedRun]) -> list[DelayedRun]:
+        """Return what a COMMIT says of side files that are written already; each gets a number."""
+        return [run._replace(file=self._new_number()) for run in runs]
+
     def mark(self) -> Callable[[], None]:
         """Return what takes back all that is placed from now on: a file may be named by its own COMMITs alone."""
         opened, number = dict(self._open), self._next_number
@@ -152,20 +180,24 @@ class DelayPlan:
 
     def _begin(self, chunk: DelayedChunk) -> DelayedWrite:
         """Return an empty write to the newest file of a stretch, or to a new one if nothing may be added to that."""
-        known = max((f for f in self.delays.files.values() if f[1:3] == chunk[:2]), default=None)
+        ours = (f for f in self.delays.files.values() if f[1:3] == chunk[:2])
+        known = max(ours, key=lambda f: f.number, default=None)
         if known is not None and chunk[:2] not in self._open and self._is_open(known, chunk.first_ms):
             return DelayedWrite(known.number, known.end, known.delivered[0])
+        write = DelayedWrite(self._new_number(), 0)
+        write.add([self.files.header(write.number)])
+        return write
+
+    def _new_number(self) -> int:
         number = max(self._next_number, self.delays.next_number)
         while self.files.exists(number):  # a crash may have left it, with a COMMIT that is found whole at the next one
             number += 1
         self._next_number = number + 1
-        write = DelayedWrite(number, 0)
-        write.add([self.files.header(number)])
-        return write
+        return number
 
     def _is_open(self, file: DelayedFile, first_ms: int) -> bool:
         """Tell whether events may be added that are due from a time on: nothing is delivered that comes after them."""
-        return file.end < FULL_BYTES and first_ms >= file.delivered[0] and self.files.is_whole(file)
+        return not file.name and file.end < FULL_BYTES and first_ms >= file.delivered[0] and self.files.is_whole(file)
 
     def write(self) -> None:
         """Write it all, durably, before the COMMITs that name it.

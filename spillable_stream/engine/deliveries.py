@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
-from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, Staging
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
@@ -65,10 +65,12 @@ class Deliveries:
         appender: appends to the log.
         files: the side files.
         hold_back: returns what a put needs to delay events. Where side files are objects, they are written then.
+        stage: begins to write the delayed events of a large put.
 
     Attributes:
         files: the side files.
         hold_back: as given.
+        stage: as given.
         clock_ms: the clock, in milliseconds since 1970.
     """
 
@@ -79,9 +81,11 @@ class Deliveries:
         appender: Appender,
         files: SideFiles,
         hold_back: Callable[[list[DelayedChunk]], Delayed],
+        stage: Callable[[], Staging],
     ) -> None:
         self.files: SideFiles = files
         self.hold_back: Callable[[list[DelayedChunk]], Delayed] = hold_back
+        self.stage: Callable[[], Staging] = stage
         self.clock_ms: Callable[[], int] = wall_clock_ms
         self._log = log
         self._follower = follower

@@ -53,7 +53,7 @@ class DrainedFiles:
         if self._is_newest_drained():
             return True
         with follower.snapshot as state:
-            first_needed, live = self._first_needed(state), state.blocks.segments()
+            first_needed, live = self._first_needed(state), state.segments()
             gone = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
         return bool(gone) or any(i < first_needed for i in log.layout.log_files(self._fs))
 
@@ -97,7 +97,7 @@ class DrainedFiles:
         log, follower = self._log, self._follower
         with follower.snapshot as state:
             first_needed = self._first_needed(state)
-            live, sinks = state.blocks.segments(), dict(state.sinks)
+            live, sinks = state.segments(), dict(state.sinks)
             ttl_seconds = state.options.staging_ttl
             waiting, next_number = dict(state.delays.files), state.delays.next_number
             state.blocks.disk.emptied.clear()
@@ -143,7 +143,7 @@ class DrainedFiles:
         log, follower, appender = self._log, self._follower, self._appender
         if any(f"segment.{owner}." in name for name in log.layout.segments(self._fs)):
             with appender.committing(), follower.snapshot as state:
-                live = state.blocks.segments()
+                live = state.segments()
                 remove_abandoned_segments(self._fs, log.layout, live, {owner: batch_id}, float("inf"), owner)
 
     def discard(self, segments: list[str]) -> None:
@@ -154,7 +154,7 @@ class DrainedFiles:
         """
         log, follower, appender = self._log, self._follower, self._appender
         with appender.committing(), follower.snapshot as state:
-            adopted = {disk_segment(name) for name in state.blocks.segments()}
+            adopted = {disk_segment(name) for name in state.segments()}
             for name in segments:
                 if disk_segment(name) not in adopted:
                     self._fs.remove(log.layout.segment_file(name))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.file_names import Tier, log_name
@@ -12,6 +13,7 @@ from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.look_again import looks
 from spillable_stream.log.recovery import oldest_file
@@ -19,6 +21,7 @@ from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.progress import Meter, meter_of_open
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.delays import DelayedFile
 from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import shown
 
@@ -168,13 +171,18 @@ class StateLoader:
                     f"{self._layout.file(block.file).name} was removed",
                     str(self._layout.file(block.file)),
                 )
-        if state.delays.files and (gone := state.delays.files.keys() - set(self._layout.delayed_files(self._fs))):
-            path = self._layout.delayed_file(min(gone))
+        if state.delays.files and (gone := self._missing(state.delays.files.values())):
+            path = gone[0]
             raise DataLossError(
                 f"delayed events are missing: the file {path.name} was removed; put it back, or give them up "
                 "with spillable repair",
                 str(path),
             )
+
+    def _missing(self, files: Iterable[DelayedFile]) -> list[Path]:
+        """Return the side files that are not there."""
+        delayed = DelayedFiles(self._fs, self._layout)
+        return [path for file in files if not self._fs.exists(path := delayed.path(file))]
 
 
 def bytes_between(start: Position, end: Position, state: ChannelState) -> int:

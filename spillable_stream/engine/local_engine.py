@@ -25,6 +25,7 @@ from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.options_by_place import refuse_options_of_stores
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.retention_files import RetentionFiles
+from spillable_stream.engine.staged_delays import StagedDelays
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.engine.upkeep import Upkeep
@@ -33,6 +34,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -105,7 +107,10 @@ class LocalEngine(Engine):
         self._wire(owners, self._committer(owners))
         self.worker_notes: WorkerNotes | None = WorkerNotes(fs, layout)
         delayed = DelayedFiles(log.fs, log.layout)
-        self.deliveries = deliveries = Deliveries(log, follower, appender, delayed, partial(DelayedPuts, delayed))
+        stage = partial(StagedDelays, self._stage, lambda: self.make_room(), delayed)
+        self.deliveries = deliveries = Deliveries(
+            log, follower, appender, delayed, partial(DelayedPuts, delayed), stage
+        )
         self.wait_for, self.committer.deliver = deliveries.wait_for, deliveries.deliver
         groups = AutomaticGroups(log, follower, appender, owners)
         self.upkeep = Upkeep(
@@ -115,6 +120,10 @@ class LocalEngine(Engine):
         self.prepare_put, self.put_bytes = self.memory.make, self.memory.put_bytes
         self.become_last = log.become_last
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
+
+    def _stage(self) -> StagedFileWriter:
+        """Return a new staged file on disk, for delayed events of a large put."""
+        return self.log.stage(minimum_required_space=self.state.options.minimum_required_space)
 
     def _committer(self, owners: LocalOwners) -> Committer:
         return Committer(

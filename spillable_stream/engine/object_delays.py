@@ -8,13 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, use_of
+from spillable_stream.engine.delayed_puts import FULL_BYTES, Delayed, DelayedChunk, use_of
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.frame import total_size
 from spillable_stream.objects.delayed_objects import DelayedObjects
@@ -22,7 +22,7 @@ from spillable_stream.objects.parallel import in_parallel
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.state.spill_rules import TierUsage
 
-__all__ = ["HeldObjects", "hold_back"]
+__all__ = ["HeldObjects", "StagedObjects", "hold_back"]
 
 _RUN_BYTES = 192
 _BEGIN_MS = attrgetter("begin_ms")
@@ -98,3 +98,33 @@ def _written(objects: DelayedObjects, birth: int, chunks: Sequence[DelayedChunk]
     begin_ms, width_ms = stretches.pop() if len(stretches) == 1 else (first_ms, 0)
     key, end = objects.write(birth, [frame for chunk in chunks for frame in chunk.frames])
     return DelayedRun(0, begin_ms, width_ms, 0, end, *use_of(chunks), first_ms, key)
+
+
+class StagedObjects:
+    """The delayed events of a large put, in an object store: each part of them is written to objects at once.
+
+    Args:
+        hold_back: writes events to objects.
+    """
+
+    def __init__(self, hold_back: Callable[[list[DelayedChunk]], HeldObjects]) -> None:
+        self._hold_back = hold_back
+        self._runs: list[DelayedRun] = []
+
+    def write(self, chunks: Sequence[DelayedChunk]) -> None:
+        """Write events.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        if chunks:
+            self._runs += self._hold_back(list(chunks)).runs
+
+    def finish(self) -> Delayed:
+        """Return what a put needs to name the objects."""
+        return HeldObjects(self._runs)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    discard = close  # the collector removes what nobody names

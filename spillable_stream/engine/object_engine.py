@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from spillable_stream.engine.append_plan import AppendPlan
@@ -14,7 +15,7 @@ from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
-from spillable_stream.engine.object_delays import HeldObjects, hold_back
+from spillable_stream.engine.object_delays import HeldObjects, StagedObjects, hold_back
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
@@ -81,7 +82,9 @@ class ObjectEngine(Engine):
         committer.group_commit.pace = log.pace.wait
         committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
-        self.deliveries = deliveries = Deliveries(log, follower, appender, log.delayed, self._hold_back)
+        self.deliveries = deliveries = Deliveries(
+            log, follower, appender, log.delayed, self._hold_back, partial(StagedObjects, self._hold_back)
+        )
         self.wait_for, committer.deliver = deliveries.wait_for, deliveries.deliver
         self.checkpointing.delay_merging.clock_ms = lambda: deliveries.clock_ms()
         retention = Retention(log, follower, appender, owners, lambda: boot_id().hex())

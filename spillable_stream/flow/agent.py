@@ -32,6 +32,7 @@ _log = logging.getLogger("spillable_stream.flow")
 
 _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
+_LAST_WAIT_SECONDS = 1.0  # for room, of all that a source has read when it is stopped
 _WAIT_SECONDS = 0.2  # a signal is noticed within it
 _EMPTY = AgentConfig(name="")
 
@@ -184,6 +185,9 @@ class Agent:
     def _stop_sources(self, runners: Iterable[PolledRunner | EventRunner]) -> bool:
         """Stop sources, and then close their interceptors."""
         stopping = list(runners)
+        for runner in stopping:
+            if isinstance(runner.processor, ChannelProcessor):
+                runner.processor.end_waiting(_LAST_WAIT_SECONDS)
         ended = self._stop_all(stopping)
         for runner in stopping:
             if isinstance(runner.processor, ChannelProcessor):

@@ -14,6 +14,7 @@ when all have it. The source reads that one again.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import product
@@ -25,6 +26,7 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.engine.port import NoRoomYetError
 from spillable_stream.errors import OptionError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
@@ -37,11 +39,13 @@ from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
+from spillable_stream.format.numbered_batch import NumberedBatch
 
-__all__ = ["ChannelProcessor", "do_not_wait"]
+__all__ = ["ChannelProcessor"]
 
 _NO_NAME = "source"
 _DEAD_LETTER = "deadLetter"
+_FULL_POLL_SECONDS = 0.01
 
 
 class ChannelProcessor:
@@ -103,6 +107,7 @@ class ChannelProcessor:
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
         self._pending: RoutedBatch | None = None
+        self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
         self._capacities: dict[str, int] = {}  # as they were when a part was looked at that was larger
 
     def _checked_times(self, times: Mapping[str, EventTimes]) -> dict[str, EventTimes]:
@@ -151,6 +156,10 @@ class ChannelProcessor:
             if not self._is_started:
                 self.chain.initialize()
                 self._is_started = True
+
+    def end_waiting(self, seconds: float) -> None:
+        """Let no put wait for room after some seconds from now, however many there are: what feeds it is stopped."""
+        self._last_wait = time.monotonic() + seconds
 
     def close(self) -> None:
         """Close the interceptors, and give up the producer's name. The channels stay open."""
@@ -379,18 +388,11 @@ class ChannelProcessor:
 
     def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, is_optional: bool) -> Exception | None:
         """Put a part into a channel; return why that failed."""
-        channel, number = self._channels[name], routed.number
+        number, numbered = routed.number, None
         try:
-            tx = channel.put_transaction()
             if number is not None and self._numbers is not None:
-                tx.producer = self._numbers.numbered(name, number, routed.note)
-            if is_optional:
-                do_not_wait(tx, channel)
-            with tx:
-                if name in routed.times:
-                    tx.put_timed(part, routed.times[name])
-                else:
-                    tx.put_batch(part)
+                numbered = self._numbers.numbered(name, number, routed.note)
+            self.put_part(routed, name, part, numbered, may_wait=not is_optional)
         except Exception as e:
             return e
         if number is not None and self._numbers is not None:
@@ -398,8 +400,52 @@ class ChannelProcessor:
         routed.done.add(name)
         return None
 
+    def put_part(
+        self,
+        routed: RoutedBatch,
+        name: str,
+        part: pa.RecordBatch,
+        numbered: NumberedBatch | None = None,
+        *,
+        may_wait: bool = True,
+    ) -> None:
+        """Put the part of one channel, for those that deliver batches themselves.
 
-def do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
+        Args:
+            routed: the batch.
+            name: the channel's name.
+            part: the channel's part of it.
+            numbered: the producer and the numbers of the batch, if it has some.
+            may_wait: whether it waits while there is no room, as long as the channel says.
+
+        Raises:
+            SpillableError: the channel refused.
+        """
+        channel, began = self._channels[name], time.monotonic()
+        while True:
+            transaction = channel.put_transaction()
+            transaction.producer = numbered
+            now = time.monotonic()
+            if may_wait and now < self._last_wait:
+                transaction.waited_seconds = now - began
+            else:
+                _do_not_wait(transaction, channel)
+            try:
+                with transaction:
+                    if name in routed.times:
+                        transaction.put_timed(part, routed.times[name])
+                    else:
+                        transaction.put_batch(part)
+                return
+            except NoRoomYetError as e:
+                self._wait_for_room(e)
+
+    def _wait_for_room(self, full: NoRoomYetError) -> None:
+        while not full.may_be_over() and time.monotonic() < self._last_wait:
+            time.sleep(_FULL_POLL_SECONDS)
+
+
+def _do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
     """Let a transaction fail at once where its channel has no room."""
     options = channel.options
     transaction.waited_seconds = options["keep_alive"] + options["overflow_timeout"]

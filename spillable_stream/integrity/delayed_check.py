@@ -9,7 +9,7 @@ from typing import Protocol
 
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.dues import parse_dues
-from spillable_stream.format.file_names import delayed_name
+from spillable_stream.format.file_names import delayed_name, seed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.findings import Findings, Severity
 from spillable_stream.log.delayed_frames import DelayedFrame
@@ -66,11 +66,11 @@ class DelaysOfDisk:
 
     def path(self, of: DelayedFile) -> Path:
         """Return what findings call a side file."""
-        return self._layout.delayed_file(of.number)
+        return self._layout.segment_file(of.name) if of.name else self._layout.delayed_file(of.number)
 
     def seed(self, of: DelayedFile) -> int:
         """Return what its checksums start from."""
-        return file_seed(self._layout.channel, delayed_name(of.number))
+        return file_seed(self._layout.channel, seed_name(of.name) if of.name else delayed_name(of.number))
 
     @contextmanager
     def opened(self, of: DelayedFile) -> Iterator[Readable]:
@@ -105,7 +105,11 @@ def readable_delays(port: DelaysPort, delays: Delays, findings: Findings) -> Del
 
 
 def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> DelayedFile | None:
-    """Return a side file without what can't be read of it; None if nothing is left that waits."""
+    """Return a side file without what can't be read of it; None if nothing is left that waits.
+
+    A hole that the log left comes back, if it can be read: a COMMIT that begins behind it proves that another one had
+    registered it, which is damaged.
+    """
     path = port.path(file)
     try:
         with port.opened(file) as opened:
@@ -129,10 +133,12 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
         holes.append((end, file.end))
     if events == file.events and tuple(holes) == file.holes:
         return file
-    if tuple(holes) != file.holes:
-        offset = next(first for first, last in holes if (first, last) not in file.holes)
-        text = f"{_counted(max(0, file.events - events))} can't be read"
-        findings.damage(path, text, offset)
+    lost = [first for first, last in holes if (first, last) not in file.holes]
+    if lost:
+        findings.damage(path, f"{_counted(max(0, file.events - events))} can't be read", lost[0])
+    elif events > file.events:
+        text = f"no commit that can be read names {_counted(events - file.events)}; a repair brings back what is whole"
+        findings.warn(path, text, file.holes[0][0])
     if not events:
         return None
     return file._replace(events=events, payload_bytes=size_bytes, next_ms=min(dues), holes=tuple(holes))
@@ -146,12 +152,8 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
             found = list(_frames(opened, port.seed(whole), whole))
     except FileNotFoundError:  # it was deleted meanwhile
         return
-    named_end, holes = (known.end, known.holes) if known else (0, ())
-    unnamed = [
-        (begin, frame.header.count)
-        for begin, frame, _ in found
-        if frame is not None and (begin >= named_end or any(first <= begin < last for first, last in holes))
-    ]
+    named_end = known.end if known else 0
+    unnamed = [(begin, frame.header.count) for begin, frame, _ in found if frame is not None and begin >= named_end]
     if unnamed:
         events = sum([count for _, count in unnamed])
         text = f"no commit that can be read names {_counted(events)}{port.unnamed}; a repair keeps a copy"
@@ -166,8 +168,7 @@ def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, D
     """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one."""
     before: LocatedFrame | None = None
     for found in walk(file, seed, 0, of.end):
-        is_whole = isinstance(found, LocatedFrame) and not any(a <= found.offset < b for a, b in of.holes)
-        if not is_whole or not isinstance(found, LocatedFrame):
+        if not isinstance(found, LocatedFrame):
             before = None
         elif found.header.type is FrameType.PUT and before is not None and before.header.count == found.header.count:
             try:

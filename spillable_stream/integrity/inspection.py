@@ -380,7 +380,7 @@ class _Inspector:
 
     def _note_segments(self, state: ChannelState) -> None:
         """Note the segments without events of the channel."""
-        for name in sorted(set(self._layout.segments(self._fs)) - state.blocks.segments()):
+        for name in sorted(set(self._layout.segments(self._fs)) - state.segments()):
             text = "no event in the channel is in this segment: it is being written, was taken, or is left over"
             self._findings.note(self._layout.segment_file(name), text)
 

@@ -148,7 +148,7 @@ def _changed(fs: FileSystem, inspection: Inspection) -> list[Path]:
         changed += [inspection.layout.head, *(path for _, path in _checkpoints(fs, inspection.layout).all())]
         if MemoryDirectory(fs, inspection.layout).is_own():
             changed += memory_files(fs, inspection.layout)
-        live = inspection.state.blocks.segments()
+        live = inspection.state.segments()
         changed += [inspection.layout.segment_file(n) for n in inspection.layout.segments(fs) if n not in live]
     return changed
 

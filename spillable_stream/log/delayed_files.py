@@ -92,6 +92,14 @@ class DelayedFiles:
         """Tell whether there is a file of this number, whether it counts or not."""
         return self._fs.exists(self._layout.delayed_file(number))
 
+    def has_staged(self, name: str, end: int) -> bool:
+        """Tell whether a staged file is there that has so many bytes."""
+        return self._fs.size_bytes(self._layout.segment_file(name)) >= end
+
+    def path(self, of: DelayedFile) -> Path:
+        """Return the path of a side file; one that a large put has staged has the name of a segment."""
+        return self._layout.segment_file(of.name) if of.name else self._layout.delayed_file(of.number)
+
     def is_whole(self, file: DelayedFile) -> bool:
         """Tell whether a file ends where the state says, so that it can be appended to."""
         return self._fs.size_bytes(self._layout.delayed_file(file.number)) == file.end
@@ -147,7 +155,7 @@ class DelayedFiles:
 
     @contextlib.contextmanager
     def _opened(self, of: DelayedFile) -> Iterator[File]:
-        path = self._layout.delayed_file(of.number)
+        path = self.path(of)
         try:
             file = self._fs.open(path, readonly=True)
         except FileNotFoundError as e:
@@ -221,7 +229,7 @@ class DelayedFiles:
 
     def damaged(self, of: DelayedFile, offset: int) -> CorruptionError:
         """Return the error of a file that is damaged."""
-        path = str(self._layout.delayed_file(of.number))
+        path = str(self.path(of))
         return CorruptionError("a frame of delayed events is damaged; see spillable verify", path, offset)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────
@@ -240,7 +248,7 @@ class DelayedFiles:
 
     def remove(self, of: DelayedFile) -> None:
         """Remove a file in which nothing waits any more."""
-        self._remove(of.number)
+        self._fs.remove(self.path(of))
 
     def _remove(self, number: int) -> None:
         self._fs.remove(self._layout.delayed_file(number))

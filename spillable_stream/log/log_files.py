@@ -67,7 +67,8 @@ class LogFiles:
         """
         file_id, offset = start
         while True:
-            limit = end.offset if file_id == end.file_id else self.end_of(file_id)
+            is_last = file_id >= end.file_id
+            following, limit = (file_id, end.offset) if is_last else self._successor(file_id)
             if offset < limit:
                 scanner = FrameScanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
                 appends = AppendChecker(offset)
@@ -83,9 +84,9 @@ class LogFiles:
                         str(self._layout.log_file(file_id)),
                         scanner.offset,
                     )
-            if file_id >= end.file_id:
+            if is_last:
                 return
-            file_id, offset = self._next_file(file_id), 0
+            file_id, offset = following, 0
 
     def _require_present(self, file_id: int) -> None:
         """Raise FileNotFoundError for a file that was removed, or is used again for another, while it was read."""
@@ -113,22 +114,30 @@ class LogFiles:
         finally:
             file.close()
 
-    def _next_file(self, file_id: int) -> int:
+    def _successor(self, file_id: int) -> tuple[int, int]:
+        """Return the file after one that is no longer written, and where that one ends: its successor says.
+
+        Raises:
+            FileNotFoundError: the file was removed meanwhile, and so may be those after it: files go in their order.
+            CorruptionError: its successor is missing, or the header of that is damaged.
+            DataLossError: files are missing between it and those that are there.
+        """
         later = [i for i in self.ids() if i > file_id]
         if not later:
             raise CorruptionError(f"the data file after {log_name(file_id)} is missing", str(self._layout.path))
-        return later[0]
-
-    def end_of(self, file_id: int) -> int:
-        """Return the trusted end of a file that is no longer written: its successor names it."""
-        following = self._next_file(file_id)
+        following = later[0]
         path = str(self._layout.log_file(following))
         header = self.read_file_header(following)
         if header is None:
             raise CorruptionError(f"the header of {log_name(following)} is damaged", path, 0)
         if header.previous is None or header.previous[0] != file_id:
+            self._require_present(file_id)
             raise DataLossError(f"data files between {log_name(file_id)} and {log_name(following)} are missing", path)
-        return header.previous[1]
+        return following, header.previous[1]
+
+    def end_of(self, file_id: int) -> int:
+        """Return the trusted end of a file that is no longer written; raises what `_successor` does."""
+        return self._successor(file_id)[1]
 
     def begun(self, file_id: int, end: int) -> None:
         """Learn where the header of a file ends that was just made."""

@@ -150,7 +150,7 @@ class ChannelTarget:
             OptionError: the delay is none that can be, or the channel can't delay events.
         """
         try:
-            return self._channel.put_transaction().due_ms(deliver_after, deliver_at)
+            return self._channel.due_ms(deliver_after, deliver_at)
         except ChannelClosedError:  # the commit opens it again
             return due_ms(deliver_after, deliver_at, time.time_ns() // 1_000_000)
 

@@ -251,7 +251,7 @@ class Contents:
         )
 
     def segments(self) -> set[str]:
-        """Return the segments in which events are; in a store also the objects in which they wait."""
+        """Return the segments in which events are, or wait until they are due."""
         return self.blocks.segments() | self.delays.names()
 
     def passing(self, group: str) -> RangeSet:

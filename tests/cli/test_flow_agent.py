@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,44 @@ def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
     assert "-Xmx512m is ignored: it is an option of Java's" in errors
     assert "--classpath is ignored" in errors
     assert "the configuration of the agent a1 has changed: sinks k1" in errors
+
+
+@pytest.fixture
+def gated(place: Path) -> Path:
+    text = TEXT.format(dir=place).replace("k1.type = file_roll", "k1.type = tests.support.gated_sink.GatedSink")
+    text = text.replace("sink.directory", "directory").replace("${sys:out}", "")
+    (place / "flume.conf").write_text(f"{text}a1.sources.r1.writePosInterval = 1\n")
+    (place / "logs" / "app").write_text("".join(f"{i}\n" for i in range(60)))
+    return place
+
+
+def end_when_begun(place: Path, pid: int) -> None:
+    """Send SIGTERM to an agent that has taken one of many events, and then let its sink write."""
+    wait_until((place / "begun").exists)
+    wait_until(lambda: '"pos": 170' in (place / "positions.json").read_text())  # all are in the channel
+    os.kill(pid, signal.SIGTERM)
+    (place / "go").touch()
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_drain_writes_all_that_is_in_the_channels_before_the_end(gated: Path, drain: bool) -> None:
+    ending = threading.Thread(target=end_when_begun, args=(gated, os.getpid()))
+    ending.start()
+    done = CliRunner().invoke(app, arguments(gated, *(["--drain"] if drain else [])))
+    ending.join()
+    assert done.exit_code == 0, done.output
+    count = len((gated / "out").read_text().splitlines())
+    assert count == 60 if drain else count < 60
+
+
+@pytest.mark.slow
+def test_a_process_with_drain_writes_all_that_is_in_the_channels_before_it_ends(gated: Path) -> None:
+    command = [sys.executable, "-m", "spillable_stream", *arguments(gated, "--drain")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+        end_when_begun(gated, process.pid)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert (gated / "out").read_text() == (gated / "logs" / "app").read_text()
 
 
 def test_it_can_end_by_itself_and_say_what_would_run(place: Path) -> None:

@@ -49,6 +49,7 @@ WHOLE = bodies(("p", 1, 2), ("p", 2, 1))
         (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3], expired=1)),
         (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3], passed=1)),
         (brief(1), Found(WHOLE, [1, 2, 3])),  # it was not yet over
+        (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3], is_counted=False)),
         (outcome(), Found(bodies(("p", 1, 2)), [1, 2], doubtful=[(3, 1 << 60)])),
         (outcome(), Found({**bodies(("p", 1, 2), ("p", 2, 1)), 9: body("p", 3, 0, 2, 0), 10: body("p", 3, 1, 2, 0)},
                           [1, 2, 3, 9, 10], doubtful=[(4, 8)])),
@@ -66,6 +67,7 @@ def test_the_checker_accepts_what_is_right(said: Outcome, found: Found) -> None:
         (outcome(), Found(bodies(("p", 2, 1), ("p", 1, 2)), [1, 2, 3]), "comes after a later one"),
         (outcome(), Found(bodies(("p", 1, 2), ("p", 2, 1), ("p", 2, 1)), [1, 2, 3, 4]), "out of order or there twice"),
         (outcome(), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3]), "have gaps"),
+        (brief(1), Found({i: WHOLE[i] for i in (1, 3)}, [1, 3], passed=2, is_counted=False), "2 were passed over"),
         (outcome(), Found({1: WHOLE[1], 2: WHOLE[3]}, [1, 2]), "is not whole"),
         (outcome(), Found({2: WHOLE[1], 3: WHOLE[2], 4: WHOLE[3]}, [2, 3, 4]), "it was acknowledged at 1"),
         (outcome((1, 1)), Found(WHOLE, [2, 3]), "taken 2 times"),

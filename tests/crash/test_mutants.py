@@ -270,6 +270,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "trust a planted memory": [_PLANTED],
     "keep what root makes": [_USERS],
     "register before the sync": [delaying_states],
+    "name before the sync": [delaying_states],
     "deliver in two steps": [delaying_states],
     "remove a side file early": [delaying_states],
     "pass over in silence": [delaying_states],

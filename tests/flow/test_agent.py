@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
@@ -94,6 +98,76 @@ def test_events_flow_while_it_runs_and_a_stop_closes_the_channels(place: Path, r
     with pytest.raises(ss.ChannelClosedError):
         running.places["c1"].channel.stats()
     assert running.stop()
+
+
+class OnRequest(flow.BatchSink):
+    """A sink that writes a batch of one event when it is told to."""
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(1, channel)
+        self.begun = 0
+        self.go_on = threading.Semaphore(0)
+
+    def write(self, taken: Taken) -> None:
+        self.begun += 1
+        self.go_on.acquire()
+
+
+def feed_exec() -> tuple[Any, Callable[[], None]]:
+    return flow.Exec("yes", batch_size=2, batch_timeout=10), lambda: None
+
+
+def feed_udp() -> tuple[Any, Callable[[], None]]:
+    source = flow.NetcatUdp(0, bind="127.0.0.1")
+
+    def feed() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            for i in range(100):
+                client.sendto(b"%d" % i, ("127.0.0.1", source.port))
+
+    return source, feed
+
+
+def feed_http() -> tuple[Any, Callable[[], None]]:
+    source = flow.Http(0, bind="127.0.0.1")
+
+    def post() -> None:
+        with suppress(httpx.TransportError):  # the last ones find nobody
+            httpx.post(f"http://127.0.0.1:{source.port}", content='[{"body": "x"}]', timeout=60, trust_env=False)
+
+    def feed() -> None:
+        for _ in range(40):
+            threading.Thread(target=post, daemon=True).start()
+
+    return source, feed
+
+
+@pytest.mark.parametrize("make", [feed_exec, feed_udp, feed_http])
+def test_a_stop_beside_a_slow_sink_and_a_full_channel_takes_one_batch_of_the_sink(
+    tmp_path: Path, make: Callable[[], tuple[Any, Callable[[], None]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The channel would let each put wait for ten minutes, and far more is read than it has room for."""
+    monkeypatch.setattr("spillable_stream.flow.agent._LAST_WAIT_SECONDS", 0.0)
+    source, feed = make()
+    full = {"memory_capacity": 0, "overflow_capacity": 1, "transaction_capacity": 1, "keep_alive": 600.0}
+    with ss.Channel(tmp_path / "c1", minimum_required_space=0, **full) as channel:
+        sink = OnRequest("c1")
+        processor = flow.ChannelProcessor({"c1": channel}, producer="a1.r1")
+        running = flow.Agent(sources=[flow.Source(source, processor)], sinks=[sink], name="a1")
+        running.start()
+        (runner,) = running.sinks.values()
+        stopped: list[bool] = []
+        stop = threading.Thread(target=lambda: stopped.append(running.stop()), daemon=True)
+        try:
+            feed()
+            wait_until(lambda: sink.begun == 1 and source.counters.event_received_count > 1)
+            stop.start()
+            wait_until(runner._thread.stopping.is_set)  # the sources have ended
+        finally:
+            sink.go_on.release()
+            running.stop()
+        stop.join(60)
+        assert (stopped, sink.begun) == ([True], 1)
 
 
 def test_a_stop_with_drain_empties_the_channels(place: Path) -> None:

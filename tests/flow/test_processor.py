@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,24 @@ def test_a_batch_that_no_transaction_of_a_channel_can_hold_is_in_no_channel(tmp_
         with pytest.raises(TransactionCapacityError, match="3 events for the channel c2, whose transactionCapacity is"):
             processor.process(batch_of(b"x1", b"x2", b"x3"))
         assert c1.stats().channel_size == 2
+
+
+def test_a_put_waits_for_room_until_what_feeds_it_is_stopped(tmp_path: Path) -> None:
+    full: dict[str, Any] = {"memory_capacity": 0, "overflow_capacity": 1, "keep_alive": 600}
+    with (
+        Channel(tmp_path / "c1", minimum_required_space=0, **full) as channel,
+        ChannelProcessor({"c1": channel}) as processor,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        processor.process(batch_of(b"1"))
+        second = pool.submit(processor.process, batch_of(b"2"))
+        assert not second.done()
+        assert take(channel) == [b"1"]
+        assert second.result(60).stored == {"c1": 1}
+        third = pool.submit(processor.process, batch_of(b"3"))
+        processor.end_waiting(0)
+        with pytest.raises(DeliveryError, match="is not in c1"):
+            third.result(60)
 
 
 def test_a_routed_batch_is_sent_again_to_those_only_that_do_not_have_it(channels: dict[str, Channel]) -> None:

@@ -95,20 +95,55 @@ def test_a_repair_keeps_a_copy_of_a_damaged_side_file(side_file: Path, path: Pat
     assert (quarantine / "files" / "data" / side_file.name).read_bytes() == data
 
 
-@pytest.mark.parametrize("last", [False, True])
-def test_events_whose_commit_is_damaged_are_named_and_a_repair_keeps_a_copy(
-    open_channel: Open, path: Path, last: bool
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_events_whose_commit_is_damaged_come_back_if_a_later_one_proves_that_they_were_put(
+    open_channel: Open, path: Path, damaged: int
 ) -> None:
     channel = open_channel()
     clock_of(channel).begin_stretch(10_000)
     ends = []
-    for seconds in (10_000, 10_001, 1_000_000):
-        put_late(channel, seconds, b"a", b"b")
+    for number in range(3):
+        put_late(channel, 10_000 + number, b"%d" % number)
         ends.append(channel.engine().follower.positions.disk.offset)
+    channel.close()
+    flip(log_file(path), ends[damaged] - 10)
+    side_file = path / "data" / "delayed-000001"
+    (finding,) = [f for f in verify(path).findings if f.path == side_file]
+    assert finding.text == "no commit that can be read names 1 delayed event; a repair brings back what is whole"
+    repair(path)
+    report = verify(path)
+    assert (report.healthy, [f for f in report.findings if f.path == side_file]) == (True, [])
+    assert delivered(path) == [b"0", b"1", b"2"]
+    assert delivered(path) == []
+
+
+def test_what_comes_back_was_not_delivered_before(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    clock = clock_of(channel)
+    clock.begin_stretch(10_000)
+    put_late(channel, 10_000, b"first", b"at once")
+    end = channel.engine().follower.positions.disk.offset
+    put_late(channel, 10_001, b"then")
+    put_late(channel, 10_500, b"last")
+    clock.pass_by(10_200)
+    assert take(channel) == [b"first", b"at once", b"then"]
+    channel.close()
+    flip(log_file(path), end - 10)
+    repair(path)
+    assert delivered(path) == [b"last"]
+
+
+def test_events_whose_commit_is_damaged_are_named_and_a_repair_keeps_a_copy(open_channel: Open, path: Path) -> None:
+    """Nothing proves that they were put: a put that failed, or was killed, may have left the same bytes."""
+    channel = open_channel()
+    clock_of(channel).begin_stretch(10_000)
+    put_late(channel, 10_000, b"a", b"b")
+    put_late(channel, 1_000_000, b"a", b"b")
+    end = channel.engine().follower.positions.disk.offset
     put(channel, b"c")
     channel.close()
-    flip(log_file(path), ends[2 if last else 1] - 10)
-    side_file = path / "data" / ("delayed-000002" if last else "delayed-000001")
+    flip(log_file(path), end - 10)
+    side_file = path / "data" / "delayed-000002"
     report = repair(path)
     (finding,) = [f for f in report.findings if f.path == side_file]
     assert finding.text == "no commit that can be read names 2 delayed events; a repair keeps a copy"

@@ -23,7 +23,15 @@ def contents(channel: Channel, history: str = CONSUMERS) -> Found:
     remaining = list(bodies) if history == CONSUMERS else list(_peek(channel, CONSUMERS))
     stats = channel.stats()
     group = stats.groups[CONSUMERS]
-    return Found(bodies, remaining, stats.lost, stats.doubtful, group.lag - len(remaining), group.expired_events)
+    return Found(
+        bodies,
+        remaining,
+        stats.lost,
+        stats.doubtful,
+        expired=group.lag - len(remaining),
+        passed=group.expired_events,
+        is_counted=not channel.options["memory_capacity"],
+    )
 
 
 def _peek(channel: Channel, group: str) -> dict[int, bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spillable_stream import Channel, CommitOutcomeUnknownError, Event, SpillableError
+from spillable_stream.channel.event import batch_from_events
 from spillable_stream.engine.deliveries import Deliveries
 from tests.lab.contents import contents
 from tests.lab.ledger import LATE, Found, Ledger, body
@@ -77,9 +78,9 @@ def put_late(
         with channel.put_transaction() as tx:
             at_once = [Event(body(producer, number, i, now, padding)) for i in range(now)]
             tx.put_many(at_once, ttl=_LONG_SECONDS)
-            tx.put_many(
-                [Event(body(late, 1, i, waiting, padding)) for i in range(waiting)], deliver_after=delay_seconds
-            )
+            staged = 4 * padding if padding > 5 else padding  # a large batch of them is written before the commit
+            later = [Event(body(late, 1, i, waiting, staged)) for i in range(waiting)]
+            tx.put_batch(batch_from_events(later), deliver_after=delay_seconds)
             ledger.write("put", producer, number, now)
             ledger.write("put", late, 1, waiting)
     except CommitOutcomeUnknownError:

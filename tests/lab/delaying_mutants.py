@@ -10,6 +10,7 @@ from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.deliveries import Deliveries, _Deliver
 from spillable_stream.engine.requests import Request
+from spillable_stream.engine.staged_delays import StagedDelays
 from spillable_stream.engine.take_requests import Prepare, Take
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.storage.file import File
@@ -29,6 +30,19 @@ def register_before_the_sync() -> list[Patch]:
         return write
 
     return [patch(DelayedFiles, "write", make)]
+
+
+def name_before_the_sync() -> list[Patch]:
+    """A COMMIT names the staged files of a large put whose delayed events are not durable."""
+
+    def make(real: Any) -> Any:
+        def finish(self: StagedDelays) -> Any:
+            with mock.patch.object(File, "sync", lambda self: None):
+                return real(self)
+
+        return finish
+
+    return [patch(StagedDelays, "finish", make)]
 
 
 def deliver_in_two_steps() -> list[Patch]:
@@ -95,6 +109,7 @@ DELAYING_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     f.__name__.replace("_", " "): f
     for f in (
         register_before_the_sync,
+        name_before_the_sync,
         deliver_in_two_steps,
         remove_a_side_file_early,
         pass_over_in_silence,

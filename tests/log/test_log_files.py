@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +115,48 @@ def test_a_start_that_was_removed_is_told_from_damage(
     layout.log_file(1).unlink()
     with pytest.raises(FileNotFoundError):
         puts(files, Position(1, 0), three_files[0])
+
+
+class Removing(FaultyFileSystem):
+    """A file system from which somebody removes files before a listing."""
+
+    def __init__(self, layout: Layout, at: int) -> None:
+        super().__init__()
+        self._layout = layout
+        self._left = at
+
+    def list_files(self, directory: Path) -> list[str]:
+        self._left -= 1
+        if self._left == 0:
+            for number in (1, 2):
+                self._layout.log_file(number).unlink()
+        return super().list_files(directory)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_files_that_are_removed_between_two_looks_are_neither_passed_over_nor_lost(
+    layout: Layout, three_files: list[Position], at: int
+) -> None:
+    """Whoever follows begins again from a checkpoint; it must not go from the first file to the third."""
+    with contextlib.closing(LogFiles(Removing(layout, at), layout, Tier.DISK)) as files:
+        try:
+            assert puts(files, Position(1, 0), three_files[2]) == [(1, 400), (2, 401), (3, 402)]
+        except FileNotFoundError:
+            return
+        assert at > 2  # all was read before
+
+
+def test_files_that_are_gone_with_the_one_before_them_are_not_lost(
+    files: LogFiles, layout: Layout, three_files: list[Position]
+) -> None:
+    records = files.records(Position(1, 0), three_files[2])
+    next(records)
+    for number in (1, 2):
+        layout.log_file(number).unlink()
+    with pytest.raises(FileNotFoundError):
+        list(records)
+    with pytest.raises(FileNotFoundError):
+        puts(files, Position(1, 0), three_files[2])
 
 
 def test_a_file_that_is_used_again_while_it_is_read_is_missing_and_not_damaged(

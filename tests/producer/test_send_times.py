@@ -171,6 +171,16 @@ def test_a_channel_that_can_not_delay_says_so_at_the_send(path: Path, tmp_path: 
                 assert producer.stats().sent_events == 0
 
 
+def test_a_send_that_delays_asks_nothing_of_the_log(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Producer(channel, **QUICK) as producer:
+        with monkeypatch.context() as patch:
+            patch.setattr(channel.engine(), "follow", lambda: pytest.fail("it looked"))
+            patch.setattr(channel.engine(), "prepare_put", lambda: pytest.fail("it looked"))
+            future = producer.send(b"1", deliver_after=5)
+        producer.flush()
+        assert future.result().successful
+
+
 def test_events_for_a_store_may_wait(tmp_path: Path) -> None:
     with Channel(f"object+file://{tmp_path}/store") as store:
         clock = clock_of(store)

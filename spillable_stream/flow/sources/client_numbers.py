@@ -8,7 +8,8 @@ from collections import OrderedDict
 import pyarrow as pa
 
 from spillable_stream.errors import DeliveryError
-from spillable_stream.flow.processor import ChannelProcessor, do_not_wait
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.names import check_producer
 
@@ -51,7 +52,7 @@ class ClientNumbers:
             stored = []
             for name, part in routed.required.items():
                 try:
-                    self._put(name, part, client, number)
+                    self._put(routed, name, part, client, number)
                     stored.append(name)
                 except Exception as e:
                     failures[name] = e
@@ -63,20 +64,24 @@ class ClientNumbers:
                 ) from first
             for name, part in routed.optional.items():
                 try:
-                    self._put(name, part, client, number, is_optional=True)
+                    self._put(routed, name, part, client, number, is_optional=True)
                 except Exception as e:
                     self._processor.left_out.add(name, part.num_rows, e)
 
-    def _put(self, name: str, part: pa.RecordBatch, client: str, number: int, *, is_optional: bool = False) -> None:
-        channel = self._processor.channels[name]
-        last = channel.last_batch(client).sequence
-        if last >= number:
-            return
-        with channel.put_transaction() as transaction:
-            transaction.producer = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
-            if is_optional:
-                do_not_wait(transaction, channel)
-            transaction.put_batch(part)
+    def _put(
+        self,
+        routed: RoutedBatch,
+        name: str,
+        part: pa.RecordBatch,
+        client: str,
+        number: int,
+        *,
+        is_optional: bool = False,
+    ) -> None:
+        last = self._processor.channels[name].last_batch(client).sequence
+        if last < number:
+            numbered = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
+            self._processor.put_part(routed, name, part, numbered, may_wait=not is_optional)
 
     def _lock_of(self, client: str) -> threading.Lock:
         with self._mutex:

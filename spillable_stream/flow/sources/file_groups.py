@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.regex import JavaPattern
 
 __all__ = ["FileGroup", "Found", "file_groups"]
+
+_TICK_NS = 20_000_000  # longer than a tick, which is 10 ms at most
 
 
 class Found(NamedTuple):
@@ -71,9 +74,10 @@ class FileGroup:
             return []
         now = (stat.st_mtime_ns, stat.st_ino)
         if again or not self._cached or now != self._seen:
+            began_ns = time.time_ns()
             self._found = list(self._list())
-            # A change in the moment of the listing may not show in the time of the directory.
-            self._seen = now
+            # The next change may come in the same tick of the file system's clock, and would not show.
+            self._seen = now if began_ns - stat.st_mtime_ns > _TICK_NS else None
         return self._found
 
     def _list(self) -> Iterator[Found]:

@@ -82,6 +82,7 @@ class Http(NetworkSource):
         self._clients: ClientNumbers | None = None
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._uploads: set[asyncio.Task[bytes]] = set()
         self.port: int = port
 
     async def listen(self) -> None:
@@ -105,6 +106,8 @@ class Http(NetworkSource):
         """Stop when the requests under way are answered."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
+            for upload in self._uploads:
+                upload.cancel()
             await self._serving
             self._server = self._serving = None
 
@@ -120,7 +123,9 @@ class Http(NetworkSource):
     async def _store(self, request: Any) -> tuple[int, str]:
         """Store a request, and return the status and the text of the answer."""
         try:
-            body = await request.body()
+            body = await self._uploaded(request)
+            if body is None:
+                return 503, "the source is being stopped; send it again"
             charset = _charset(request.headers.get("content-type", ""))
             batch = self._handler.events(Request(body, dict(request.query_params), charset))
             key = _key(request.headers.get("idempotency-key"))
@@ -147,6 +152,19 @@ class Http(NetworkSource):
             _log.exception("%s: a request is answered with 500", self.name, extra=fields(component=self.name))
             return 500, f"{type(e).__name__}: {e}"
         return 200, ""
+
+    async def _uploaded(self, request: Any) -> bytes | None:
+        """Return the body of a request; None where the source is stopped before all of it is there."""
+        upload: asyncio.Task[bytes] = asyncio.create_task(request.body())
+        self._uploads.add(upload)
+        try:
+            return await upload
+        except asyncio.CancelledError:
+            if not upload.cancelled() or not self._stopping.is_set():
+                raise
+            return None
+        finally:
+            self._uploads.discard(upload)
 
     def _store_once(self, batch: pa.RecordBatch, client: str, number: int) -> None:
         assert self._clients is not None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_patterns_are_javas(tmp_path: Path, pattern: str) -> None:
     assert "a.log" in found and "1.log" not in found and "a.log\n" not in found
 
 
+def test_a_file_that_comes_in_the_tick_of_the_last_change_is_found(tmp_path: Path) -> None:
+    now_ns = time.time_ns() + 10**9
+    group = FileGroup("g", f"{tmp_path}/.*")
+    for name in "ab":
+        (tmp_path / name).touch()
+        os.utime(tmp_path, ns=(now_ns, now_ns))
+        assert name in names(group)
+
+
 def test_a_directory_is_listed_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listings = 0
     real = os.scandir
@@ -52,6 +62,7 @@ def test_a_directory_is_listed_when_it_has_changed(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "scandir", scandir)
     cached, other = FileGroup("g", f"{tmp_path}/.*"), FileGroup("g", f"{tmp_path}/.*", cached=False)
+    os.utime(tmp_path, ns=(0, 0))
     for _ in range(3):
         cached.files()
     assert listings == 1

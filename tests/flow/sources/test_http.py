@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,6 +142,19 @@ def test_a_blob_is_the_body_as_it_is_with_the_parameters_as_headers() -> None:
     assert kept.headers() == [{"a": "1", "b": "2"}]
     with listening(kept, **options) as (_, client):
         assert client.post("/", content=b"no parameters").status_code == 200
+
+
+def test_a_stop_does_not_wait_for_a_request_that_is_half_sent() -> None:
+    source = Http(0, bind="127.0.0.1")
+    source.start(KeptBatches())
+    with socket.create_connection(("127.0.0.1", source.port)) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n[")
+        wait_until(lambda: source._uploads)
+        stop = threading.Thread(target=source.stop, daemon=True)
+        stop.start()
+        assert client.makefile("rb").readline().startswith(b"HTTP/1.1 503 ")
+        stop.join(30)
+        assert not stop.is_alive()
 
 
 def test_a_stop_answers_the_requests_under_way() -> None:

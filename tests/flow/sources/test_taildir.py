@@ -450,6 +450,7 @@ def test_nothing_is_read_twice_or_missed_by_a_restart_at_any_point(logs: Path) -
 def test_a_thousand_idle_files_cost_one_look_each(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(50):
         append(logs / f"app.{i}", "line\n")
+    os.utime(logs, (1e9, 1e9))
     kept = KeptBatches()
     tail = opened(source(logs, now=Clock()), kept)
     read_all(tail, kept)
