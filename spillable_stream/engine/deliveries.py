@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from threading import get_ident
@@ -20,7 +20,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError, DataLossError, LockTimeoutError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, DataLossError, SpillableError, StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
@@ -43,6 +43,7 @@ _COMMIT_BYTES = 1024
 _AHEAD = 16  # files
 _RUN_BYTES = 64
 _AGAIN_SECONDS = 1.0  # after a failure
+_BUSY_SECONDS = 0.05  # while another thread delivers
 _SPREAD_PART = 0.2  # of the time between two looks
 _WAIT_ON = "delayed events of %s are late, and tried again: %s"
 
@@ -90,7 +91,6 @@ class Deliveries:
         self._follower = follower
         self._appender = appender
         self._mutex = threading.Lock()  # instead of the commit lock, where that keeps nobody else away
-        self._thread = 0  # the one that has it
         self._indexes: dict[tuple[int, str], DelayedIndex] = {}  # by number and name
         self._set_aside: dict[int, float] = {}  # files that this handle does not try before a monotonic time
         self._came_damaged: set[int] = set()  # files that are read once more before they count as damaged
@@ -107,7 +107,10 @@ class Deliveries:
         if self._follower.snapshot.thread == get_ident() or not self._due(self._follower.state, now_ms):
             return False
         try:
-            with self._held():
+            if log.is_far:
+                with self._alone() as is_alone:  # nobody waits for the requests of another thread's delivery
+                    return is_alone and self._deliver(now_ms)
+            with self._appender.committing():
                 return self._deliver(now_ms)
         except SpillableError as e:  # whatever it is done after has succeeded
             if not log.closed:
@@ -115,20 +118,16 @@ class Deliveries:
                 _log.warning(_WAIT_ON, log.path, e, extra=fields(log.path))
             return False
 
-    def _held(self) -> AbstractContextManager[None]:
-        return self._alone() if self._log.is_far else self._appender.committing()
-
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep the other threads of this handle from delivering."""
-        if self._thread == get_ident() or not self._mutex.acquire(timeout=self._log.lock_timeout_seconds):
-            raise LockTimeoutError(f"another call delivers to {self._log.path}")
+    def _alone(self) -> Iterator[bool]:
+        """Keep the other threads of this handle from delivering; yields whether none of them does already."""
+        had = list[bool]()
         try:
-            self._thread = get_ident()
-            yield
+            had.extend(map(self._mutex.acquire, (False,)))  # one call: no interrupt comes in between
+            yield had[0]
         finally:
-            self._thread = 0
-            self._mutex.release()
+            if had and had[0]:
+                self._mutex.release()
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Wait as `Follower.wait_for` does, and deliver meanwhile what gets due."""
@@ -154,14 +153,15 @@ class Deliveries:
             return None
         # All who wait for a log far away would race for its next slot.
         spread_seconds = random.uniform(0, self._log.poll_seconds[1] * _SPREAD_PART) if self._log.is_far else 0.0
-        return max(0.0, due_seconds + spread_seconds, self._again_at - now)
+        busy_seconds = _BUSY_SECONDS if self._mutex.locked() else 0.0
+        return max(busy_seconds, due_seconds + spread_seconds, self._again_at - now)
 
     def _due(self, state: ChannelState, now_ms: int) -> list[DelayedFile]:
         """Return the files that have events to deliver."""
         now, files = time.monotonic(), list(state.delays.files.values())
         return [f for f in files if f.next_ms <= now_ms and self._set_aside.get(f.number, now) <= now]
 
-    # ── `_held` is held ─────────────────────────────────────────────────────────────────────────
+    # ── nobody else delivers ─────────────────────────────────────────────────────────────────────────
 
     def _deliver(self, now_ms: int) -> bool:
         with self._follower.as_known as state:

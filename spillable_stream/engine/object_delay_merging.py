@@ -8,16 +8,19 @@ several of one stretch into one::
     put ─ due 2 h       ├─▶ due 1 to 1.25 h, due 2 to 2.5 h, …  ── COMMIT "merge" {delayed: new, delivered: old}
     put ─ due 3 d ──────┘
 
+When the time of a wide stretch comes near, its events are divided likewise, into the stretches that there are then.
 Of one stretch an object is copied with others that are as large together, so an event is copied as often as what waits
-with it doubles in size, from 64 KiB to 8 MiB: a few times. A state has some hundred rows, and one for each 8 MiB. If an
-object has lost an event by the time of the commit, since that was delivered, nothing is committed, and the new objects
-are removed like others that nobody names.
+with it doubles in size, from 64 KiB to 8 MiB: a few times. A state has some hundred rows, and one for each 8 MiB.
+
+The copy also has events that others deliver meanwhile. If these are all that are due before some time, the COMMIT says
+so of the new objects; else nothing is committed, and the new objects are removed like others that nobody names.
 """
 
 from __future__ import annotations
 
 import logging
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +41,7 @@ from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.log.delayed_index import DelayedIndex
 from spillable_stream.log_records import fields
+from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.state.delays import DelayedFile, Place
 
 __all__ = ["DelayMerge", "DelayMerging"]
@@ -47,12 +51,17 @@ _log = logging.getLogger(__name__)
 _SMALL_BYTES = FULL_BYTES // 2
 _TINY_BYTES = 64 << 10
 _MOST_BYTES = 64 << 20  # of one merge
+_MOST_EVENTS = 1 << 19
+_MOST_BYTES_IN_MEMORY = 256 << 20  # where events compress well
 _MANY_PUTS = 64
 _MANY_OF_A_STRETCH = 8
 _SOON_MS = 60_000
 _COMMIT_BYTES = 512
 _RUN_BYTES = 64
+_COARSE = 8  # times the width that a stretch would have
+_SEVERAL = (0, 0)  # stretches
 _PAYLOAD_BYTES = attrgetter("payload_bytes")
+_EVENTS = attrgetter("events")
 _FOREVER_MS = (1 << 63) - 1
 
 _Waiting = tuple[Place, int]  # where an event is, and in which file
@@ -65,7 +74,8 @@ class DelayMerge(Request):
     Args:
         files: the objects in which they waited when they were copied.
         delivered: what a COMMIT says of them.
-        held: the objects in which they wait from now on.
+        held: the objects in which they wait from now on, in the order of their events.
+        dues: when each event that was copied is due, ascending.
 
     Attributes:
         done: set by the plan: whether it was written.
@@ -74,6 +84,7 @@ class DelayMerge(Request):
     files: Sequence[DelayedFile]
     delivered: list[DeliveredRun]
     held: HeldObjects
+    dues: array[int]
     done: bool = False
 
     def may_repeat(self) -> bool:
@@ -82,17 +93,44 @@ class DelayMerge(Request):
 
     def size_bytes(self) -> int:
         """Return an upper bound of its size in the log, in bytes."""
-        return _COMMIT_BYTES + self.held.commit_bytes() + _RUN_BYTES * len(self.delivered)
+        return _COMMIT_BYTES + self.held.commit_bytes() + _RUN_BYTES * (len(self.delivered) + 1)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        """Write it if all events wait where they did, and a collector can't have removed what they were copied to."""
-        waiting, births = plan.state.delays.files, plan.state.trimmed.births
-        self.done = all([waiting.get(f.number) == f for f in self.files]) and self.held.is_younger_than(births)
-        if not self.done:
+        """Write it if the events wait where they did, but for the first, and no collector may have removed the copy."""
+        waiting = plan.state.delays.files
+        now = [waiting[file.number] for file in self.files if file.number in waiting]
+        left = self._left_first(now)
+        self.done = left is not None and self.held.is_younger_than(plan.state.trimmed.births)
+        if left is None or not self.done:
             return CommitResult()
-        tx = plan.new_transaction()
-        plan.commit("merge", 0, tx, delayed=self.held.place(plan), delivered=self.delivered)
+        tx, runs = plan.new_transaction(), list(self.held.runs)
+        before = left
+        while before >= runs[0].count:  # all of it was delivered
+            before -= runs.pop(0).count
+        placed = HeldObjects(runs).place(plan)
+        delivered = [run._replace(count=file.events) for run, file in zip(self.delivered, now, strict=True)]
+        if before:
+            place = self.dues[left - 1], placed[0].end, 0  # behind all that are due then
+            delivered.append(DeliveredRun(placed[0].file, *place, before, self.dues[left]))
+        plan.commit("merge", 0, tx, delayed=placed, delivered=delivered)
         return CommitResult(tx)
+
+    def _left_first(self, now: Sequence[DelayedFile]) -> int | None:
+        """Return how many events were delivered since they were copied, all of them due before all others.
+
+        Args:
+            now: the objects that are still there.
+
+        Returns:
+            None if others were, or if an object is gone: its events were delivered, or are elsewhere.
+        """
+        if now == list(self.files):
+            return 0
+        next_ms = min([file.next_ms for file in now], default=0)
+        if len(now) < len(self.files) or any([file.delivered[0] >= next_ms for file in now]):
+            return None
+        left = bisect_left(self.dues, next_ms)
+        return left if left < len(self.dues) and self.dues[left] == next_ms else None
 
 
 class DelayMerging:
@@ -107,7 +145,7 @@ class DelayMerging:
         clock_ms: returns the time in milliseconds since 1970.
         many_puts: so many objects of single puts are worth a copy.
         many_of_a_stretch: so many objects of one stretch of time are.
-        soon_ms: what is due so soon is left where it is.
+        soon_ms: what is due so soon is left where it is, unless its object was there at an earlier look.
     """
 
     def __init__(self, log: ObjectLog, follower: Follower, appender: Appender) -> None:
@@ -119,7 +157,8 @@ class DelayMerging:
         self._follower = follower
         self._appender = appender
         self._objects = log.delayed
-        self._unreadable: set[str] = set()
+        self._left: set[str] = set()  # objects that can't be read, or are too large in memory
+        self._looked_at = log.checkpoint_number  # the newest slot at the last look
 
     def merge(self) -> None:
         """Copy together what is worth it.
@@ -129,8 +168,10 @@ class DelayMerging:
         """
         with self._follower.as_known as state:
             files, compression = list(state.delays.files.values()), state.options.compression
-        now_ms = self.clock_ms()
-        for group in self._worth_merging(files, now_ms):
+        now_ms, tail = self.clock_ms(), self._log.tail.number
+        groups = self._worth_merging(files, now_ms)
+        self._looked_at = tail
+        for group in groups:
             request = self._copied(group, now_ms, compression)
             if request is not None:
                 self._appender.commit_alone(request)
@@ -141,38 +182,50 @@ class DelayMerging:
         """Return objects that are copied together: those of many puts, and those of each stretch that has many."""
         groups: dict[tuple[int, int], list[DelayedFile]] = {}
         for file in files:
-            is_small = file.payload_bytes < _SMALL_BYTES and file.name not in self._unreadable
-            if is_small and file.next_ms >= now_ms + self.soon_ms:
-                stretch = (file.begin_ms, file.width_ms) if file.width_ms else (0, 0)
+            stretch = _SEVERAL if _is_coarse(file, now_ms) else (file.begin_ms, file.width_ms)
+            most_bytes = _MOST_BYTES if stretch == _SEVERAL else _SMALL_BYTES
+            is_small = file.payload_bytes < most_bytes and file.events <= _MOST_EVENTS
+            if is_small and file.name not in self._left and self._waits_on(file, now_ms):
                 groups.setdefault(stretch, []).append(file)
-        of_puts = _first(groups.pop((0, 0), []))
+        of_puts = _first(groups.pop(_SEVERAL, []))
         of_stretches = map(_of_like_size, groups.values())
         found = [group for group in of_stretches if len(group) >= self.many_of_a_stretch]
-        if len(of_puts) >= self.many_puts or (len(of_puts) > 1 and _size_of(of_puts) >= FULL_BYTES):
+        if len(of_puts) >= self.many_puts or _size_of(of_puts) >= _SMALL_BYTES:
             found.append(of_puts)
         return found
+
+    def _waits_on(self, file: DelayedFile, now_ms: int) -> bool:
+        """Tell whether a file waits for long: a large put may always have some events that are due soon."""
+        if file.next_ms >= now_ms + self.soon_ms:
+            return True
+        was_there = (birth_of(file.name) or 0) < self._looked_at
+        return _is_coarse(file, now_ms) and was_there and file.next_ms >= now_ms - self.soon_ms
 
     def _copied(self, files: Sequence[DelayedFile], now_ms: int, compression: str) -> DelayMerge | None:
         """Copy the events that wait in some objects; None if one can't be read, which is left where it is then."""
         events = WaitingEvents(self._objects, self._follower.schemas())
         places, delivered = list[_Waiting](), list[DeliveredRun]()
         self._objects.expect(files)
-        for file in files:
-            try:
+        file = files[0]
+        try:
+            for file in files:
                 index = DelayedIndex(self._objects)
                 index.follow(file)
                 found = index.due(_FOREVER_MS, len(index))
                 if not found:
                     raise self._objects.damaged(file, file.end)
-                events.read(file, found)
-            except (CorruptionError, StorageError) as e:
-                if file.number in self._follower.follow().delays.files:  # else it was delivered, and deleted
-                    self._unreadable.add(file.name)
-                    _log.warning("delayed events are not copied: %s", e, extra=fields(self._log.path))
-                return None
-            places += [(place, file.number) for place in found]
-            delivered.append(DeliveredRun(file.number, *found[-1], len(found), 0))
-        places.sort(key=lambda p: (p[0][0], p[1], p[0]))
+                places += [(place, file.number) for place in found]
+                delivered.append(DeliveredRun(file.number, *found[-1], len(found), 0))
+            places.sort(key=lambda p: (p[0][0], p[1], p[0]))
+            read = events.read_first(places, {file.number: file for file in files}, _MOST_BYTES_IN_MEMORY)
+        except (CorruptionError, StorageError) as e:
+            file = events.reading or file
+            if file.number in self._follower.follow().delays.files:  # else it was delivered, and deleted
+                self._left.add(file.name)
+                _log.warning("delayed events are not copied: %s", e, extra=fields(self._log.path))
+            return None
+        if read < len(places):
+            return self._fewer_copied(files, now_ms, compression)
         chunks, start = list[DelayedChunk](), 0
         stretch = _stretch_for(files, now_ms)
         for kind, batch in events.in_order(places):
@@ -183,13 +236,26 @@ class DelayMerging:
         for chunk in chunks:
             by_stretch.setdefault((chunk.begin_ms, chunk.width_ms), []).append(chunk)
         held = hold_back(self._objects, self._log.birth(), list(by_stretch.values()))
-        return DelayMerge(files, delivered, held)
+        return DelayMerge(files, delivered, held, array("q", [place[0] for place, _ in places]))
+
+    def _fewer_copied(self, files: Sequence[DelayedFile], now_ms: int, compression: str) -> DelayMerge | None:
+        """Copy the first half of objects whose events are too large in memory; None if that is none, or no use."""
+        half = files[: len(files) // 2]
+        if half and (len(half) > 1 or _is_coarse(half[0], now_ms)):
+            return self._copied(half, now_ms, compression)
+        self._left.update([file.name for file in files])
+        return None
+
+
+def _is_coarse(file: DelayedFile, now_ms: int) -> bool:
+    """Tell whether a file has events of several stretches of time, as wide as a put would make these now."""
+    return not file.width_ms or file.width_ms > _COARSE * stretch_of(file.next_ms, now_ms)[1]
 
 
 def _stretch_for(files: Sequence[DelayedFile], now_ms: int) -> Callable[[int], tuple[int, int]]:
     """Return what tells the stretch of events: the one that the objects have, or what there is for their due times."""
     first = files[0]
-    if not first.width_ms:
+    if _is_coarse(first, now_ms):
         return partial(stretch_of, now_ms=now_ms)
     return lambda _: (first.begin_ms, first.width_ms)
 
@@ -201,8 +267,10 @@ def _size_of(files: Sequence[DelayedFile]) -> int:
 
 def _first(files: Sequence[DelayedFile]) -> list[DelayedFile]:
     """Return the first files, as many as one merge copies."""
-    ends = accumulate(map(_PAYLOAD_BYTES, files))
-    return [file for file, end in zip(files, ends, strict=True) if end <= _MOST_BYTES]
+    sizes = accumulate(map(_PAYLOAD_BYTES, files))
+    counts = accumulate(map(_EVENTS, files))
+    ends = zip(files, sizes, counts, strict=True)
+    return [file for file, size_bytes, events in ends if size_bytes <= _MOST_BYTES and events <= _MOST_EVENTS]
 
 
 def _of_like_size(files: Sequence[DelayedFile]) -> list[DelayedFile]:

@@ -50,23 +50,6 @@ class WaitingEvents:
         self._where: dict[tuple[int, int, int], tuple[EventKind, int]] = {}  # the kind of each, and its row in that
         self.reading: DelayedFile | None = None
 
-    def read(self, file: DelayedFile, places: Sequence[Place]) -> None:
-        """Read events of a side file; of each frame the rows from the first one to the last.
-
-        Args:
-            file: the file.
-            places: where the events are, in any order.
-
-        Raises:
-            CorruptionError: the file is damaged, or missing.
-            StorageError: it can't be read now.
-        """
-        by_frame: dict[int, list[int]] = {}
-        for _, offset, row in places:
-            by_frame.setdefault(offset, []).append(row)
-        for offset, frame in zip(by_frame, self._files.puts(file, list(by_frame)), strict=True):
-            self._add(file, offset, frame, by_frame[offset])
-
     def read_first(self, order: Sequence[tuple[Place, int]], files: Mapping[int, DelayedFile], most_bytes: int) -> int:
         """Read the first events of an order, up to the frame with which they have so many bytes in memory.
 

@@ -26,7 +26,7 @@ class DelaysPort(Protocol):
 
     Attributes:
         noun: what one of them is, for people.
-        unnamed: why no COMMIT names events of one, for people.
+        unnamed: what else events may be that no COMMIT names, for people.
     """
 
     noun: str
@@ -60,7 +60,7 @@ class DelaysOfDisk:
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.noun: str = "side file"
-        self.unnamed: str = "are in no commit that can be read"
+        self.unnamed: str = ""
         self._fs = fs
         self._layout = layout
 
@@ -115,7 +115,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
         with port.opened(file) as opened:
             found = list(_frames(opened, port.seed(file), file))
     except FileNotFoundError:
-        findings.damage(path, f"the {port.noun} is missing, and with it {file.events:,} delayed events")
+        findings.damage(path, f"the {port.noun} is missing, and with it {_counted(file.events)}")
         return None
     size_bytes = events = 0
     dues: list[int] = []
@@ -135,9 +135,9 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
         return file
     lost = [first for first, last in holes if (first, last) not in file.holes]
     if lost:
-        findings.damage(path, f"{max(0, file.events - events):,} delayed events can't be read", lost[0])
+        findings.damage(path, f"{_counted(max(0, file.events - events))} can't be read", lost[0])
     elif events > file.events:
-        text = f"{events - file.events:,} delayed events are whole, but their commit can't be read; a repair keeps them"
+        text = f"no commit that can be read names {_counted(events - file.events)}; a repair brings back what is whole"
         findings.warn(path, text, file.holes[0][0])
     if not events:
         return None
@@ -156,7 +156,12 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
     unnamed = [(begin, frame.header.count) for begin, frame, _ in found if frame is not None and begin >= named_end]
     if unnamed:
         events = sum([count for _, count in unnamed])
-        findings.warn(path, f"{events:,} delayed events {port.unnamed}; a repair keeps a copy", unnamed[0][0])
+        text = f"no commit that can be read names {_counted(events)}{port.unnamed}; a repair keeps a copy"
+        findings.warn(path, text, unnamed[0][0])
+
+
+def _counted(events: int) -> str:
+    return f"{events:,} delayed event{'' if events == 1 else 's'}"
 
 
 def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:

@@ -139,7 +139,7 @@ class DelaysOfStore:
 
     def __init__(self, store: Store, channel: str, sizes: Mapping[str, int]) -> None:
         self.noun: str = "object"
-        self.unnamed: str = "were delivered, or are in no commit that can be read"
+        self.unnamed: str = ", which may have been delivered"
         self._store = store
         self._channel = channel
         self._sizes = sizes

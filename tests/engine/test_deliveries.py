@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -722,6 +723,34 @@ def test_a_handle_that_lost_the_race_delivers_nothing_twice(
         assert deliveries_of(channel).deliver()  # there may be more
         assert not deliveries_of(channel).deliver()
         assert peek(channel) == [b"1", b"2"]
+
+
+def test_no_other_thread_waits_for_the_requests_of_a_delivery(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    with in_store(clock) as channel:
+        put_late(channel, 1, b"a")
+        clock.pass_by(2)
+        read, done = Deliveries._read, list[object]()
+
+        def put_and_take() -> None:
+            put(channel, b"b")
+            with channel.take_transaction("other") as tx:
+                done.extend([tx.take(10), tx.take(0.01)])
+
+        def read_while_another_thread_commits(self: Deliveries, *arguments: Any) -> Any:
+            monkeypatch.undo()
+            thread = threading.Thread(target=put_and_take)
+            thread.start()
+            thread.join(20)
+            assert not thread.is_alive()
+            return read(self, *arguments)
+
+        monkeypatch.setattr(Deliveries, "_read", read_while_another_thread_commits)
+        assert deliveries_of(channel).deliver()
+        assert [event and event.body for event in done] == [b"b", None]  # type: ignore[attr-defined]
+        assert peek(channel) == [b"a"]
 
 
 def test_a_delivery_inside_of_another_one_does_nothing(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, verify
 from spillable_stream.engine import object_delay_merging
 from spillable_stream.engine.object_delay_merging import DelayMerge, DelayMerging, _of_like_size
+from spillable_stream.format.dues import stretch_of
 from spillable_stream.format.packing import pack
+from spillable_stream.integrity.findings import Severity
 from spillable_stream.state.channel_state import Trimmed
 from spillable_stream.state.delays import DelayedFile
 from tests.support.delays import Clock, clock_of, deliver_all, deliveries_of, put_late
@@ -77,7 +79,7 @@ def test_large_puts_are_copied_though_they_are_few(
         put_two(channel, number)
     merging.merge()
     assert [file.width_ms for file in files(channel)] == [0, 0]
-    monkeypatch.setattr(object_delay_merging, "FULL_BYTES", sum(file.payload_bytes for file in files(channel)))
+    monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", sum(file.payload_bytes for file in files(channel)))
     merging.merge()
     assert 0 not in [file.width_ms for file in files(channel)]
     channel.close()
@@ -130,29 +132,198 @@ def test_what_was_delivered_is_not_copied(stores: dict[str, MemoryStore]) -> Non
     channel.close()
 
 
-def test_events_that_were_delivered_meanwhile_keep_the_copy_from_being_used(
+def copied_while(monkeypatch: pytest.MonkeyPatch, merging: DelayMerging, happens: Callable[[], object]) -> DelayMerge:
+    """Copy objects together, with something that happens between the copy and its commit."""
+    copied, made = merging._copied, list[DelayMerge]()
+
+    def copied_meanwhile(*arguments: Any) -> DelayMerge | None:
+        found = copied(*arguments)
+        assert found is not None
+        made.append(found)
+        happens()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, "_copied", copied_meanwhile)
+        merging.merge()
+    return made[0]
+
+
+@pytest.mark.parametrize("passed", [1_001, 1_001.5, 1_002, 1_003])
+def test_events_that_are_delivered_while_they_are_copied_come_once(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, passed: float
+) -> None:
+    channel, clock, merging = open_with_clock()
+    clock.begin_stretch(1_000)
+    for number in range(4):
+        put_two(channel, number)
+    with Channel(URL, commit_interval=0) as other:
+        deliveries_of(other).clock_ms = clock
+
+        def deliver() -> None:
+            clock.pass_by(passed)
+            deliver_all(other)
+
+        early = int(passed) - 999
+        done = copied_while(monkeypatch, merging, deliver).done
+        assert done
+        assert sum(file.events for file in files(channel)) == 8 - early
+        assert 0 not in [file.width_ms for file in files(channel)]
+        assert channel.engine().state.delays.next_ms == min(file.next_ms for file in files(channel)) > clock.now_ms
+        with Channel(URL, readonly=True) as view:
+            assert files(view) == files(channel)
+        clock.pass_by(1_000_000)
+        deliver_all(other if early % 2 else channel)
+        expected = [b"%d" % (seconds + i) for seconds in (1_000, 1_000_000) for i in range(4)]
+        assert peek(channel) == expected
+    assert not [found for found in verify(URL).findings if found.severity is Severity.DAMAGE]
+    channel.close()
+
+
+def test_a_copy_is_not_used_if_other_events_than_the_first_ones_were_delivered_meanwhile(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a handle delivers that has set an object aside, or delivers objects one after the other."""
+    channel, clock, merging = open_with_clock()
+    for number in range(4):
+        put_two(channel, number)
+    first = files(channel)[0].number
+    with Channel(URL, commit_interval=0) as other:
+        deliveries = deliveries_of(other)
+        deliveries.clock_ms = clock
+        deliveries._set_aside[first] = float("inf")
+
+        def deliver() -> None:
+            clock.pass_by(1_004)
+            deliver_all(other)
+
+        made = copied_while(monkeypatch, merging, deliver)
+        assert not made.done
+        assert sum(file.events for file in files(channel)) == 5
+        assert {run.name for run in made.held.runs}.isdisjoint(channel.engine().state.delays.names())
+        merging.merge()
+        deliver_all(channel)
+        clock.pass_by(1_000_000)
+        deliver_all(channel)
+        assert sorted(peek(channel)) == sorted(
+            b"%d" % (seconds + i) for seconds in (1_000, 1_000_000) for i in range(4)
+        )
+    channel.close()
+
+
+def test_a_copy_is_not_used_if_another_handle_copied_meanwhile(
     stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, clock, merging = open_with_clock()
     for number in range(4):
         put_two(channel, number)
-    with Channel(URL, commit_interval=0) as other:
-        deliveries_of(other).clock_ms = clock
-        copied, made = merging._copied, list[DelayMerge]()
+    other, _, others = open_with_clock()
+    made = copied_while(monkeypatch, merging, others.merge)
+    assert not made.done
+    other.close()
+    clock.pass_by(2_000_000)
+    deliver_all(channel)
+    assert len(peek(channel)) == len(set(peek(channel))) == 8
+    channel.close()
 
-        def copied_and_delivered(*arguments: Any) -> DelayMerge | None:
-            found = copied(*arguments)
-            assert found is not None
-            made.append(found)
-            clock.pass_by(1_001)
-            deliver_all(other)
-            return found
 
-        monkeypatch.setattr(merging, "_copied", copied_and_delivered)
+def test_large_puts_that_always_have_some_event_that_is_due_soon_are_copied(stores: dict[str, MemoryStore]) -> None:
+    channel, clock, merging = open_with_clock(overflow_capacity=100_000)
+    rng = random.Random(1)
+    for number in range(24):
+        with channel.put_transaction() as tx:
+            for _ in range(300):  # one every 12 s
+                tx.put(Event(b"%d" % number), deliver_after=rng.uniform(1, 3_600))
+        clock.pass_by(20)
+        deliver_all(channel)
+        if number % 4 == 3:
+            merging.merge()
+    assert sum(file.width_ms == 0 for file in files(channel)) < 8
+    clock.pass_by(3_600)
+    deliver_all(channel)
+    assert (len(peek(channel)), files(channel)) == (24 * 300, [])
+    channel.close()
+
+
+def test_what_was_delayed_for_long_is_divided_again_when_its_time_comes_near(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each delivery of a month would read what is due in all of the month."""
+    day, rng = 86_400, random.Random(1)
+    channel, clock, merging = open_with_clock(overflow_capacity=100_000)
+    for _ in range(8):
+        with channel.put_transaction() as tx:
+            tx.put_many([Event(b"at the end of its stretch")], deliver_after=300 * day)
+            for _ in range(100):
+                tx.put(Event(b"a"), deliver_after=rng.uniform(200, 230) * day)
+    merging.merge()
+    widest_ms = max(file.width_ms for file in files(channel))
+    clock.pass_by(199 * day)
+    before = files(channel)
+    merging.merge()
+    assert files(channel) == before, "it is little"
+    monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", 1000)
+    for _ in range(3):
         merging.merge()
-        assert not made[0].done
-        assert sum(file.events for file in files(channel)) == 6
-        assert {run.name for run in made[0].held.runs}.isdisjoint(channel.engine().state.delays.names())
+    for file in files(channel):
+        assert file.width_ms <= 8 * stretch_of(file.next_ms, clock.now_ms)[1]
+    assert min(file.width_ms for file in files(channel)) < widest_ms // 8
+    clock.pass_by(200 * day)
+    deliver_all(channel)
+    assert (len(peek(channel)), files(channel)) == (8 * 101, [])
+    channel.close()
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_handles_whose_clocks_are_years_apart_and_jump_deliver_each_event_once(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", 3000)
+    opened = [open_with_clock(overflow_capacity=100_000) for _ in range(3)]
+    rng, number = random.Random(seed), 0
+    for channel, _, merging in opened:
+        merging.many_puts = 3
+        channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    for _ in range(200):
+        channel, clock, _ = rng.choice(opened)
+        match rng.choice(["put", "put", "deliver", "jump", "checkpoint"]):
+            case "put":
+                with channel.put_transaction() as tx:
+                    for _ in range(rng.randrange(1, 6)):
+                        number += 1
+                        ttl = rng.choice([None, 10**9])
+                        tx.put(Event(b"%d" % number), deliver_after=rng.choice([1, 100, 1e4, 1e6, 3e7]), ttl=ttl)
+            case "deliver":
+                deliver_all(channel)
+            case "jump":
+                clock.pass_by(rng.choice([-1, 1]) * rng.choice([1, 100, 1e4, 1e6, 3e8]))
+            case "checkpoint":
+                channel.checkpoint()
+    channel, clock, _ = opened[0]
+    clock.now_ms = max(file.next_ms for file in files(channel)) + 10**11
+    deliver_all(channel)
+    assert sorted(map(int, peek(channel))) == list(range(1, number + 1))
+    assert files(channel) == []
+    assert verify(URL).healthy
+    for channel, _, _ in opened:
+        channel.close()
+
+
+def test_objects_that_are_too_large_in_memory_are_copied_in_parts_or_not(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, _, merging = open_with_clock()
+    for number in range(4):
+        put_two(channel, number)
+    monkeypatch.setattr(object_delay_merging, "_MOST_BYTES_IN_MEMORY", 150)
+    merging.merge()
+    assert sum(file.width_ms == 0 for file in files(channel)) == 2
+    monkeypatch.setattr(object_delay_merging, "_MOST_BYTES_IN_MEMORY", 1)
+    merging.many_puts = 2
+    before = files(channel)
+    for _ in range(2):
+        merging.merge()
+    assert files(channel) == before
     channel.close()
 
 

@@ -23,8 +23,8 @@ def waiting(channel: Channel) -> tuple[WaitingEvents, list[tuple[Place, int]]]:
         index = DelayedIndex(files)
         index.follow(file)
         found = index.due(1 << 60, 1000)
-        events.read(file, found)
         places += [(place, file.number) for place in found]
+    assert events.read_first(places, engine.state.delays.files, 1 << 20) == len(places)
     return events, places
 
 
@@ -60,4 +60,4 @@ def test_events_of_a_schema_that_nobody_knows_are_damage(open_channel: Open) -> 
     files = deliveries_of(channel).files
     (frame,) = files.frames(file)
     with pytest.raises(CorruptionError):
-        WaitingEvents(files, []).read(file, [(0, frame.offset, 0)])
+        WaitingEvents(files, []).read_first([((0, frame.offset, 0), file.number)], {file.number: file}, 1 << 20)

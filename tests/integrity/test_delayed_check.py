@@ -109,7 +109,7 @@ def test_events_whose_commit_is_damaged_come_back_if_a_later_one_proves_that_the
     flip(log_file(path), ends[damaged] - 10)
     side_file = path / "data" / "delayed-000001"
     (finding,) = [f for f in verify(path).findings if f.path == side_file]
-    assert finding.text == "1 delayed events are whole, but their commit can't be read; a repair keeps them"
+    assert finding.text == "no commit that can be read names 1 delayed event; a repair brings back what is whole"
     repair(path)
     report = verify(path)
     assert (report.healthy, [f for f in report.findings if f.path == side_file]) == (True, [])
@@ -146,7 +146,7 @@ def test_events_whose_commit_is_damaged_are_named_and_a_repair_keeps_a_copy(open
     side_file = path / "data" / "delayed-000002"
     report = repair(path)
     (finding,) = [f for f in report.findings if f.path == side_file]
-    assert finding.text == "2 delayed events are in no commit that can be read; a repair keeps a copy"
+    assert finding.text == "no commit that can be read names 2 delayed events; a repair keeps a copy"
     assert finding.severity == "warning"
     assert isinstance(report.quarantine, Path)
     copy = report.quarantine / "files" / "data" / side_file.name
@@ -232,7 +232,7 @@ def test_events_whose_slot_is_damaged_are_named_and_a_repair_keeps_a_copy(object
     report = repair(URL)
     (finding,) = [f for f in wrong(report) if str(f.path) == key]
     assert finding.text == (
-        "2 delayed events were delivered, or are in no commit that can be read; a repair keeps a copy"
+        "no commit that can be read names 2 delayed events, which may have been delivered; a repair keeps a copy"
     )
     assert objects[f"{str(report.quarantine).removeprefix(URL)[1:]}/files/{key}"] == whole
     assert delivered_in_store() == [b"now", b"1 a", b"1 b", b"3 a", b"3 b"]
