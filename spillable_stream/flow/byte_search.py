@@ -43,6 +43,8 @@ def occurrences(data: NDArray[np.uint8], sought: bytes) -> NDArray[np.int64] | N
     found = np.concatenate([hits[of_hits == word] * width - i for i, word in enumerate(wanted)])
     found.sort(kind="stable")  # fast, for it is a few runs in order
     found = found[np.searchsorted(found, 0) : np.searchsorted(found, len(data) - len(sought), "right")]
+    if not len(found):  # there may be fewer bytes than are sought
+        return found
     width = next(w for w in (8, 4, 2, 1) if len(sought) >= w)
     anywhere = np.ndarray((len(data) - width + 1,), f"u{width}", data, 0, (1,))  # the word that begins at each byte
     for at in {*range(0, len(sought) - width, width), len(sought) - width}:

@@ -103,7 +103,7 @@ def wrong_syncs(trace: Iterable[str]) -> list[str]:
             if not files[match[1]].sync(match[2] == "0"):
                 wrong.append(f"{match[1]} was synced again after that had failed")
             if match[2] != "0":
-                covered = begun and "/checkpoint/" not in match[1]  # those are made after the commit
+                covered = begun and "/checkpoint/" not in f"{match[1]}/"  # that is written after the commit
         elif match := _WRITE.search(line):
             files[match[1]].write(int(match[2]), int(match[3]))
         elif match := _TRUNCATE.search(line):
@@ -225,6 +225,8 @@ def test_the_trace_tells_on_who_tries_again() -> None:
     assert wrong_syncs([first, failed, f"1 ftruncate(5<{path}>, 0) = 0", sync]) == []
     assert wrong_syncs([begin, first, failed, refused, sync]) == wrong_syncs([first, failed, second, sync]) == again
     assert wrong_syncs([begin, failed, answer]) == ["a transaction was acknowledged though a sync for it had failed"]
+    for behind in "/c/checkpoint/checkpoint-000001-000000000001.tmp", "/c/checkpoint":
+        assert wrong_syncs([begin, first, sync, f"1 fsync(5<{behind}>) = -1 EIO (Injected)", answer]) == []
 
 
 def main(path: str, ledger: str, seed: str, configuration: str, mutant: str) -> None:

@@ -32,6 +32,12 @@ def test_all_places_are_found_in_order(data: st.DataObject, size: int, begin: in
     assert found is not None and found.tolist() == expected
 
 
+@pytest.mark.parametrize("text", [b"a", b"aaa"])
+def test_fewer_bytes_than_are_sought_have_them_nowhere(text: bytes) -> None:
+    found = occurrences(np.frombuffer(text, np.uint8), b"aaaaaaaa")
+    assert found is not None and not len(found)
+
+
 @given(st.lists(st.integers(0, 4)), st.sets(st.integers(0, 12)), st.integers(1, 3))
 def test_the_first_place_in_each_text_is_one_that_ends_there(lengths: list[int], places: set[int], size: int) -> None:
     ends = np.cumsum([0, *lengths])
