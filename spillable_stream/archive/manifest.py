@@ -142,7 +142,7 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
     found = max((info.key for info in store.list(_FOLDER) if info.key.endswith(".json")), default=None)
     if found is not None:
         return _parsed(bytes(store.get(found)), f"{store.root}/{found}")
-    other = next((name for name in store.folders() if name not in ("delays", "events", "states")), None)
+    other = next((name for name in sorted(store.folders()) if name not in ("delays", "events", "states")), None)
     if other is not None:
         raise NotAChannelError(
             f"{where or store.root} is neither empty nor a backup: it holds {other!r}; give another place"

@@ -278,7 +278,7 @@ def test_a_put_that_fills_a_fifth_of_a_file_of_memory_costs_half_as_much_again(o
     for _ in range(20):
         count += python_calls(lambda: put(channel, events))
         take(channel, events.num_rows)
-    assert count <= 20 * 290
+    assert count <= 20 * 291
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])

@@ -54,7 +54,8 @@ def put(channel: Channel, ledger: Ledger, producer: str, number: int, count: int
     try:
         with channel.put_transaction() as tx:
             tx.put_many(events[: count - brief])
-            tx.put_many(events[count - brief :], ttl=_BRIEF)
+            if brief:
+                tx.put_many(events[count - brief :], ttl=_BRIEF)
             ledger.write("put", producer, number, count)
             if brief:
                 ledger.write("brief", producer, number, brief)

@@ -99,6 +99,13 @@ class AsStaged:
         pass
 
 
+class NoDeliveries:
+    """Deliveries where nothing is delayed."""
+
+    def deliver(self) -> bool:
+        return False
+
+
 class NoCheckpoints:
     """`CheckpointingPort` where none are made; `calls` has what was asked for."""
 
@@ -127,14 +134,22 @@ class BareHold:
 
     position = None
 
-    def __init__(self, owners: BareOwners, group: str, note: str) -> None:
+    def __init__(self, owners: BareOwners, group: str, note: str, former: str = "") -> None:
         self.note = note
+        self.former = former
         self._owners = owners
         self._group = group
 
     def require(self) -> None:
         if self._owners.owned.get(self._group, self.note) != self.note:
             raise GroupOwnedError(f"somebody took the group {self._group!r} over", self._owners.owned[self._group])
+
+    def write(self, note: str) -> None:
+        self.require()
+        self.note = self._owners.owned[self._group] = self._owners.former[self._group] = note
+
+    def forget_note(self) -> None:
+        pass
 
     def close(self) -> None:
         if self._owners.owned.get(self._group) == self.note:
@@ -164,8 +179,9 @@ class BareOwners:
     def own(self, group: str, timeout_seconds: float, note: str) -> BareHold:
         if group in self.owned:
             raise GroupOwnedError(f"the group {group!r} is owned by {self.owned[group]}", self.owned[group])
+        former = self.former.get(group, "")
         self.owned[group] = self.former[group] = f"owner {len(self.former)}, {note}"
-        return BareHold(self, group, self.owned[group])
+        return BareHold(self, group, self.owned[group], former)
 
     @contextmanager
     def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 0.0) -> Iterator[BareHold]:
@@ -211,6 +227,7 @@ class BareEngine(Engine):
         tiers = NoMemory(), NoMoving(), NoRoom(), AsStaged()
         self._wire(owners, Committer(log, follower, appender, *tiers, owners, self.active_calls, self.counters))
         self.checkpointing, self.upkeep = NoCheckpoints(), NoUpkeep()
+        self.deliveries = NoDeliveries()  # type: ignore[assignment]
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
         self.is_parked = False
