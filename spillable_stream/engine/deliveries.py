@@ -135,12 +135,17 @@ class Deliveries:
         while True:
             while self.deliver() and not ready(follower.state):
                 pass
-            next_ms = follower.state.delays.next_ms
+            next_ms, is_ready = follower.state.delays.next_ms, False
+
+            def is_news(state: ChannelState) -> bool:
+                nonlocal is_ready
+                is_ready = ready(state)
+                return is_ready or state.delays.next_ms != next_ms  # noqa: B023
+
             left_seconds = max(0.0, deadline - time.monotonic())
             due_seconds = self._due_seconds()
             until_seconds = left_seconds if due_seconds is None else min(left_seconds, due_seconds)
-            news = follower.wait_for(lambda s: ready(s) or s.delays.next_ms != next_ms, until_seconds)  # noqa: B023
-            if news and ready(follower.state):
+            if follower.wait_for(is_news, until_seconds) and is_ready:
                 return True
             if time.monotonic() >= deadline:
                 return False

@@ -19,7 +19,7 @@ MALFORMED = (CorruptionError, *NONSENSE)
 
 def pack(value: object) -> bytes:
     """Return ``value`` as msgpack."""
-    return bytes(msgpack.packb(value, use_bin_type=True))
+    return bytes(msgpack.Packer(use_bin_type=True).pack(value))
 
 
 def unpack(payload: bytes) -> Any:
