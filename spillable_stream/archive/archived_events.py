@@ -21,7 +21,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.store import ObjectMissingError, Store, uploading
 from spillable_stream.progress import UNTOLD, Meter
 
 __all__ = ["EventFileWriter", "check_file", "read_events", "read_file", "write_file"]
@@ -90,13 +90,8 @@ def write_file(store: Store, key: str, data: bytes) -> ArchivedFile:
     Raises:
         StoreError: the store refused.
     """
-    upload = store.upload(key)
-    try:
+    with uploading(store, key) as upload:
         upload.write(data)
-        upload.finish()
-    except BaseException:
-        upload.discard()
-        raise
     return ArchivedFile(key, len(data), int(google_crc32c.value(data)))
 
 

@@ -20,7 +20,17 @@ from spillable_stream.state.spill_rules import TierUsage
 if TYPE_CHECKING:
     from spillable_stream.engine.append_plan import AppendPlan
 
-__all__ = ["FULL_BYTES", "DelayPlan", "Delayed", "DelayedChunk", "DelayedPuts", "Staging", "chunks_of", "use_of"]
+__all__ = [
+    "FULL_BYTES",
+    "DelayPlan",
+    "Delayed",
+    "DelayedChunk",
+    "DelayedPuts",
+    "HeldRuns",
+    "Staging",
+    "chunks_of",
+    "use_of",
+]
 
 FULL_BYTES = 16 << 20
 """A side file gets no more after that, so what is read when it is due is bounded."""
@@ -28,6 +38,7 @@ FULL_BYTES = 16 << 20
 _FRAME_BYTES = 256 << 10  # what is read for one event that is due
 _FRAME_EVENTS = 4096
 _RUN_BYTES = 80
+_NAMED_RUN_BYTES = 192
 
 
 class DelayedChunk(NamedTuple):
@@ -97,6 +108,25 @@ class Delayed(Protocol):
         Raises:
             StorageError: the storage refused.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRuns:
+    """Delayed events that are written already; the base of a `Delayed`.
+
+    Args:
+        runs: what a COMMIT says of each side file; the file's number is not known before that.
+    """
+
+    runs: Sequence[DelayedRun]
+
+    def use(self) -> TierUsage:
+        """Return the number of events and the size of their payloads."""
+        return TierUsage(sum([run.count for run in self.runs]), sum([run.payload_bytes for run in self.runs]))
+
+    def commit_bytes(self) -> int:
+        """Return how many bytes they add to the transaction's COMMIT, at most."""
+        return _NAMED_RUN_BYTES * len(self.runs)
 
 
 class Staging(Protocol):

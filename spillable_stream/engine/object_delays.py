@@ -9,42 +9,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, Delayed, DelayedChunk, use_of
+from spillable_stream.engine.delayed_puts import FULL_BYTES, Delayed, DelayedChunk, HeldRuns, use_of
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.frame import total_size
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.parallel import in_parallel
 from spillable_stream.objects.staged_object import birth_of
-from spillable_stream.state.spill_rules import TierUsage
 
 __all__ = ["HeldObjects", "StagedObjects", "hold_back"]
 
-_RUN_BYTES = 192
 _BEGIN_MS = attrgetter("begin_ms")
 
 
-@dataclass(frozen=True, slots=True)
-class HeldObjects:
-    """Delayed events in objects that are there. It implements `Delayed`.
-
-    Args:
-        runs: what a COMMIT says of each object; the file's number is not known before that.
-    """
-
-    runs: Sequence[DelayedRun]
-
-    def use(self) -> TierUsage:
-        """Return the number of events and the size of their payloads."""
-        return TierUsage(sum([run.count for run in self.runs]), sum([run.payload_bytes for run in self.runs]))
-
-    def commit_bytes(self) -> int:
-        """Return how many bytes they add to the transaction's COMMIT, at most."""
-        return _RUN_BYTES * len(self.runs)
+class HeldObjects(HeldRuns):
+    """Delayed events in objects that are there. It implements `Delayed`."""
 
     def place(self, plan: AppendPlan) -> list[DelayedRun]:
         """Give each object a number, and return what the COMMIT says of that."""

@@ -29,6 +29,7 @@ from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with, file_seed
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.staged_object import MERGED_OWNER, birth_of, segment_key
+from spillable_stream.objects.store import uploading
 from spillable_stream.state.blocks import BLOCK_BYTES, Block
 from spillable_stream.state.channel_state import ChannelState
 
@@ -146,18 +147,14 @@ class ObjectMerging:
         key = segment_key(log.tail.number, MERGED_OWNER, 0)
         seed = file_seed(log.channel, seed_name(key))
         runs: list[MergedRun] = []
-        upload, offset = log.store.upload(key), 0
-        try:
+        offset = 0
+        with uploading(log.store, key) as upload:
             for header, payload in self._frames(blocks):
                 buffers: list[Payload] = encode_with(header, payload, seed)
                 runs = _with(runs, header, offset, longest_us, is_dated=is_dated)
                 for buffer in buffers:
                     upload.write(buffer)
                     offset += len(buffer)
-            upload.finish()
-        except BaseException:
-            upload.discard()
-            raise
         return Merged(key, runs)
 
     def _frames(self, blocks: list[Block]) -> Iterator[tuple[FrameHeader, Payload]]:

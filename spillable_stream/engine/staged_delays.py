@@ -11,16 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, Delayed, DelayedChunk
+from spillable_stream.engine.delayed_puts import FULL_BYTES, Delayed, DelayedChunk, HeldRuns
 from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.state.spill_rules import TierUsage
 
 __all__ = ["StagedDelays"]
-
-_RUN_BYTES = 192
 
 
 @dataclass(slots=True)
@@ -60,17 +57,10 @@ class _Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(HeldRuns):
     """Delayed events in staged files. It implements `Delayed`."""
 
     files: DelayedFiles
-    runs: Sequence[DelayedRun]
-
-    def use(self) -> TierUsage:
-        return TierUsage(sum([run.count for run in self.runs]), sum([run.payload_bytes for run in self.runs]))
-
-    def commit_bytes(self) -> int:
-        return _RUN_BYTES * len(self.runs)
 
     def place(self, plan: AppendPlan) -> list[DelayedRun]:
         for run in self.runs:  # every event that is acknowledged can be read
@@ -121,7 +111,7 @@ class StagedDelays:
         Raises:
             StorageError: a sync failed, now or before; they can only be discarded.
         """
-        return _Held(self._files, [staged.finish() for staged in self._all])
+        return _Held([staged.finish() for staged in self._all], self._files)
 
     def close(self) -> None:
         """Close the files, and keep them."""

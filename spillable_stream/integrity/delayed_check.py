@@ -9,9 +9,9 @@ from typing import Protocol
 
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.dues import parse_dues
-from spillable_stream.format.file_names import delayed_name, seed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.findings import Findings, Severity
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.delayed_frames import DelayedFrame
 from spillable_stream.log.frames import LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
@@ -66,11 +66,11 @@ class DelaysOfDisk:
 
     def path(self, of: DelayedFile) -> Path:
         """Return what findings call a side file."""
-        return self._layout.segment_file(of.name) if of.name else self._layout.delayed_file(of.number)
+        return DelayedFiles(self._fs, self._layout).path(of)
 
     def seed(self, of: DelayedFile) -> int:
         """Return what its checksums start from."""
-        return file_seed(self._layout.channel, seed_name(of.name) if of.name else delayed_name(of.number))
+        return file_seed(self._layout.channel, of.seed_name)
 
     @contextmanager
     def opened(self, of: DelayedFile) -> Iterator[Readable]:

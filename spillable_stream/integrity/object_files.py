@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import file_seed
 from spillable_stream.log.frames import Readable
 from spillable_stream.objects.delayed_objects import DELAYED_OWNER
@@ -150,7 +149,7 @@ class DelaysOfStore:
 
     def seed(self, of: DelayedFile) -> int:
         """Return what its checksums start from."""
-        return file_seed(self._channel, seed_name(of.name))
+        return file_seed(self._channel, of.seed_name)
 
     @contextmanager
     def opened(self, of: DelayedFile) -> Iterator[Readable]:

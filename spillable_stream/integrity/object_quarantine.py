@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from spillable_stream.integrity.findings import Report, Severity
 from spillable_stream.objects.salvage import QUARANTINE
-from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.store import ObjectMissingError, Store, uploading
 
 __all__ = ["ObjectQuarantine"]
 
@@ -76,16 +76,11 @@ class ObjectQuarantine:
         if len(piece) < _PIECE_BYTES:
             self._store.replace(target, piece)
             return
-        upload = self._store.upload(target)
-        try:
+        with uploading(self._store, target) as upload:
             while piece:
                 upload.write(piece)
                 at += len(piece)
                 piece = self._piece(key, at, end)
-            upload.finish()
-        except BaseException:
-            upload.discard()
-            raise
 
     def _piece(self, key: str, at: int, end: int | None) -> bytes:
         until = at + _PIECE_BYTES if end is None else min(end, at + _PIECE_BYTES)

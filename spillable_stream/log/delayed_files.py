@@ -10,7 +10,6 @@ wrote them takes them back, if it failed and its COMMIT is proven to be gone.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,15 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, DataLossError, StorageError
-from spillable_stream.format.file_names import delayed_name, seed_name
+from spillable_stream.format.file_names import delayed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     MOST_HEADER_BYTES,
     Frame,
     FrameHeader,
     FrameType,
-    Payload,
-    encode,
     file_seed,
     parse_header,
     payload_matches,
@@ -35,7 +32,7 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.packing import pack
 from spillable_stream.format.record import FORMAT_VERSION
-from spillable_stream.log.delayed_frames import DelayedFrame, frames_for, frames_of
+from spillable_stream.log.delayed_frames import DelayedFrame, encode_now, frames_for, frames_of
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.storage.file import File
@@ -142,11 +139,7 @@ class DelayedFiles:
                     self._remove(write.number)
 
     def _write(self, file: File, write: DelayedWrite) -> None:
-        seed, now_us = self._seed(file.path), time.time_ns() // 1000
-        buffers: list[Payload] = []
-        for frame in write.frames:
-            buffers += encode(frame, seed, time_us=now_us)
-        file.write(write.start, buffers)
+        file.write(write.start, encode_now(write.frames, self._seed(file.path)))
 
     def _seed(self, path: str | Path) -> int:
         return file_seed(self._layout.channel, Path(path).name)
@@ -204,22 +197,21 @@ class DelayedFiles:
         with self._opened(of) as file:
             return file.read(0, of.end)
 
-    def make(self, number: int, content: bytes, channel: str, name: str = "") -> None:
+    def make(self, content: bytes, of: DelayedFile, channel: str) -> None:
         """Make a side file, durably but for its directory, of what `SideFiles.content` returned.
 
         Args:
-            number: the file's number, in this channel and in that one.
             content: the bytes.
+            of: the side file that they are from, as its state has it; the new one has its number.
             channel: the UUID of the channel that they are from.
-            name: the key of the object that they are from; "" for a file.
 
         Raises:
             StorageError: the file system refused.
         """
-        file = self._fs.open(self._layout.delayed_file(number), create=True, exclusive=True)
+        file = self._fs.open(self._layout.delayed_file(of.number), create=True, exclusive=True)
         with contextlib.closing(file):
             file.write(0, [content])
-            before, seed = file_seed(channel, seed_name(name) if name else delayed_name(number)), self._seed(file.path)
+            before, seed = file_seed(channel, of.seed_name), self._seed(file.path)
             if before != seed:
                 for offset, part in frames_for(file, len(content), before, self._layout.channel, seed):
                     file.write(offset, [part])

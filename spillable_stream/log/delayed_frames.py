@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -9,12 +10,12 @@ import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.dues import parse_dues
-from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode_with
+from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, encode_with
 from spillable_stream.format.packing import pack, unpack
 from spillable_stream.log.frames import Damage, FrameScanner, Readable, walk
 from spillable_stream.state.delays import DelayedFile
 
-__all__ = ["DelayedFrame", "SideFiles", "frames_for", "frames_of"]
+__all__ = ["DelayedFrame", "SideFiles", "encode_now", "frames_for", "frames_of"]
 
 
 class DelayedFrame(NamedTuple):
@@ -70,6 +71,19 @@ class SideFiles(Protocol):
 
     def remove(self, of: DelayedFile) -> None:
         """Remove a file in which nothing waits any more, unless it goes by itself."""
+
+
+def encode_now(frames: Sequence[Frame], seed: int) -> list[Payload]:
+    """Return the bytes of frames that are written now.
+
+    Args:
+        frames: the frames.
+        seed: what the file's checksums start from.
+    """
+    now_us, buffers = time.time_ns() // 1000, list[Payload]()
+    for frame in frames:
+        buffers += encode(frame, seed, time_us=now_us)
+    return buffers
 
 
 def frames_of(

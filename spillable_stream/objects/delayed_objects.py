@@ -8,7 +8,6 @@ is born before the last trim's ``births``, and it is deleted once no event waits
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
@@ -16,26 +15,25 @@ from functools import partial
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, DataLossError
-from spillable_stream.format.file_names import delayed_name, seed_name
+from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     Frame,
     FrameHeader,
     FrameType,
     Payload,
-    encode,
     file_seed,
     parse_header,
     payload_matches,
 )
 from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
-from spillable_stream.log.delayed_frames import DelayedFrame, frames_for, frames_of
+from spillable_stream.log.delayed_frames import DelayedFrame, encode_now, frames_for, frames_of
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.parallel import in_parallel
 from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.staged_object import segment_key
-from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError, uploading
 from spillable_stream.state.delays import DelayedFile
 
 __all__ = ["DELAYED_OWNER", "DelayedObjects"]
@@ -78,12 +76,9 @@ class DelayedObjects:
             StoreError: the store refused or failed.
         """
         key = segment_key(birth, DELAYED_OWNER, 0)
-        seed, now_us = self._seed(key), time.time_ns() // 1000
         header = {"format": OBJECT_FORMAT_VERSION, "channel": self._channel, "segment": key}
-        buffers: list[Payload] = []
-        for frame in (Frame.of(FrameType.SEGMENT_HEADER, pack(header)), *frames):
-            buffers += encode(frame, seed, time_us=now_us)
-        data = pa.py_buffer(b"".join(buffers))
+        first = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
+        data = pa.py_buffer(b"".join(encode_now([first, *frames], self._seed(key))))
         self._send(key, data)
         self._cache.put(key, data)  # what is due soon need not be asked for
         return key, len(data)
@@ -100,7 +95,7 @@ class DelayedObjects:
             StoreError: the store refused or failed.
         """
         key = segment_key(0, DELAYED_OWNER, 0)
-        before = file_seed(channel, seed_name(of.name) if of.name else delayed_name(of.number))
+        before = file_seed(channel, of.seed_name)
         made = bytearray(content)
         for offset, part in frames_for(ObjectBytes(content), len(content), before, self._channel, self._seed(key)):
             made[offset : offset + len(part)] = part
@@ -111,13 +106,8 @@ class DelayedObjects:
         if len(data) < _PARTS_BYTES:
             self._store.replace(key, data)
             return
-        upload = self._store.upload(key)  # of one event that is so large
-        try:
+        with uploading(self._store, key) as upload:  # of one event that is so large
             upload.write(data)
-            upload.finish()
-        except BaseException:
-            upload.discard()
-            raise
 
     def _seed(self, key: str) -> int:
         return file_seed(self._channel, seed_name(key))

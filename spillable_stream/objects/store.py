@@ -7,12 +7,13 @@ store that can't say what became of a request raises `StoreError` with ``may_hav
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 
-__all__ = ["ObjectInfo", "ObjectMissingError", "Store", "StoreError", "Upload"]
+__all__ = ["ObjectInfo", "ObjectMissingError", "Store", "StoreError", "Upload", "uploading"]
 
 
 class StoreError(StorageError):
@@ -75,6 +76,26 @@ class Upload(Protocol):
 
     def discard(self) -> None:
         """Forget what was uploaded; never raises."""
+
+
+@contextmanager
+def uploading(store: Store, key: str) -> Iterator[Upload]:
+    """Make an object of what is written within the block; nothing if that raises.
+
+    Args:
+        store: the store.
+        key: the object's key.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    upload = store.upload(key)
+    try:
+        yield upload
+        upload.finish()
+    except BaseException:
+        upload.discard()
+        raise
 
 
 class Store(Protocol):

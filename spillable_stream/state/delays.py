@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from spillable_stream.format.commit_record import DelayedRun, DeliveredRun
+from spillable_stream.format.file_names import delayed_name, seed_name
 from spillable_stream.state.image import DelayedFileImage, DelaysImage
 
 __all__ = ["NOTHING_DELIVERED", "DelayedFile", "Delays", "Place"]
@@ -48,6 +49,11 @@ class DelayedFile(NamedTuple):
     delivered: Place = NOTHING_DELIVERED
     holes: tuple[tuple[int, int], ...] = ()
     name: str = ""
+
+    @property
+    def seed_name(self) -> str:
+        """The name that its checksums start from: a staged file or an object keeps that of a segment."""
+        return seed_name(self.name) if self.name else delayed_name(self.number)
 
     def fields(self) -> DelayedFileImage:
         """Return it as an image has it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -13,13 +12,7 @@ from hypothesis import strategies as st
 from spillable_stream.flow import byte_search
 from spillable_stream.flow.byte_search import first_places, occurrences
 
-
-@pytest.fixture(autouse=True, scope="module")
-def any_data_is_searched() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_search, "_LEAST_BYTES", 1)
-        patch.setattr(byte_search, "_BYTES_PER_CANDIDATE", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("any_data_is_searched")
 
 
 @given(st.data(), st.integers(1, 20), st.integers(0, 8))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -11,17 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream.errors import OptionError
-from spillable_stream.flow import byte_search
 from spillable_stream.flow.character_run import find_runs
 from spillable_stream.flow.java_regex import translate
 
-
-@pytest.fixture(autouse=True, scope="module")
-def any_data_is_searched() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_search, "_LEAST_BYTES", 1)
-        patch.setattr(byte_search, "_BYTES_PER_CANDIDATE", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("any_data_is_searched")
 
 
 def runs(pattern: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -14,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream.errors import OptionError
-from spillable_stream.flow import byte_search
 from spillable_stream.flow.regex import JavaPattern, Replacement, Texts
 from tests.support.java.make_answers import ANSWERS
+
+pytestmark = pytest.mark.usefixtures("any_data_is_searched")
 
 TABLE = json.loads(gzip.decompress(ANSWERS.read_bytes()))
 
@@ -41,14 +41,6 @@ def java_is_wrong(pattern: JavaPattern, text: str, about: str) -> bool:
 
 def cases() -> list[tuple[str, str, list[Any] | None]]:
     return [(pattern, replacement, answers) for pattern, replacement, answers in TABLE["patterns"]]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def little_data_is_searched_as_much_is() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_search, "_LEAST_BYTES", 1)
-        patch.setattr(byte_search, "_BYTES_PER_CANDIDATE", 1)
-        yield
 
 
 @cache  # they are thousands
