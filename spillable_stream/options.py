@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 from spillable_stream.errors import OptionError
@@ -30,6 +31,7 @@ __all__ = [
     "SOURCE",
     "Option",
     "defaults",
+    "keyword_of",
     "parse_options",
 ]
 
@@ -86,7 +88,7 @@ class Option:
     @property
     def keyword(self) -> str:
         """The option as a keyword argument."""
-        return "".join("_" + c.lower() if c.isupper() else c for c in self.name)
+        return keyword_of(self.name)
 
     @property
     def given_type(self) -> str:
@@ -97,6 +99,12 @@ class Option:
     def parsed_type(self) -> str:
         """The type, as an annotation, of a value that was parsed."""
         return str(self.parse.__annotations__["return"])
+
+
+@cache
+def keyword_of(name: str) -> str:
+    """Return the name of an option as a keyword argument."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in name)
 
 
 # A parser takes any value: an integer may come as a string, from a file or from Spark. Its annotations say which type a
