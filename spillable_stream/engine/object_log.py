@@ -49,7 +49,7 @@ from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.patience import Patience
-from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.slots import LOG, ForeignSlotError, Slots, slot_key
 from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
 from spillable_stream.objects.store import Store
 from spillable_stream.state.channel_state import ChannelState
@@ -427,8 +427,14 @@ class ObjectLog:
         began = time.monotonic()
         try:
             lost = self._appending.append(attempt)
-        except CommitOutcomeUnknownError:
+        except CommitOutcomeUnknownError as e:
             self._publish()  # the next append heals
+            if e.is_lasting:
+                self._require_kept(attempt)
+            raise
+        except ForeignSlotError:
+            self._unsettled = None
+            self._require_kept(attempt)
             raise
         except StorageError:
             self._unsettled = None
@@ -447,6 +453,31 @@ class ObjectLog:
         self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))
+
+    def _require_kept(self, attempt: Attempt) -> None:
+        """Refuse where the channel was removed; what the append left there is deleted: its next reader is another one.
+
+        Raises:
+            NotAChannelError: there is no channel, or another one.
+        """
+        self._is_proven = False
+        with contextlib.suppress(CorruptionError, StorageError):
+            try:
+                self._require_same()
+            except NotAChannelError:
+                self._unsettled = None
+                if self._is_rubbish(attempt.number):
+                    self.slots.delete(attempt.number)
+                raise
+
+    def _is_rubbish(self, number: int) -> bool:
+        """Tell whether a slot of this channel is nobody's: of the channel there is nothing else, or another is there."""
+        try:
+            if self.slots.read(number) is None:
+                return False
+        except CorruptionError:
+            return False
+        return read_identity(self.store) is not None or [i.key for i in self.store.list(LOG)] == [slot_key(number)]
 
     def extend_format(self) -> None:
         """Note durably that the log has records from now on that earlier versions of this package can't read.
