@@ -16,7 +16,7 @@ from spillable_stream import (
     NotAChannelError,
     ReadonlyChannelError,
 )
-from spillable_stream.engine import object_log
+from spillable_stream.engine import channel_presence, object_log
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.objects.slots import slot_key
@@ -332,7 +332,8 @@ def test_a_put_of_a_handle_that_was_idle_while_slots_were_collected_counts(
 ) -> None:
     """It looks first. Else its slot would be created in a hole, and nobody could tell whether it counts."""
     clock = FakeTime()
-    monkeypatch.setattr(object_log, "time", clock)
+    for module in (object_log, channel_presence):
+        monkeypatch.setattr(module, "time", clock)
     channel, other = open_handle(), open_handle()
     put(channel, b"0")
     for number in range(5):
@@ -350,7 +351,8 @@ def test_a_handle_looks_before_it_appends_where_it_was_idle_for_a_quarter_of_the
     open_handle: Open, monkeypatch: pytest.MonkeyPatch, idle_seconds: float, reads: int
 ) -> None:
     clock = FakeTime()
-    monkeypatch.setattr(object_log, "time", clock)
+    for module in (object_log, channel_presence):
+        monkeypatch.setattr(module, "time", clock)
     channel = open_handle(gc_delay=40)
     store = store_of(channel)
     for call in (lambda: put(channel, b"mine"), channel.engine().follow, channel.checkpoint):
