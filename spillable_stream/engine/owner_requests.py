@@ -43,9 +43,11 @@ class Own(Request):
         return True
 
     def size_bytes(self) -> int:
+        """Return an upper bound of its size in the log, in bytes."""
         return _RECORD_BYTES
 
     def plan(self, plan: AppendPlan) -> CommitResult:
+        """Write it if the owner is the one that was seen last; if not, find out whether it is there already."""
         known, self.epoch = plan.state.owners.get(self.group), 0
         if self._may_be_there and known is not None and known.note == self.note:
             self.epoch = known.epoch
@@ -80,9 +82,11 @@ class Claim(Request):
         return True
 
     def size_bytes(self) -> int:
+        """Return an upper bound of its size in the log, in bytes."""
         return _RECORD_BYTES
 
     def plan(self, plan: AppendPlan) -> CommitResult:
+        """Write it if the owner is the one that was seen last."""
         if plan.state.owners.get(self.group) != self.over:
             return CommitResult()
         return Control(FrameType.GROUP, GroupRecord(group=self.group, claim=self.by)).plan(plan)
@@ -105,9 +109,11 @@ class GiveUp(Request):
         return True
 
     def size_bytes(self) -> int:
+        """Return an upper bound of its size in the log, in bytes."""
         return _RECORD_BYTES
 
     def plan(self, plan: AppendPlan) -> CommitResult:
+        """Write it if the ownership still is the one that is given up."""
         known = plan.state.owners.get(self.group)
         if known is None or known.epoch != self.epoch:
             return CommitResult()

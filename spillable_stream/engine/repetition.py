@@ -1,4 +1,4 @@
-"""Commits again what nobody can tell of whether it is in the log, where that does no harm."""
+"""Commits a request again after a pause that hid whether it is in the log, where that does no harm."""
 
 from __future__ import annotations
 

@@ -102,5 +102,3 @@ def test_a_repetition_of_which_nothing_is_known_either_says_what_became_of_it() 
     with pytest.raises(CommitOutcomeUnknownError) as raised:
         commit_again(Asked(), unknown(), 1, commit)
     assert raised.value is second
-
-
