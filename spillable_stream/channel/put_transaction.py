@@ -11,11 +11,8 @@ import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
 from spillable_stream.channel.due_time import due_ms, without_disk
-from spillable_stream.channel.event import (
-    ID_COLUMN,
-    Event,
-    EventColumns,
-)
+from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us

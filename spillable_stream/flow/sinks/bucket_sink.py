@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import id_column
+from spillable_stream.channel.taken_events import id_column
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import destinations
