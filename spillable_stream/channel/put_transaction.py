@@ -126,12 +126,8 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put")
-        self._require_sound("put")
-        wait_until_ms = 0
-        if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self.due_ms(deliver_after, deliver_at)
-        each_us, added = ttl_us(ttl), list(events)
+        each_us, wait_until_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
+        added = list(events)
         self._admit(len(added))
         if wait_until_ms:
             self._delay().add(added, wait_until_ms, each_us)
@@ -211,12 +207,7 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put_batch")
-        self._require_sound("put_batch")
-        wait_until_ms = 0
-        if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self.due_ms(deliver_after, deliver_at)
-        each_us = 0 if ttl is None else ttl_us(ttl)
+        each_us, wait_until_ms = self._begin_put("put_batch", ttl, deliver_after, deliver_at)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
             fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]
@@ -243,8 +234,7 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put_timed")
-        self._require_sound("put_timed")
+        self._begin_put("put_timed")
         fitted = accept_batch(batch, self._schema, ID_COLUMN)
         if times.has_delays():
             self.require_delays()
@@ -268,6 +258,27 @@ class PutTransaction(Transaction):
 
     take_many = take
     take_batch = take
+
+    def _begin_put(
+        self,
+        call: str,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> tuple[int, int]:
+        """Return the ttl of what is put, in microseconds, and when it is due, in milliseconds since 1970; 0 for none.
+
+        Raises:
+            OptionError: they are none that can be.
+            TransactionStateError: nothing can be put, and ``call`` is refused.
+        """
+        self._require(State.OPEN, call)
+        if self._failure is not None:
+            self._require_sound(call)
+        wait_until_ms = 0
+        if deliver_after is not None or deliver_at is not None:
+            wait_until_ms = self.due_ms(deliver_after, deliver_at)
+        return (0 if ttl is None else ttl_us(ttl)), wait_until_ms
 
     def _admit(self, count: int) -> None:
         capacity, held = self._engine.follower.state.options.transaction_capacity, self.count + count
