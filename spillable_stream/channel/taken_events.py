@@ -1,4 +1,4 @@
-"""What was read from a channel, as Python objects or as one table, with the events' IDs."""
+"""Turns events that were read from a channel into Python objects, or into one table, with their IDs."""
 
 from __future__ import annotations
 

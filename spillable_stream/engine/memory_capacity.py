@@ -1,4 +1,4 @@
-"""How much a memory tier may hold, and in files of which size; what is less than was asked for is warned of."""
+"""How much a memory tier may hold, and how large its files are. Warns of a tier smaller than was asked for."""
 
 from __future__ import annotations
 

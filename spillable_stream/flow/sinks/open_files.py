@@ -1,4 +1,4 @@
-"""The files that a sink is writing, by their places: which of them gets what, and which is to be closed."""
+"""The files that a sink is writing, by their places: which of them gets which events, and which must be closed."""
 
 from __future__ import annotations
 
