@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import weakref
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from spillable_stream.channel.stats import WorkerStats
 
-if TYPE_CHECKING:
-    from spillable_stream.workers.worker import Worker
-
 __all__ = ["KnownWorkers"]
+
+
+class _Worker(Protocol):
+    def stats(self) -> WorkerStats: ...
+
+    def leave(self) -> None: ...
+
+
+_W = TypeVar("_W", bound=_Worker)
 
 
 class KnownWorkers:
     """The workers of one handle, for its statistics. Thread-safe."""
 
     def __init__(self) -> None:
-        self._workers: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
+        self._workers: weakref.WeakValueDictionary[int, _Worker] = weakref.WeakValueDictionary()
         self._numbers = count()
 
-    def add(self, worker: Worker) -> Worker:
+    def add(self, worker: _W) -> _W:
         """Return a worker, which `stats` shows from now on."""
         self._workers[next(self._numbers)] = worker
         return worker
