@@ -235,6 +235,28 @@ class PutTransaction(Transaction):
                 self._undivided(self._add, b, each_us)
         self.count += batch.num_rows
 
+    def require_fit(self, batch: pa.RecordBatch) -> None:
+        """Refuse a batch that would not fit into the channel if that were empty. Nothing is put.
+
+        Args:
+            batch: the rows.
+
+        Raises:
+            PutTooLargeError: it would not fit.
+            EventTooLargeError: one of them is larger than a frame can be.
+            SchemaError: it does not fit the channel's columns.
+        """
+        state = self._engine.follower.state
+        if batch.num_rows <= state.options.overflow_capacity:
+            return
+        limits = state.memory_limits()
+        if batch.num_rows <= limits.events and batch.nbytes < limits.payload_bytes // 2:
+            return  # frames are larger than their columns, but not that much
+        fitted = accept_batch(batch, self._schema, ID_COLUMN)
+        put = Put(encode_batch(fitted, self._schema_id, state.options.compression))
+        if (too_large := put.too_large(state, self._engine.path)) is not None:
+            raise too_large
+
     def put_timed(self, batch: pa.RecordBatch, times: RowTimes) -> None:
         """Put the rows of an Arrow batch, each with its own ttl and due time, as `put_batch` does.
 
