@@ -557,14 +557,14 @@ class Channel:
         """
         return range_to_read(self.engine(), start, end)
 
-    def evolve(self, schema: pa.Schema) -> int:
+    def evolve(self, schema: pa.Schema | SparkSchema) -> int:
         """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
 
         Raises:
             SchemaError: the schema does not fit; shows both.
         """
         engine = self.engine()
-        number = store_columns(engine, schema)
+        number = store_columns(engine, as_arrow_schema(schema))
         if self._spool is not None:
             self._spool.evolve(engine.schemas()[number])
         return number

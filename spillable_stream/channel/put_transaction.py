@@ -24,7 +24,14 @@ from spillable_stream.engine.delayed_puts import Delayed, Staging
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
-from spillable_stream.errors import DiskSpaceError, OptionError, TransactionCapacityError, TransactionStateError
+from spillable_stream.errors import (
+    DiskSpaceError,
+    OptionError,
+    SchemaError,
+    TransactionCapacityError,
+    TransactionStateError,
+)
+from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
@@ -134,6 +141,8 @@ class PutTransaction(Transaction):
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
             wait_until_ms = self.due_ms(deliver_after, deliver_at)
+        if isinstance(events, (str, bytes, Event)) or not isinstance(events, Iterable):
+            raise SchemaError(f"put_many takes a list or another iterable of events, not {type(events).__name__}")
         each_us, added = ttl_us(ttl), list(events)
         self._admit(len(added))
         if wait_until_ms:
@@ -194,20 +203,21 @@ class PutTransaction(Transaction):
 
     def put_batch(
         self,
-        batch: pa.RecordBatch | pa.Table,
+        batch: ArrowRows,
         *,
         ttl: TimeToLive | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Put the rows of an Arrow batch or table, in order; ttl and delays are as in `put`.
+        """Put the rows of an Arrow batch, a table or a data frame, in order; ttl and delays are as in `put`.
 
         Columns, and the fields of structs, may come in another order, nullable ones may be missing, and the rest may
         be of a type that fits (`spillable_stream.format.widening`). What `TakeTransaction.take_batch` returned can be
         put as it is: its column ``write_order_id`` is left out.
 
         Args:
-            batch: the rows.
+            batch: the rows: a `pyarrow.RecordBatch`, a `pyarrow.Table`, or a data frame of pandas, polars or another
+                library that offers its columns as Arrow. An index of pandas is left out.
             ttl: that of each of them, as in `put`.
             deliver_after: that of each of them, likewise.
             deliver_at: likewise.
@@ -220,6 +230,7 @@ class PutTransaction(Transaction):
         if deliver_after is not None or deliver_at is not None:
             wait_until_ms = self.due_ms(deliver_after, deliver_at)
         each_us = 0 if ttl is None else ttl_us(ttl)
+        batch = arrow_rows(batch, "put_batch")
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
             fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]

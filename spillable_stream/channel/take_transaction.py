@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from spillable_stream.arguments import seconds, whole_number
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event, events_from_batch, rows_from_batch, table_from_batches
 from spillable_stream.channel.transaction import State, Transaction
@@ -92,8 +93,7 @@ class TakeTransaction(Transaction):
 
     def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
         """Claim, read and convert; only what can be given to the caller counts as taken."""
-        if limit < 1:
-            raise ValueError(f"a take needs a limit of at least 1, not {limit}")
+        limit, timeout_seconds = whole_number("limit", limit), seconds("timeout_seconds", timeout_seconds)
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN, Event, read_body, read_event, read_headers
 from spillable_stream.channel.ttl import TimeToLive
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
+from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.format.row_values import row_reader
 from spillable_stream.names import check_producer
@@ -307,7 +308,7 @@ class Producer:
 
     def send_batch(
         self,
-        batch: pa.RecordBatch | pa.Table,
+        batch: ArrowRows,
         *,
         key: str | None = None,
         callback: Callback | None = None,
@@ -317,8 +318,9 @@ class Producer:
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
-        """Send an Arrow batch or table as a batch of its own; arguments and errors are those of `send_many`."""
+        """Send an Arrow batch, a table or a data frame as a batch of its own, as `send_many` does."""
         destination = self._numbered(key, sequence)
+        batch = arrow_rows(batch, "send_batch")
         if isinstance(batch, pa.Table):
             (batch,) = batch.combine_chunks().to_batches() or [None]
         if batch is None or not batch.num_rows:

@@ -68,7 +68,7 @@ def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) ->
 
 def test_a_transaction_larger_than_the_channel_does_not_wait(open_channel: Open) -> None:
     channel = open_channel(overflow_capacity=10, keep_alive=1e9)
-    with pytest.raises(PutTooLargeError, match="11 events do not fit .* at most 10 events.* put fewer at once"):
+    with pytest.raises(PutTooLargeError, match=r"11 events do not fit .* at most 10 events.* put fewer at once"):
         put(channel, *numbered(0, 11))
 
 
@@ -376,3 +376,19 @@ def test_times_of_rows_are_refused_where_nothing_can_be_delayed(path: Path) -> N
         with pytest.raises(OptionError, match="has no disk tier"), channel.put_transaction() as tx:
             tx.put_timed(rows, RowTimes(0, 1))
         assert channel.stats().channel_size == 0
+
+
+def test_a_data_frame_can_be_put(open_channel: Open) -> None:
+    frame = pa.table({"n": [1, 2], "s": ["a", None]}).to_pandas()
+    channel = open_channel(schema=SCHEMA)
+    with channel.put_transaction() as tx:
+        tx.put_batch(frame)
+    assert [row["n"] for row in channel.head(5).rows()] == [1, 2]
+
+
+@pytest.mark.parametrize("events", [None, 3, "text", b"bytes", Event(b"one")])
+def test_put_many_takes_an_iterable_of_events(open_channel: Open, events: Any) -> None:
+    with open_channel().put_transaction() as tx:
+        with pytest.raises(SchemaError, match="put_many takes a list or another iterable of events, not "):
+            tx.put_many(events)
+        tx.put(Event(b"x"))

@@ -189,8 +189,8 @@ def _lose(source: SourceBase, error: PutTooLargeError) -> None:
     """Name an event that is too large for a channel, and that nobody can read again."""
     source.counters.event_read_fail += 1
     _log.error(
-        "%s: an event is lost, because it is too large for a channel: %s. Or give the source a deadLetter channel, which "
-        "gets such events",
+        "%s: an event is lost, because it is too large for a channel: %s. Or give the source a deadLetter channel, "
+        "which gets such events",
         source.name,
         error,
         extra=fields(component=source.name, count=1),
