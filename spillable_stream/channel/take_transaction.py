@@ -22,6 +22,7 @@ from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["TakeTransaction"]
 
+_LONGEST_SECONDS = 1e9
 _T = TypeVar("_T")
 
 
@@ -93,7 +94,10 @@ class TakeTransaction(Transaction):
 
     def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
         """Claim, read and convert; only what can be given to the caller counts as taken."""
-        limit, timeout_seconds = whole_number("limit", limit), seconds("timeout_seconds", timeout_seconds)
+        if type(limit) is not int or limit < 1:
+            limit = whole_number("limit", limit)
+        if type(timeout_seconds) is not float or not timeout_seconds < _LONGEST_SECONDS:
+            timeout_seconds = seconds("timeout_seconds", timeout_seconds)
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(

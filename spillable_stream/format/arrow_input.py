@@ -41,6 +41,8 @@ def arrow_rows(rows: ArrowRows, call: str) -> pa.RecordBatch | pa.Table:
             "put_many and send_many take Python objects"
         )
     try:
-        return pa.table(rows)
+        if hasattr(rows, "__arrow_c_array__"):
+            return pa.record_batch(rows)
+        return pa.RecordBatchReader.from_stream(rows).read_all()  # pa.table would make a column of an index
     except NOT_ARROW as e:
         raise SchemaError(f"{call} can't read a {type(rows).__name__} as an Arrow table: {e}") from e
