@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 import pyarrow as pa
 
@@ -701,6 +701,12 @@ class Channel:
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
         self._settle(given, None if schema is None else as_arrow_schema(schema))
         return True
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a Channel can't be pickled, for another process or a Spark task: send its path, {str(self.path)!r}, and "
+            "open it there with Channel(path)"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -217,7 +217,7 @@ class PutTransaction(Transaction):
 
         Args:
             batch: the rows: a `pyarrow.RecordBatch`, a `pyarrow.Table`, or a data frame of pandas, polars or another
-                library that offers its columns as Arrow. An index of pandas is left out.
+                library that offers its columns as Arrow.
             ttl: that of each of them, as in `put`.
             deliver_after: that of each of them, likewise.
             deliver_at: likewise.

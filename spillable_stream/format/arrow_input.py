@@ -24,7 +24,9 @@ ArrowRows: TypeAlias = pa.RecordBatch | pa.Table | ArrowStream
 
 
 def arrow_rows(rows: ArrowRows, call: str) -> pa.RecordBatch | pa.Table:
-    """Return rows as an Arrow batch or table. An index of pandas is left out.
+    """Return rows as an Arrow batch or table.
+
+    An index of pandas that is more than a count becomes a column, as in `pyarrow.Table.from_pandas`.
 
     Args:
         rows: the rows.
@@ -41,8 +43,6 @@ def arrow_rows(rows: ArrowRows, call: str) -> pa.RecordBatch | pa.Table:
             "put_many and send_many take Python objects"
         )
     try:
-        if hasattr(rows, "__arrow_c_array__"):
-            return pa.record_batch(rows)
-        return pa.RecordBatchReader.from_stream(rows).read_all()  # pa.table would make a column of an index
+        return pa.table(rows)
     except NOT_ARROW as e:
         raise SchemaError(f"{call} can't read a {type(rows).__name__} as an Arrow table: {e}") from e

@@ -182,3 +182,11 @@ def test_pieces_have_the_same_events(events: list[Event], most_bytes: int) -> No
     for piece in pieces:
         joined.extend(piece)
     assert joined.batch().equals(columns.batch()) and joined.size_bytes == columns.size_bytes
+
+
+def test_a_large_event_is_shown_in_part() -> None:
+    small = Event(b"x", {"a": "b"}, 7)
+    assert repr(small) == "Event(body=b'x', headers={'a': 'b'}, write_order_id=7, transaction_id=0, timestamp=0.0)"
+    assert eval(repr(small)) == small
+    large = repr(Event(bytes(5000), {f"h{i}": "v" for i in range(10_000)}))
+    assert "… (5,000 bytes)" in large and "… (10,000 headers)" in large and len(large) < 10_000

@@ -30,10 +30,11 @@ def test_batches_and_tables_stay_as_they_are() -> None:
     assert arrow_rows(batch, "put_batch") is batch
 
 
-def test_a_data_frame_is_read_through_its_arrow_interface_without_its_index() -> None:
+def test_a_data_frame_is_read_through_its_arrow_interface() -> None:
     assert arrow_rows(Frame(), "put_batch").equals(TABLE)
-    frame = TABLE.to_pandas().set_index(pd.Index([7, 8]))
-    assert arrow_rows(frame, "put_batch").to_pydict() == TABLE.to_pydict()
+    assert arrow_rows(TABLE.to_pandas(), "put_batch").to_pydict() == TABLE.to_pydict()
+    indexed = TABLE.to_pandas().set_index("sku")
+    assert arrow_rows(indexed, "put_batch").select(["sku", "price"]).to_pydict() == TABLE.to_pydict()
 
 
 @pytest.mark.parametrize("rows", [None, 3, {"sku": ["a"]}, [{"sku": "a"}], b"x", pd.DataFrame])
