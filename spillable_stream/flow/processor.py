@@ -273,7 +273,7 @@ class ChannelProcessor:
                 times[name] = times[name].and_untimed(required[name].num_rows, dead.num_rows)
             required[name] = concat([required[name], dead]) if name in required else dead
             optional.pop(name, None)
-        self._require_room(required, turn)
+        self._require_room(required, number)
         counts = {name: part.num_rows for name, part in required.items()}
         result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
         packed = b"" if number is None else write_note(counts, note)
@@ -304,13 +304,13 @@ class ChannelProcessor:
                 del parts[name], found[name]
         return found
 
-    def _require_room(self, parts: Mapping[str, pa.RecordBatch], turn: int) -> None:
+    def _require_room(self, parts: Mapping[str, pa.RecordBatch], number: int | None) -> None:
         """Refuse a batch that a channel can never hold, before another channel has its part."""
         try:
             self._room.require(parts)
         except (EventTooLargeError, PutTooLargeError) as e:
-            if max(part.num_rows for part in parts.values()) == 1:
-                self.stuck.at(self._event_id(turn, 0), str(e))
+            if number is not None and max(part.num_rows for part in parts.values()) == 1:
+                self.stuck.at(self._event_id(number, 0), str(e))  # a source without numbers does not send it again
             raise
 
     def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
