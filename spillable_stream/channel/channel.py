@@ -314,8 +314,13 @@ class Channel:
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.
 
+        Args:
+            group: the group's name; the first take makes the group if it is missing.
+
         Raises:
             OptionError: the group's name is not allowed.
+            ReadonlyChannelError: this handle only reads.
+            ChannelClosedError: it is closed.
         """
         check_group(group)
         engine = self.engine()
@@ -439,6 +444,9 @@ class Channel:
     def drop_group(self, group: str) -> None:
         """Forget a group, so that it holds back no event.
 
+        Args:
+            group: the group's name.
+
         Raises:
             GroupOwnedError: a live consumer owns it.
             OptionError: the channel has no group of this name; the message names those that it has.
@@ -558,10 +566,16 @@ class Channel:
         return range_to_read(self.engine(), start, end)
 
     def evolve(self, schema: pa.Schema | SparkSchema) -> int:
-        """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
+        """Add the new nullable columns of a schema to the channel.
+
+        Args:
+            schema: the columns that a put may have from now on, as Arrow's or Spark's schema.
+
+        Returns:
+            The number that the schema has in the channel, from 0.
 
         Raises:
-            SchemaError: the schema does not fit; shows both.
+            SchemaError: it does not fit the channel's columns (the message shows both), or it is not a schema.
         """
         engine = self.engine()
         number = store_columns(engine, as_arrow_schema(schema))

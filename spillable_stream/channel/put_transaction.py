@@ -53,6 +53,7 @@ class PutTransaction(Transaction):
     Args:
         engine: the channel.
         schema: the channel's schema.
+        schema_id: its number in the channel.
         typed: whether events are mappings of a typed channel rather than `Event`.
 
     Attributes:

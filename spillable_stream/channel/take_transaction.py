@@ -57,7 +57,9 @@ class TakeTransaction(Transaction):
             TransactionStateError: the transaction is not open, or the group was moved by a seek since its first take.
             TransactionCapacityError: it is full.
             GroupOwnedError: another live consumer owns the group.
+            OptionError: the timeout is not a number, or in `take_many` the limit not an integer of at least 1.
             CorruptionError: the event can't be read.
+            DataLossError: the event is gone, and the message says which ones are.
             SchemaError: Python has no object for a value, which `take_batch` can give.
 
         An event that can't be given is as if it had not been taken: it is still the next one.
@@ -69,14 +71,27 @@ class TakeTransaction(Transaction):
         return found[0] if found else None
 
     def take_many(self, limit: int, timeout_seconds: float = 0.0) -> list[Any]:
-        """Take up to ``limit`` events, fewer at the end of the queue; raises what `take` raises."""
+        """Take events, fewer at the end of the queue; raises what `take` raises.
+
+        Args:
+            limit: how many at most.
+            timeout_seconds: how long to wait for the first one.
+
+        Returns:
+            The events; an empty list when the channel stayed empty.
+        """
         self._require(State.OPEN, "take_many")
         return self._take(limit, timeout_seconds, self._objects)
 
     def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
-        """Take up to ``limit`` events as an Arrow table, or None; raises what `take` raises.
+        """Take events as an Arrow table, fewer at the end of the queue; raises what `take` raises.
 
-        The table has the channel's columns and ``write_order_id``.
+        Args:
+            limit: how many at most.
+            timeout_seconds: how long to wait for the first one.
+
+        Returns:
+            The channel's columns and ``write_order_id``; None when the channel stayed empty.
         """
         self._require(State.OPEN, "take_batch")
         return self._take(limit, timeout_seconds, self._table)

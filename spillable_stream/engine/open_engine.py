@@ -61,7 +61,7 @@ def channel_path(path: str | os.PathLike[str]) -> ChannelPath:
     """Return where the channel is that a user's path or address names, whatever the working directory will be.
 
     Raises:
-        OptionError: it is no path, or an address at which no channel can be.
+        OptionError: it is not a path, or an address at which no channel can be.
     """
     text = path_text("path", path)
     return Location.parse(text) if is_location(path) else Path(text).absolute()

@@ -159,7 +159,11 @@ class ChannelProcessor:
                 self._is_started = True
 
     def end_waiting(self, seconds: float) -> None:
-        """Let no put wait for room after some seconds from now, however many there are: what feeds it is stopped."""
+        """Let no put wait for room after some time from now, however many there are: what feeds it is stopped.
+
+        Args:
+            seconds: after how long.
+        """
         self._last_wait = time.monotonic() + seconds
 
     def close(self) -> None:

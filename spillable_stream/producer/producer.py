@@ -318,7 +318,7 @@ class Producer:
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
-        """Send an Arrow batch, a table or a data frame as a batch of its own, as `send_many` does."""
+        """Send an Arrow batch, a table or a data frame as a batch of its own, with one future; see `send_many`."""
         destination = self._numbered(key, sequence)
         batch = arrow_rows(batch, "send_batch")
         if isinstance(batch, pa.Table):

@@ -90,10 +90,20 @@ class PolledSource(SourceBase):
         self.max_backoff_sleep = max_backoff_sleep
 
     def open(self, processor: BatchProcessor) -> None:
-        """Open what the source reads, before the first `poll`."""
+        """Open what the source reads, before the first `poll`.
+
+        Args:
+            processor: where its batches will go; it knows which one came last (`BatchProcessor.newest`).
+        """
 
     def poll(self, processor: BatchProcessor) -> Status:
         """Read a batch, put it, and say whether there may be more.
+
+        Args:
+            processor: where the batch goes.
+
+        Returns:
+            Whether the next round should come at once.
 
         Raises:
             ChannelError: a required channel refused; the batch is held, and the next call puts it again.
@@ -117,7 +127,11 @@ class EventSource(SourceBase):
     """A source with threads or tasks of its own."""
 
     def start(self, processor: BatchProcessor) -> None:
-        """Begin to read and to put; returns when the source is ready."""
+        """Begin to read and to put; returns when the source is ready.
+
+        Args:
+            processor: where its batches go.
+        """
         raise NotImplementedError
 
     def stop(self) -> None:
