@@ -280,6 +280,8 @@ class Producer:
             ProducerSequenceError: a batch before it failed and was not sent again.
         """
         destination = self._numbered(key, sequence)
+        if not isinstance(events, Iterable):
+            raise SchemaError(f"send_many takes a list or another iterable of events, not {type(events).__name__}")
         found = list(events)
         if not found:
             raise OptionError("send_many needs at least one event")
@@ -487,7 +489,7 @@ def _passing_id() -> str:
 
 
 def _checked_timeout(seconds: float | None) -> float | None:
-    if seconds is not None and seconds < 0:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0):
         raise OptionError(f"timeout_seconds must be 0 or more, or None, not {seconds!r}")
     return seconds
 
