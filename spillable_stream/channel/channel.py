@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 import pyarrow as pa
 
@@ -306,8 +306,13 @@ class Channel:
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.
 
+        Args:
+            group: the group's name; the first take makes the group if it is missing.
+
         Raises:
             OptionError: the group's name is not allowed.
+            ReadonlyChannelError: this handle only reads.
+            ChannelClosedError: it is closed.
         """
         check_group(group)
         engine = self.engine()
@@ -424,6 +429,9 @@ class Channel:
 
     def drop_group(self, group: str) -> None:
         """Forget a group, so that it holds back no event.
+
+        Args:
+            group: the group's name.
 
         Raises:
             GroupOwnedError: a live consumer owns it.
@@ -543,14 +551,20 @@ class Channel:
         """
         return range_to_read(self.engine(), start, end)
 
-    def evolve(self, schema: pa.Schema) -> int:
-        """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
+    def evolve(self, schema: pa.Schema | SparkSchema) -> int:
+        """Add the new nullable columns of a schema to the channel.
+
+        Args:
+            schema: the columns that a put may have from now on, as Arrow's or Spark's schema.
+
+        Returns:
+            The number that the schema has in the channel, from 0.
 
         Raises:
-            SchemaError: the schema does not fit; shows both.
+            SchemaError: it does not fit the channel's columns (the message shows both), or it is not a schema.
         """
         engine = self.engine()
-        number = store_columns(engine, schema)
+        number = store_columns(engine, as_arrow_schema(schema))
         if self._spool is not None:
             self._spool.evolve(engine.schemas()[number])
         return number
@@ -689,6 +703,12 @@ class Channel:
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
         self._settle(given, None if schema is None else as_arrow_schema(schema))
         return True
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a Channel can't be pickled, for another process or a Spark task: send its path, {str(self.path)!r}, and "
+            "open it there with Channel(path)"
+        )
 
     def __enter__(self) -> Self:
         return self

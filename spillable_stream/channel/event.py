@@ -13,6 +13,9 @@ __all__ = ["ID_COLUMN", "Event", "read_body", "read_event", "read_headers"]
 
 ID_COLUMN = "write_order_id"
 
+_SHOWN_BYTES = 1024
+_SHOWN_LETTERS = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -31,6 +34,19 @@ class Event:
     write_order_id: int = field(default=0, compare=False)
     transaction_id: int = field(default=0, compare=False)
     timestamp: float = field(default=0.0, compare=False)
+
+    def __repr__(self) -> str:
+        if isinstance(self.body, bytes) and len(self.body) > _SHOWN_BYTES:
+            body = f"{self.body[:_SHOWN_BYTES]!r}… ({len(self.body):,} bytes)"
+        else:
+            body = repr(self.body)
+        headers = repr(self.headers)
+        if len(headers) > _SHOWN_LETTERS:
+            headers = f"{headers[:_SHOWN_LETTERS]}… ({len(self.headers):,} headers)"
+        return (
+            f"{type(self).__qualname__}(body={body}, headers={headers}, write_order_id={self.write_order_id!r}, "
+            f"transaction_id={self.transaction_id!r}, timestamp={self.timestamp!r})"
+        )
 
 
 def read_event(event: Any) -> tuple[bytes, dict[str, str] | None]:

@@ -22,7 +22,14 @@ from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
-from spillable_stream.errors import DiskSpaceError, OptionError, TransactionCapacityError, TransactionStateError
+from spillable_stream.errors import (
+    DiskSpaceError,
+    OptionError,
+    SchemaError,
+    TransactionCapacityError,
+    TransactionStateError,
+)
+from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
@@ -44,6 +51,7 @@ class PutTransaction(Transaction):
     Args:
         engine: the channel.
         schema: the channel's schema.
+        schema_id: its number in the channel.
         typed: whether events are mappings of a typed channel rather than `Event`.
 
     Attributes:
@@ -126,6 +134,8 @@ class PutTransaction(Transaction):
         Raises what `put` raises.
         """
         each_us, wait_until_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
+        if isinstance(events, (str, bytes, Event)) or not isinstance(events, Iterable):
+            raise SchemaError(f"put_many takes a list or another iterable of events, not {type(events).__name__}")
         added = list(events)
         self._admit(len(added))
         if wait_until_ms:
@@ -186,20 +196,21 @@ class PutTransaction(Transaction):
 
     def put_batch(
         self,
-        batch: pa.RecordBatch | pa.Table,
+        batch: ArrowRows,
         *,
         ttl: TimeToLive | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Put the rows of an Arrow batch or table, in order; ttl and delays are as in `put`.
+        """Put the rows of an Arrow batch, a table or a data frame, in order; ttl and delays are as in `put`.
 
         Columns, and the fields of structs, may come in another order, nullable ones may be missing, and the rest may
         be of a type that fits (`spillable_stream.format.widening`). What `TakeTransaction.take_batch` returned can be
         put as it is: its column ``write_order_id`` is left out.
 
         Args:
-            batch: the rows.
+            batch: the rows: a `pyarrow.RecordBatch`, a `pyarrow.Table`, or a data frame of pandas, polars or another
+                library that offers its columns as Arrow.
             ttl: that of each of them, as in `put`.
             deliver_after: that of each of them, likewise.
             deliver_at: likewise.
@@ -207,6 +218,7 @@ class PutTransaction(Transaction):
         Raises what `put` raises.
         """
         each_us, wait_until_ms = self._begin_put("put_batch", ttl, deliver_after, deliver_at)
+        batch = arrow_rows(batch, "put_batch")
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
             fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]
@@ -221,6 +233,28 @@ class PutTransaction(Transaction):
             else:
                 self._undivided(self._add, b, each_us)
         self.count += batch.num_rows
+
+    def require_fit(self, batch: pa.RecordBatch) -> None:
+        """Refuse a batch that would not fit into the channel if that were empty. Nothing is put.
+
+        Args:
+            batch: the rows.
+
+        Raises:
+            PutTooLargeError: it would not fit.
+            EventTooLargeError: one of them is larger than a frame can be.
+            SchemaError: it does not fit the channel's columns.
+        """
+        state = self._engine.follower.state
+        if batch.num_rows <= state.options.overflow_capacity:
+            return
+        limits = state.memory_limits()
+        if batch.num_rows <= limits.events and batch.nbytes < limits.payload_bytes // 2:
+            return  # frames are larger than their columns, but not that much
+        fitted = accept_batch(batch, self._schema, ID_COLUMN)
+        put = Put(encode_batch(fitted, self._schema_id, state.options.compression))
+        if (too_large := put.too_large(state, self._engine.path)) is not None:
+            raise too_large
 
     def put_timed(self, batch: pa.RecordBatch, times: RowTimes) -> None:
         """Put the rows of an Arrow batch, each with its own ttl and due time, as `put_batch` does.

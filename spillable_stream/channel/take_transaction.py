@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from spillable_stream.arguments import seconds, whole_number
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.taken_events import events_from_batch, rows_from_batch, table_from_batches
@@ -22,6 +23,7 @@ from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["TakeTransaction"]
 
+_LONGEST_SECONDS = 1e9
 _T = TypeVar("_T")
 
 
@@ -56,7 +58,9 @@ class TakeTransaction(Transaction):
             TransactionStateError: the transaction is not open, or the group was moved by a seek since its first take.
             TransactionCapacityError: it is full.
             GroupOwnedError: another live consumer owns the group.
+            OptionError: the timeout is not a number, or in `take_many` the limit not an integer of at least 1.
             CorruptionError: the event can't be read.
+            DataLossError: the event is gone, and the message says which ones are.
             SchemaError: Python has no object for a value, which `take_batch` can give.
 
         An event that can't be given is as if it had not been taken: it is still the next one.
@@ -68,14 +72,27 @@ class TakeTransaction(Transaction):
         return found[0] if found else None
 
     def take_many(self, limit: int, timeout_seconds: float = 0.0) -> list[Any]:
-        """Take up to ``limit`` events, fewer at the end of the queue; raises what `take` raises."""
+        """Take events, fewer at the end of the queue; raises what `take` raises.
+
+        Args:
+            limit: how many at most.
+            timeout_seconds: how long to wait for the first one.
+
+        Returns:
+            The events; an empty list when the channel stayed empty.
+        """
         self._require(State.OPEN, "take_many")
         return self._take(limit, timeout_seconds, self._objects)
 
     def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
-        """Take up to ``limit`` events as an Arrow table, or None; raises what `take` raises.
+        """Take events as an Arrow table, fewer at the end of the queue; raises what `take` raises.
 
-        The table has the channel's columns and ``write_order_id``.
+        Args:
+            limit: how many at most.
+            timeout_seconds: how long to wait for the first one.
+
+        Returns:
+            The channel's columns and ``write_order_id``; None when the channel stayed empty.
         """
         self._require(State.OPEN, "take_batch")
         return self._take(limit, timeout_seconds, self._table)
@@ -93,8 +110,10 @@ class TakeTransaction(Transaction):
 
     def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
         """Claim, read and convert; only what can be given to the caller counts as taken."""
-        if limit < 1:
-            raise ValueError(f"a take needs a limit of at least 1, not {limit}")
+        if type(limit) is not int or limit < 1:
+            limit = whole_number("limit", limit)
+        if type(timeout_seconds) is not float or not timeout_seconds < _LONGEST_SECONDS:
+            timeout_seconds = seconds("timeout_seconds", timeout_seconds)
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(

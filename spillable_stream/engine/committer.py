@@ -105,6 +105,7 @@ class Committer:
             waited_seconds: how long of it a put has waited elsewhere, where it will wait on; None to wait here.
 
         Raises:
+            PutTooLargeError: there would be no room in the empty channel.
             ChannelFullError: no room within ``keep_alive_seconds``.
             NoRoomYetError: none now, for a put that waits elsewhere.
             DiskSpaceError: ``minimumRequiredSpace`` is reached.
@@ -157,7 +158,9 @@ class Committer:
             except ChannelFullError as e:
                 assert isinstance(request, Put)
                 self.when_full()
-                if not request.fits_empty(self._follower.state) or time.monotonic() >= full_at:
+                if (too_large := request.too_large(self._follower.state, self._log.path)) is not None:
+                    raise too_large from None
+                if time.monotonic() >= full_at:
                     raise self._full(e, request, time.monotonic() - began) from None
                 deadline = full_at
             else:
@@ -205,12 +208,10 @@ class Committer:
         else:
             option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
         age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
-        fits = request.fits_empty(self._follower.state)
         return ChannelFullError(
             f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
             f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
-            f"{lags}. {unread}"
-            + (f"To continue, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
+            f"{lags}. {unread}To continue, take events, or raise {option}"
         )
 
     def _unread(self, state: ChannelState) -> str:

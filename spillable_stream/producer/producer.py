@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event
 from spillable_stream.channel.ttl import TimeToLive
-from spillable_stream.errors import OptionError, ProducerClosedError
+from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
+from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.names import check_producer
 from spillable_stream.option_types import ProducerKeywords
@@ -231,6 +232,8 @@ class Producer:
             ProducerSequenceError: a batch before it failed and was not sent again.
         """
         destination = self._numbered(key, sequence)
+        if not isinstance(events, Iterable):
+            raise SchemaError(f"send_many takes a list or another iterable of events, not {type(events).__name__}")
         found = list(events)
         if not found:
             raise OptionError("send_many needs at least one event")
@@ -259,7 +262,7 @@ class Producer:
 
     def send_batch(
         self,
-        batch: pa.RecordBatch | pa.Table,
+        batch: ArrowRows,
         *,
         key: str | None = None,
         callback: Callback | None = None,
@@ -269,8 +272,9 @@ class Producer:
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
-        """Send an Arrow batch or table as a batch of its own; arguments and errors are those of `send_many`."""
+        """Send an Arrow batch, a table or a data frame as a batch of its own, with one future; see `send_many`."""
         destination = self._numbered(key, sequence)
+        batch = arrow_rows(batch, "send_batch")
         if isinstance(batch, pa.Table):
             (batch,) = batch.combine_chunks().to_batches() or [None]
         if batch is None or not batch.num_rows:
@@ -435,6 +439,6 @@ def _passing_id() -> str:
 
 
 def _checked_timeout(seconds: float | None) -> float | None:
-    if seconds is not None and seconds < 0:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0):
         raise OptionError(f"timeout_seconds must be 0 or more, or None, not {seconds!r}")
     return seconds

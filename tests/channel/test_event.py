@@ -73,3 +73,11 @@ def test_headers_that_are_none_are_a_schema_error_whatever_they_raise(headers: A
 def test_names_of_a_class_of_ones_own_are_plain_strings_then() -> None:
     _, headers = read_event(Event(b"", {Name("k"): Name("é")}))
     assert headers == {"k": "é"} and type(*headers) is str
+
+
+def test_a_large_event_is_shown_in_part() -> None:
+    small = Event(b"x", {"a": "b"}, 7)
+    assert repr(small) == "Event(body=b'x', headers={'a': 'b'}, write_order_id=7, transaction_id=0, timestamp=0.0)"
+    assert eval(repr(small)) == small
+    large = repr(Event(bytes(5000), {f"h{i}": "v" for i in range(10_000)}))
+    assert "… (5,000 bytes)" in large and "… (10,000 headers)" in large and len(large) < 10_000

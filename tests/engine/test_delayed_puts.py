@@ -137,7 +137,7 @@ def test_a_file_whose_commit_may_count_yet_is_left(
 def test_events_that_wait_do_not_fit_memory(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, overflow_capacity=1, byte_capacity=1 << 20)
     request = Put([], delayed=DelayedPuts(deliveries_of(channel).files, [chunk(0, 1), chunk(0, 2)]))
-    assert not request.fits_empty(channel.engine().state)
+    assert request.too_large(channel.engine().state, channel.path)
 
 
 def _leave_unknown(*_: object) -> NoReturn:

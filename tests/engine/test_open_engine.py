@@ -58,6 +58,12 @@ def test_an_address_that_lost_a_slash_is_no_directory_of_that_name(
         assert channel.path == tmp_path / address
 
 
+@pytest.mark.parametrize("value", [None, b"orders", 3, "a\0b"])
+def test_what_is_no_path_is_refused_as_such(value: object) -> None:
+    with pytest.raises(OptionError, match=r"path (must be a path|can't be)"):
+        channel_path(value)  # type: ignore[arg-type]
+
+
 def test_a_channel_is_made_once_and_opened_with_what_it_was_made_with(path: Path) -> None:
     ensure_channel(FS, path, new)
     made = uuid_at(path)
