@@ -45,7 +45,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
-from spillable_stream.storage.process_identity import is_gone, process_name
+from spillable_stream.storage.process_identity import NO_PROCESS, is_gone, process_name
 
 __all__ = ["ANSWER_SECONDS", "Claim", "GiveUp", "ObjectOwners", "ObjectOwnership", "Own"]
 
@@ -55,7 +55,7 @@ ANSWER_SECONDS = 10.0
 """How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""
 
 _LOOK_SECONDS = 1.0
-_RECORD_BYTES = 2048
+_RECORD_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -137,10 +137,12 @@ class GiveUp(Request):
     Args:
         group: the group's name.
         epoch: the number of the ownership.
+        note: what the next owner finds; "" for nothing.
     """
 
     group: str
     epoch: int
+    note: str = ""
 
     def may_repeat(self) -> bool:
         """Tell that it may: the plan looks who the owner is."""
@@ -153,7 +155,10 @@ class GiveUp(Request):
         known = plan.state.owners.get(self.group)
         if known is None or known.epoch != self.epoch:
             return CommitResult()
-        return Control(FrameType.GROUP, GroupRecord(group=self.group, owner="", epoch=self.epoch)).plan(plan)
+        record = GroupRecord(group=self.group, owner="", epoch=self.epoch)
+        if self.note:  # an owner whose process is gone, and who can't be taken for this one
+            record = GroupRecord(group=self.group, owner=self.note, epoch=plan.next_transaction, process=NO_PROCESS)
+        return Control(FrameType.GROUP, record).plan(plan)
 
 
 class ObjectOwnership:
@@ -164,7 +169,10 @@ class ObjectOwnership:
         group: the group's name.
         note: what it says of itself.
         epoch: the number of the ownership.
-        former: what an owner said of itself that has not given the group up; "" if there was none.
+        former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
+
+    Attributes:
+        left_note: what to write when the group is given up; "" for nothing.
     """
 
     def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int, former: str = "") -> None:
@@ -173,6 +181,7 @@ class ObjectOwnership:
         self.epoch = epoch
         self.former: str = former
         self.position: None = None
+        self.left_note: str = ""
         self._owners = owners
 
     def require(self) -> None:
@@ -201,8 +210,9 @@ class ObjectOwnership:
         self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
         self._owners.say_again(self)
 
-    def forget_note(self) -> None:
-        """Do nothing: it goes when the group is given up."""
+    def leave_note(self, note: str) -> None:
+        """Let `close` write it: without one it writes that the group is given up, and nothing else."""
+        self.left_note = note and f"{self.note.partition(', ')[0]}, {note}"
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""
@@ -353,7 +363,7 @@ class ObjectOwners:
                 del self._mine[owned.group]
         with contextlib.suppress(ChannelClosedError):
             try:
-                self._append(GiveUp(owned.group, owned.epoch))
+                self._append(GiveUp(owned.group, owned.epoch, owned.left_note))
             except SpillableError as e:
                 _log.warning(
                     "%s: the group %r looks owned until it is claimed: %s",
