@@ -64,6 +64,7 @@ def chunks_of(
     ttl_us: int,
     compression: str,
     stretch: Callable[[int], tuple[int, int]],
+    puts: Sequence[int] = (),
 ) -> Iterator[DelayedChunk]:
     """Yield events, encoded, each part with such as are due within one stretch of time.
 
@@ -74,6 +75,7 @@ def chunks_of(
         ttl_us: the ttl of each of them, in microseconds; 0 for none.
         compression: as `encode_batch` takes it.
         stretch: returns the begin and the width of the stretch that an event belongs to, by when it is due.
+        puts: the number of each event's put, where they are of several.
     """
     start = 0
     while start < len(dues):
@@ -83,7 +85,7 @@ def chunks_of(
             count = (count + 1) // 2
         for put in encode_batch(batch.slice(start, count), schema_id, compression, ttl_us):
             due = dues[start : start + put.count]
-            yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))
+            yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due, puts[start : start + put.count]), put))
             start += put.count
 
 

@@ -128,7 +128,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
             waiting = [d for row, d in enumerate(frame.dues) if (d, frame.offset, row) > file.delivered]
             dues += waiting
             events += len(waiting)
-            size_bytes += frame.header.length * len(waiting) // frame.header.count
+            size_bytes += frame.length * len(waiting) // len(frame.dues)
     if end < file.end:
         holes.append((end, file.end))
     if events == file.events and tuple(holes) == file.holes:
@@ -153,7 +153,7 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
     except FileNotFoundError:  # it was deleted meanwhile
         return
     named_end = known.end if known else 0
-    unnamed = [(begin, frame.header.count) for begin, frame, _ in found if frame is not None and begin >= named_end]
+    unnamed = [(begin, len(frame.dues)) for begin, frame, _ in found if frame is not None and begin >= named_end]
     if unnamed:
         events = sum([count for _, count in unnamed])
         text = f"no commit that can be read names {_counted(events)}{port.unnamed}; a repair keeps a copy"
@@ -175,7 +175,7 @@ def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, D
                 dues = parse_dues(before.payload or b"", before.header.count)
             except CorruptionError:
                 continue
-            yield before.offset, DelayedFrame(found.offset, found.header, dues), found.end
+            yield before.offset, DelayedFrame(found.offset, found.header.length, dues), found.end
             before = None
         elif found.header.type is FrameType.SEGMENT_HEADER and not found.offset:
             yield 0, None, found.end

@@ -296,6 +296,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "name an object before it is whole": [object_kills],
     "deliver again": [object_kills],
     "register before it is there": [object_kills],
+    "copy what was delivered": [object_kills],
 }
 
 
