@@ -18,7 +18,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["DelaysOfDisk", "DelaysPort", "readable_delays"]
+__all__ = ["DelaysOfDisk", "DelaysPort", "readable_delays", "whole_pairs"]
 
 
 class DelaysPort(Protocol):
@@ -113,7 +113,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
     path = port.path(file)
     try:
         with port.opened(file) as opened:
-            found = list(_frames(opened, port.seed(file), file))
+            found = list(whole_pairs(opened, port.seed(file), file))
     except FileNotFoundError:
         findings.damage(path, f"the {port.noun} is missing, and with it {_counted(file.events)}")
         return None
@@ -149,7 +149,7 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
     path = port.path(whole)
     try:
         with port.opened(whole) as opened:
-            found = list(_frames(opened, port.seed(whole), whole))
+            found = list(whole_pairs(opened, port.seed(whole), whole))
     except FileNotFoundError:  # it was deleted meanwhile
         return
     named_end = known.end if known else 0
@@ -164,8 +164,14 @@ def _counted(events: int) -> str:
     return f"{events:,} delayed event{'' if events == 1 else 's'}"
 
 
-def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
-    """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one."""
+def whole_pairs(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
+    """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one.
+
+    Args:
+        file: the bytes of a side file.
+        seed: what its checksums start from.
+        of: the file; its end is up to where to look.
+    """
     before: LocatedFrame | None = None
     for found in walk(file, seed, 0, of.end):
         if not isinstance(found, LocatedFrame):
