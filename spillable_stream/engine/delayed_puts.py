@@ -97,9 +97,7 @@ def chunks_of(
             start += put.count
 
 
-def _is_beyond(
-    dues: Sequence[int], stretch: Callable[[int], tuple[int, int]], this: tuple[int, int], at: int
-) -> bool:
+def _is_beyond(dues: Sequence[int], stretch: Callable[[int], tuple[int, int]], this: tuple[int, int], at: int) -> bool:
     return stretch(dues[at]) != this
 
 

@@ -1,4 +1,4 @@
-"""The table at the end of a large object of delayed events: when its events are due, for who reads only some of them.
+"""The table at the end of a large object of delayed events: when its events are due, for readers of a part of them.
 
 It is a frame behind the bytes that count, so whoever does not look for it does not see it. Its payload has for each
 pair of frames where the PUT is, how long its payload is, how many events it has, and the size of the DUES payload, as

@@ -150,7 +150,7 @@ class Calls:
             self._say()
 
     def judged(self, work: Work) -> None:
-        """Remember how often an event has failed, of which a call was over."""
+        """Remember how often an event has failed, after a call."""
         if work.count == 1 and work.attempts:
             with self._changed:
                 self._has_news |= self._failed.get(work.first_id) != work.attempts
