@@ -442,10 +442,10 @@ class Consumer:
         """
         self._call("a note", self._ownership.write, note)
 
-    def forget_note(self) -> None:
-        """Write, at the end, nothing about the owner but its process and the time."""
+    def leave_note(self, note: str) -> None:
+        """Write, at the end, what the group's next owner finds in `former_owner`, after the process and the time."""
         with suppress(ChannelClosedError):
-            self._call("a note", self._ownership.forget_note)
+            self._call("a note", self._ownership.leave_note, note)
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.

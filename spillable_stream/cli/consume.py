@@ -32,6 +32,10 @@ _JsonLines = Annotated[bool, typer.Option("--json", help="Print whole events, wi
 _Count = Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last events to print.")]
 _Follow = Annotated[bool, typer.Option("-f", "--follow", help="Print events as they come, until Ctrl-C.")]
 _From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin instead: {PLACES}.")]
+_Delayed = Annotated[
+    str | None,
+    typer.Option("--delayed", metavar="FILE", help="Print the delayed events that no commit names, of a file or copy."),
+]
 
 
 @app.command()
@@ -101,9 +105,13 @@ def tail(
     count: _Count = 10,
     follow: _Follow = False,
     start: _From = None,
+    delayed: _Delayed = None,
     as_json: _JsonLines = False,
 ) -> None:
     """Print the last events, a body a line, and take nothing.
+
+    With `--delayed`, print those of a file of delayed events, or of its copy in quarantine, that no commit names, as
+    `spillable verify` and `repair` say of it: all of them, with `--json` also when they are due.
 
     Example: `spillable tail /data/orders -n 20 -f`
 
@@ -115,9 +123,25 @@ def tail(
 
     with ending(path, interrupted=lambda: "nothing was taken"), Channel(path, create=False, readonly=True) as channel:
         try:
-            _Tail(channel, as_json).run(count, start, follow)
+            if delayed is None:
+                _Tail(channel, as_json).run(count, start, follow)
+            else:
+                _print_delayed(channel, delayed, as_json)
         except BrokenPipeError:
             _pipe_broke("nothing was taken")
+
+
+def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:
+    """Print the delayed events of a file that no commit names."""
+    from spillable_stream.cli.event_text import delayed_lines
+    from spillable_stream.integrity.unnamed_delays import unnamed_delays
+    from spillable_stream.objects.location import Location, is_location
+    from spillable_stream.objects.open_store import open_store
+
+    engine, path = channel.engine(), str(channel.path)
+    store = open_store(Location.parse(path)) if is_location(path) else None
+    for dues, batch in unnamed_delays(channel.uuid, engine.follow(), engine.schemas(), file, store):
+        _print(delayed_lines(dues, batch, typed=channel.typed, as_json=as_json))
 
 
 class _Tail:

@@ -62,7 +62,10 @@ class ObjectOwnership:
         group: the group's name.
         note: what it says of itself.
         epoch: the number of the ownership.
-        former: what an owner said of itself that has not given the group up; "" if there was none.
+        former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
+
+    Attributes:
+        left_note: what to write when the group is given up; "" for nothing.
     """
 
     def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int, former: str = "") -> None:
@@ -71,6 +74,7 @@ class ObjectOwnership:
         self.epoch = epoch
         self.former: str = former
         self.position: None = None
+        self.left_note: str = ""
         self._owners = owners
 
     def require(self) -> None:
@@ -99,8 +103,9 @@ class ObjectOwnership:
         self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
         self._owners.say_again(self)
 
-    def forget_note(self) -> None:
-        """Do nothing: it goes when the group is given up."""
+    def leave_note(self, note: str) -> None:
+        """Let `close` write it: without one it writes that the group is given up, and nothing else."""
+        self.left_note = note and f"{self.note.partition(', ')[0]}, {note}"
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""
@@ -251,7 +256,7 @@ class ObjectOwners:
                 del self._mine[owned.group]
         with contextlib.suppress(ChannelClosedError):
             try:
-                self._append(GiveUp(owned.group, owned.epoch))
+                self._append(GiveUp(owned.group, owned.epoch, owned.left_note))
             except SpillableError as e:
                 _log.warning(
                     "%s: the group %r looks owned until it is claimed: %s",

@@ -9,11 +9,11 @@ from spillable_stream.engine.requests import Control, Request
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.state.contents import Owner
-from spillable_stream.storage.process_identity import process_name
+from spillable_stream.storage.process_identity import NO_PROCESS, process_name
 
 __all__ = ["Claim", "GiveUp", "Own"]
 
-_RECORD_BYTES = 2048
+_RECORD_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -99,10 +99,12 @@ class GiveUp(Request):
     Args:
         group: the group's name.
         epoch: the number of the ownership.
+        note: what the next owner finds; "" for nothing.
     """
 
     group: str
     epoch: int
+    note: str = ""
 
     def may_repeat(self) -> bool:
         """Tell that it may: the plan looks who the owner is."""
@@ -117,4 +119,7 @@ class GiveUp(Request):
         known = plan.state.owners.get(self.group)
         if known is None or known.epoch != self.epoch:
             return CommitResult()
-        return Control(FrameType.GROUP, GroupRecord(group=self.group, owner="", epoch=self.epoch)).plan(plan)
+        record = GroupRecord(group=self.group, owner="", epoch=self.epoch)
+        if self.note:  # an owner whose process is gone, and who can't be taken for this one
+            record = GroupRecord(group=self.group, owner=self.note, epoch=plan.next_transaction, process=NO_PROCESS)
+        return Control(FrameType.GROUP, record).plan(plan)

@@ -290,7 +290,7 @@ class Worker:
             if self._reporting is not None:  # while the group is owned: the next worker's is the same file
                 self._reporting.close()
             if self._consumer is not None:
-                self._consumer.forget_note()
+                self._consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
                 self._consumer.close()
         finally:
             if self._dead_letter is not None and self._owns_dead_letter:
@@ -377,9 +377,9 @@ class Worker:
             if not work.is_left and not self._call(lane, work, found):
                 return
             work.is_left = False
-            self._judge(work)
-        if work.fate is not None:
-            self._settle(work, found)
+            if not self._judge(work):
+                return
+        self._settle(work, found)
 
     def _read(self, work: Work) -> list[ReadBatch]:
         """Return the events; none if they have expired meanwhile."""
@@ -391,6 +391,8 @@ class Worker:
             if not consumer.is_taken(*work.ranges[0]):
                 raise
             consumer.release(work.ranges)
+            with self._changed:
+                self._calls_of_it().settled(work)
             return []
 
     def _call(self, lane: _Lane, work: Work, found: list[ReadBatch]) -> bool:
@@ -423,14 +425,21 @@ class Worker:
 
     # ── what becomes of it ──────────────────────────────────────────────────────────────────
 
-    def _judge(self, work: Work) -> None:
-        """Set the work's fate, or let it wait."""
-        waiting = self._judging.judge(work)
+    def _judge(self, work: Work) -> bool:
+        """Set the work's fate, and tell that it has one; else let it wait: another lane may have it by now."""
+        calls = self._calls_of_it()
+        try:
+            waiting = self._judging.judge(work)
+        finally:
+            calls.judged(work)
         with self._changed:
             if self._judging.is_failure(work.error):
                 self._failed_calls += 1
                 self._last_error = one_line(work.error)
+        is_decided = work.fate is not None
         self._wait(waiting)
+        calls.say_what_failed()
+        return is_decided
 
     def _wait(self, waiting: list[Waiting]) -> None:
         with self._changed:

@@ -148,7 +148,7 @@ class BareHold:
         self.require()
         self.note = self._owners.owned[self._group] = self._owners.former[self._group] = note
 
-    def forget_note(self) -> None:
+    def leave_note(self, note: str) -> None:
         pass
 
     def close(self) -> None:
