@@ -1,7 +1,8 @@
 """When delayed events are due: the payload of a DUES frame, and the stretches of time that side files are for.
 
 A DUES frame comes right before each PUT frame of a side file. Its payload has, in milliseconds since 1970, one signed
-64-bit integer for each event, or a single one where all events of the frame are due at once.
+64-bit integer for each event, or a single one where all events of the frame are due at once. In a spool, whose events
+are shipped to where they wait, the PUT frame itself has them, one for each event.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import Frame, FrameType
 
-__all__ = ["dues_frame", "parse_dues", "stretch_of"]
+__all__ = ["dues_frame", "pack_dues", "parse_dues", "stretch_of"]
 
 _LEAST_WIDTH_BITS = 16  # 65 s
 _PARTS = 4  # a stretch is at most this part of the time until then
@@ -25,17 +26,26 @@ def dues_frame(dues: Sequence[int]) -> Frame:
     Args:
         dues: of each event, in milliseconds since 1970; ascending, at least one.
     """
-    values = array("q", dues[:1] if dues[0] == dues[-1] else dues)
+    return Frame.of(FrameType.DUES, pack_dues(dues[:1] if dues[0] == dues[-1] else dues), len(dues))
+
+
+def pack_dues(dues: Sequence[int]) -> bytes:
+    """Return the bytes of due times.
+
+    Args:
+        dues: the times, in milliseconds since 1970.
+    """
+    values = array("q", dues)
     if sys.byteorder == "big":
         values.byteswap()
-    return Frame.of(FrameType.DUES, values.tobytes(), len(dues))
+    return values.tobytes()
 
 
 def parse_dues(payload: bytes, count: int) -> array[int]:
     """Return when events are due, in milliseconds since 1970.
 
     Args:
-        payload: the payload of a DUES frame.
+        payload: the payload of a DUES frame, or what a PUT frame has of them.
         count: how many events it is about.
 
     Raises:
