@@ -54,21 +54,22 @@ class DelayedEvents:
         Raises:
             SchemaError: an event does not fit the channel.
         """
+        parts = [events[i : i + _BUFFERED_EVENTS] for i in range(0, len(events), _BUFFERED_EVENTS)]
+        read = row_reader(self._schema).read if self._typed else None
+        pieces = [EventColumns.of(part) if read is None else list(map(read, part)) for part in parts]
         if each_us != self._ttl_us:
             self._flush()
             self._ttl_us = each_us
-        for i in range(0, len(events), _BUFFERED_EVENTS):
-            part = events[i : i + _BUFFERED_EVENTS]
-            self._add(part, array("q", [due_ms]) * len(part))
+        for piece in pieces:
+            self._add(piece, array("q", [due_ms]) * len(piece))
 
-    def _add(self, events: Sequence[Event | Mapping[str, Any]], dues: array[int]) -> None:
-        if self._typed:
-            self._rows += list(map(row_reader(self._schema).read, events))
+    def _add(self, piece: EventColumns | list[dict[str, Any]], dues: array[int]) -> None:
+        if isinstance(piece, list):
+            self._rows += piece
         else:
-            columns = EventColumns.of(events)
-            if self._events.size_bytes + columns.size_bytes > _BUFFERED_BYTES:
+            if self._events.size_bytes + piece.size_bytes > _BUFFERED_BYTES:
                 self._flush()
-            self._events.extend(columns)
+            self._events.extend(piece)
         self._dues += dues
         if len(self._dues) >= _BUFFERED_EVENTS:
             self._flush()

@@ -24,6 +24,7 @@ import pyarrow as pa
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.channel.ttl import ttl_left_us
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.open_engine import port_of
@@ -269,13 +270,8 @@ def _together(reads: Iterable[ReadBatch], schema: pa.Schema) -> pa.Table:
 
 
 def _ttl_left(read: ReadBatch, by_us: int) -> timedelta | None:
-    """Return what is left of the ttl of events, never more than it was: a clock may have been set back.
-
-    Of an expired one a microsecond is left, so that it counts where it goes.
-    """
-    if not read.expires_us:
-        return None
-    return timedelta(microseconds=min(max(1, read.expires_us - by_us), read.expires_us - read.time_us))
+    left_us = ttl_left_us(read.time_us, read.expires_us, by_us)
+    return timedelta(microseconds=left_us) if left_us else None
 
 
 def _bounded(state: ChannelState, first: int, last: int) -> int:

@@ -52,10 +52,11 @@ def test_large_events_have_frames_of_their_own() -> None:
     assert [chunk.frames[1].count for chunk in events.chunks(NOW_MS, "none")] == [1, 1, 1, 1]
 
 
-def test_an_event_that_does_not_fit_adds_nothing() -> None:
+@pytest.mark.parametrize("before", [1, 20_000])
+def test_an_event_that_does_not_fit_adds_nothing_however_many_come_before(before: int) -> None:
     events = DelayedEvents(EVENT_SCHEMA, 0, typed=False)
     with pytest.raises(SchemaError):
-        events.add([Event(b"a"), Event("text")], NOW_MS + 7)  # type: ignore[arg-type]
+        events.add([Event(b"a")] * before + [Event("text")], NOW_MS + 7)  # type: ignore[arg-type]
     assert events.chunks(NOW_MS, "none") == []
 
 

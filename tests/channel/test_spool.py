@@ -226,9 +226,7 @@ def test_delayed_events_are_shipped_at_once_and_wait_in_the_store(by_hand: Open,
     with channel.put_transaction() as tx:
         tx.put(Event(b"late"), deliver_after=60)
         tx.put(Event(b"now"))
-        tx.put_many(
-            [Event(b"sooner"), Event(b"sooner too")], deliver_at=datetime.now(UTC) + timedelta(seconds=30)
-        )
+        tx.put_many([Event(b"sooner"), Event(b"sooner too")], deliver_at=datetime.now(UTC) + timedelta(seconds=30))
     assert spool_of(channel).stats().events == 4 and channel.stats().delayed.events == 0
     assert channel.flush() == 4
     assert spool_of(channel).stats().events == 0 and channel.stats().delayed.events == 3
