@@ -42,7 +42,7 @@ def ttl_us(ttl: TimeToLive | None) -> int:
 
 
 def ttl_left_us(time_us: int, expires_us: int, by_us: int) -> int:
-    """Return what is left of the ttl of an event that goes on to another channel, in microseconds; 0 for none.
+    """Return what is left of the ttl of an event that comes to another channel, in microseconds; 0 for none.
 
     It is never more than it was: a clock may have been set back. Of an expired one a microsecond is left, so that it
     counts as expired where it goes.

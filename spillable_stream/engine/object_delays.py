@@ -22,7 +22,6 @@ from spillable_stream.objects.staged_object import birth_of
 
 __all__ = ["HeldObjects", "StagedObjects", "hold_back"]
 
-_OBJECT_BYTES = 4 << 20  # of what is staged
 _BEGIN_MS = attrgetter("begin_ms")
 
 
@@ -88,23 +87,25 @@ class StagedObjects:
 
     Args:
         hold_back: writes events to objects.
+        least_bytes: how much is held until an object is worth its request, and its row of the state.
     """
 
-    def __init__(self, hold_back: Callable[[list[DelayedChunk]], HeldObjects]) -> None:
+    def __init__(self, hold_back: Callable[[list[DelayedChunk]], HeldObjects], least_bytes: int = 0) -> None:
         self._hold_back = hold_back
+        self._least_bytes = least_bytes
         self._runs: list[DelayedRun] = []
         self._held: list[DelayedChunk] = []
         self._held_bytes = 0
 
     def write(self, chunks: Sequence[DelayedChunk]) -> None:
-        """Write events, once they are many: each object is a request, and a row of the state.
+        """Write events, once they are many.
 
         Raises:
             StoreError: the store refused or failed.
         """
         self._held += chunks
         self._held_bytes += sum([total_size(chunk.frames) for chunk in chunks])
-        if self._held_bytes >= _OBJECT_BYTES:
+        if self._held_bytes >= self._least_bytes:
             self._write()
 
     def _write(self) -> None:

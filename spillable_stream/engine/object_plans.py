@@ -30,6 +30,8 @@ from spillable_stream.state.ranges import Range
 
 __all__ = ["ObjectPlanReader", "ObjectReadPlan", "ObjectStagePlan", "query_of_group", "record_query"]
 
+_DELAYED_OBJECT_BYTES = 4 << 20  # of a task, which may stage little at a time
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectReadPlan:
@@ -145,7 +147,7 @@ class ObjectStagePlan:
     def begin_delayed(self, owner: str, batch_id: int) -> StagedObjects:
         """Begin to stage delayed rows in objects that are nobody's by their names, like those of all delayed events."""
         objects = DelayedObjects(open_store(self.location, self.provider), self.channel, ObjectCache(0))
-        return StagedObjects(lambda chunks: hold_back(objects, self.birth, [chunks]))
+        return StagedObjects(lambda chunks: hold_back(objects, self.birth, [chunks]), _DELAYED_OBJECT_BYTES)
 
 
 def _require_here(store: Store, location: Location, channel: str) -> None:
