@@ -6,19 +6,21 @@ import errno
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import nlargest
 from operator import attrgetter
 from threading import get_ident
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.appender import MOST_REPEATS, Appender
+from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.put_request import MemoryFullError, NoRoomYetError, Put
+from spillable_stream.engine.repetition import MOST_REPEATS, commit_again
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.tier_ports import MemoryPort, MovingPort, RoomPort, StagedPort
@@ -119,10 +121,16 @@ class Committer:
         finally:
             del active_calls.threads[me]
 
-    def _commit(self, request: Request, keep_alive_seconds: float, waited_seconds: float | None) -> CommitResult:
+    def _commit(
+        self,
+        request: Request,
+        keep_alive_seconds: float,
+        waited_seconds: float | None,
+        repeats_left: int = MOST_REPEATS,
+    ) -> CommitResult:
         active_calls, began, gave_back = self._active_calls, time.monotonic() - (waited_seconds or 0.0), False
         spill_at = began + self._follower.state.options.overflow_timeout
-        full_at, repeats_left = began + keep_alive_seconds, MOST_REPEATS
+        full_at = began + keep_alive_seconds
         if isinstance(request, Put) and request.segments:
             request.segments = [self._staged.found(s) for s in request.segments]
         while True:
@@ -133,10 +141,8 @@ class Committer:
             try:
                 done = self.group_commit.submit(request)
             except CommitOutcomeUnknownError as e:
-                if not (repeats_left and e.is_lasting and request.may_repeat()):
-                    raise
-                repeats_left -= 1
-                continue
+                again = partial(self._commit, request, keep_alive_seconds, waited_seconds)
+                return commit_again(request, e, repeats_left, again)
             except (DiskSpaceError, StorageError) as e:
                 if gave_back or not _is_of_space(e, request):
                     raise

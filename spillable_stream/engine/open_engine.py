@@ -20,7 +20,7 @@ from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.location import Location, is_location
+from spillable_stream.objects.location import Location, is_location, require_both_slashes
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState
@@ -62,7 +62,10 @@ def channel_path(path: str | os.PathLike[str]) -> ChannelPath:
     Raises:
         OptionError: it is an address at which no channel can be.
     """
-    return Location.parse(str(path)) if is_location(path) else Path(path).absolute()
+    if is_location(path):
+        return Location.parse(str(path))
+    require_both_slashes(path)
+    return Path(path).absolute()
 
 
 def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> str | None:

@@ -148,32 +148,3 @@ def test_what_waits_has_a_size(open_channel: Open) -> None:
     puts = DelayedPuts(deliveries_of(open_channel()).files, [chunk(0, 1, 8), chunk(0, 2, 16)])
     assert puts.use() == (2, 24)
     assert puts.size_bytes() == 4 * 48 + 2 * 8 + 24
-
-
-@pytest.mark.parametrize("kind", ["disk", "store"])
-def test_events_that_are_due_at_once_keep_their_order_where_stretches_get_wider(tmp_path: Path, kind: str) -> None:
-    """Many events of one put, due where a stretch is twice as wide as the one of those right before."""
-    address = tmp_path / "c" if kind == "disk" else f"object+file://{tmp_path}/c"
-    with Channel(address) as channel:
-        clock, bodies = clock_of(channel), list[bytes]()
-        with channel.put_transaction() as tx:
-            for seconds in range(515, 535):  # at 524.288 s
-                group = [b"%0200d" % (1_000 * seconds + i) for i in range(700)]
-                tx.put_many([Event(body) for body in group], deliver_after=seconds)
-                bodies += group
-        clock.pass_by(1_000)
-        deliver_all(channel)
-        assert peek(channel) == bodies
-
-
-def test_each_event_is_in_the_stretch_of_its_own_due_time() -> None:
-    now_ms = 1_795_650_000_000
-    stretch = partial(stretch_of, now_ms=now_ms)
-    dues = sorted(now_ms + seconds * 500 for seconds in range(0, 9_000, 7) for _ in range(3))
-    batch = batch_from_columns([b"x"] * len(dues), {})
-    at = 0
-    for chunk in chunks_of(dues, batch, 0, 0, "none", stretch):
-        count = chunk.frames[1].count
-        assert {stretch(due) for due in dues[at : at + count]} == {chunk[:2]}
-        at += count
-    assert at == len(dues)
