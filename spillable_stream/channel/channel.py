@@ -292,7 +292,7 @@ class Channel:
             deliver_at: likewise.
 
         Raises:
-            OptionError: the delay is none that can be, or this handle can't delay events.
+            OptionError: the delay is none that can be, or the channel can't delay events.
         """
         engine = self.engine()
         self._require_writable("a put")

@@ -62,7 +62,8 @@ class PutTransaction(Transaction):
         is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
         waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
-        no_delay: why no event of it can be delayed, if none can be; None where the channel decides.
+        carries_dues: whether its events are shipped to another channel, which delays them (a spool): this one puts them
+            now, with their due times.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -73,6 +74,7 @@ class PutTransaction(Transaction):
         self._rows: list[dict[str, Any]] = []
         self._events = EventColumns()
         self._ttl_us = 0  # of what is buffered as rows or events
+        self._due_ms = 0  # of that, where this transaction carries it
         self._frames: list[Frame] = []
         self._frames_bytes = 0
         self._segment: StagedFile | None = None
@@ -83,7 +85,8 @@ class PutTransaction(Transaction):
         self.follows: int | None = None
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
-        self.no_delay: OptionError | None = None
+        self.carries_dues: bool = False
+        self._has_dues = False
         self._delayed: DelayedPut | None = None
 
     def put(
@@ -138,7 +141,7 @@ class PutTransaction(Transaction):
             raise SchemaError(f"put_many takes a list or another iterable of events, not {type(events).__name__}")
         added = list(events)
         self._admit(len(added))
-        if wait_until_ms:
+        if wait_until_ms and not self.carries_dues:
             delayed = self._delay()
             delayed.add(added, wait_until_ms, each_us)
             self._undivided(delayed.stage_if_many)
@@ -148,14 +151,14 @@ class PutTransaction(Transaction):
         if self._typed:
             read = row_reader(self._schema).read
             pieces = [list(map(read, part)) for part in parts]
-            self._begin_run(each_us)
+            self._begin_run(each_us, wait_until_ms)
             for rows in pieces:
                 self._rows += rows
                 if len(self._rows) >= _BUFFERED_EVENTS:
                     self._flush_events()
         else:
             all_columns = [EventColumns.of(part) for part in parts]
-            self._begin_run(each_us)
+            self._begin_run(each_us, wait_until_ms)
             for columns in all_columns:
                 for piece in columns.pieces(_BUFFERED_BYTES):
                     self._events.extend(piece)
@@ -184,9 +187,7 @@ class PutTransaction(Transaction):
         Raises:
             OptionError: the channel can't; says what to do.
         """
-        if self.no_delay is not None:
-            raise self.no_delay
-        if not self._engine.follower.state.options.overflow_capacity:
+        if not self.carries_dues and not self._engine.follower.state.options.overflow_capacity:
             raise without_disk(self._engine.path)
 
     def _delay(self) -> DelayedPut:
@@ -340,23 +341,28 @@ class PutTransaction(Transaction):
             self._failure = e
             raise
 
-    def _begin_run(self, each_us: int) -> None:
-        """Begin to buffer events of a ttl, in microseconds: all events of a frame have the same."""
-        if each_us != self._ttl_us:
+    def _begin_run(self, each_us: int, due_ms: int) -> None:
+        """Begin to buffer events of a ttl, in microseconds, and a due time: all events of a frame have the same ttl."""
+        if each_us != self._ttl_us or due_ms != self._due_ms:
             self._flush_events()
-            self._ttl_us = each_us
+            self._ttl_us, self._due_ms = each_us, due_ms
 
     def _flush_events(self) -> None:
         if self._rows:
             rows, self._rows = self._rows, []
-            self._undivided(lambda: self._add(row_reader(self._schema).batch(rows), self._ttl_us))
+            self._undivided(lambda: self._add_run(row_reader(self._schema).batch(rows)))
         elif self._events.bodies:
             events, self._events = self._events, EventColumns()
-            self._undivided(lambda: self._add(events.batch(), self._ttl_us))
+            self._undivided(lambda: self._add_run(events.batch()))
 
-    def _add(self, batch: pa.RecordBatch, each_us: int) -> None:
+    def _add_run(self, batch: pa.RecordBatch) -> None:
+        dues = array("q", [self._due_ms]) * batch.num_rows if self._due_ms else ()
+        self._add(batch, self._ttl_us, dues)
+
+    def _add(self, batch: pa.RecordBatch, each_us: int, dues_ms: Sequence[int] = ()) -> None:
         options = self._engine.follower.state.options
-        frames = encode_batch(batch, self._schema_id, options.compression, each_us)
+        frames = encode_batch(batch, self._schema_id, options.compression, each_us, dues_ms)
+        self._has_dues = self._has_dues or bool(dues_ms)
         self._frames += frames
         self._frames_bytes += total_size(frames)
         if self._frames_bytes > options.max_inline_bytes and self._frames_bytes > self._inline_bytes():
@@ -410,7 +416,14 @@ class PutTransaction(Transaction):
                 self._undivided(self._stage)
             self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
             self._attempted = True
-        request = Put(self._frames, segments, producer=self.producer, follows=self.follows, delayed=self._waiting())
+        request = Put(
+            self._frames,
+            segments,
+            producer=self.producer,
+            follows=self.follows,
+            delayed=self._waiting(),
+            is_extended=self._has_dues,
+        )
         try:
             self.committed: CommitResult = self._engine.commit(
                 request, self._engine.follower.state.options.keep_alive, self.waited_seconds
@@ -436,6 +449,9 @@ class PutTransaction(Transaction):
         return found
 
     def _add_late(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
+        if self.carries_dues:
+            self._add(batch, each_us, dues_ms)
+            return
         delayed = self._delay()
         delayed.add_batch(batch, dues_ms, each_us)
         delayed.stage_if_many()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -13,8 +14,10 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.taken_events import events_from_batch, rows_from_batch, table_from_batches
 from spillable_stream.channel.transaction import State, Transaction
+from spillable_stream.channel.ttl import ttl_left_us
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import fit_batch
@@ -43,6 +46,7 @@ class TakeTransaction(Transaction):
         self._typed = typed
         self._ranges: list[Range] = []
         self._moved_at = 0  # the consumer's, before the first claim
+        self._expiring: list[ReadBatch] = []  # what `take_batch` gave of events with a ttl
         self.count: int = 0
 
     def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
@@ -96,6 +100,24 @@ class TakeTransaction(Transaction):
         """
         self._require(State.OPEN, "take_batch")
         return self._take(limit, timeout_seconds, self._table)
+
+    def ttls_left_us(self, ids: pa.Int64Array) -> pa.Int64Array | None:
+        """Return what is left by now of the ttls of events that `take_batch` gave, for whoever puts them elsewhere.
+
+        Args:
+            ids: the events' write-order IDs, ascending.
+
+        Returns:
+            The ttls in microseconds, 0 for an event without one; None where no event has one.
+        """
+        if not self._expiring:
+            return None
+        by_us, all_ids = now_us(), ids.to_pylist()
+        left = [0] * len(all_ids)
+        for read in self._expiring:
+            rows = range(bisect_left(all_ids, read.first_id), bisect_right(all_ids, read.last_id))
+            left[rows.start : rows.stop] = [ttl_left_us(read.time_us, read.expires_us, by_us)] * len(rows)
+        return pa.array(left, pa.int64())
 
     def put(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a take transaction does not put.
@@ -156,6 +178,7 @@ class TakeTransaction(Transaction):
     def _table(self, found: list[ReadBatch]) -> pa.Table | None:
         if not found:
             return None
+        self._expiring += [read for read in found if read.expires_us]
         return table_from_batches(found, self._engine.schemas()[-1])
 
     def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:

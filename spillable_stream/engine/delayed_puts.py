@@ -27,6 +27,7 @@ __all__ = [
     "Delayed",
     "DelayedChunk",
     "DelayedPuts",
+    "Held",
     "HeldRuns",
     "Staging",
     "chunks_of",
@@ -124,9 +125,17 @@ class Delayed(Protocol):
         """
 
 
+class Held(Delayed, Protocol):
+    """Delayed events that are written already."""
+
+    @property
+    def runs(self) -> Sequence[DelayedRun]:
+        """What a COMMIT says of each side file; the file's number is not known before that."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRuns:
-    """Delayed events that are written already; the base of a `Delayed`.
+    """Delayed events that are written already; the base of a `Held`.
 
     Args:
         runs: what a COMMIT says of each side file; the file's number is not known before that.
@@ -153,7 +162,7 @@ class Staging(Protocol):
             StorageError: the storage refused. All that was written can only be discarded.
         """
 
-    def finish(self) -> Delayed:
+    def finish(self) -> Held:
         """Make durable what was written, and return what a put needs to name it.
 
         Raises:

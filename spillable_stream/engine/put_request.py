@@ -59,6 +59,7 @@ class Put(Request):
         not_staged: why a staged file could not be copied from memory to disk, if that failed.
         follows: the producer's last number in the channel, on which the batch was cut; None for any.
         delayed: events that wait until they are due; all of the put goes to the disk tier with them.
+        is_extended: whether a staged file has what earlier versions can't read, though its row does not say so.
     """
 
     frames: list[Frame]
@@ -69,9 +70,9 @@ class Put(Request):
     not_staged: StorageError | None = None
     follows: int | None = None
     delayed: Delayed | None = None
+    is_extended: bool = False
     _spilled: str = ""
     _use: TierUsage | None = None
-    _expires: bool = False
     _size_bytes: int = 0
 
     def may_repeat(self) -> bool:
@@ -92,13 +93,13 @@ class Put(Request):
             for frame in self.frames:
                 events += frame.count
                 size_bytes += len(frame.payload)
-                if frame.ttl_us:
-                    self._expires = True
+                if frame.ttl_us or frame.has_dues:
+                    self.is_extended = True
             for segment in self.segments:
                 events += segment.count
                 size_bytes += segment.payload_bytes
                 if segment.least_ttl_us:
-                    self._expires = True
+                    self.is_extended = True
             self._use = TierUsage(events, size_bytes)
             if self.delayed:
                 self._use = self._use.plus(self.delayed.use())
@@ -194,7 +195,7 @@ class Put(Request):
         if (self.sink or self.producer) and (done := self.done(plan)):
             return done
         wanted = self.use()
-        plan.is_extended = plan.is_extended or self._expires
+        plan.is_extended = plan.is_extended or self.is_extended
         tx = plan.new_transaction()
         first = plan.next_id
         for segment in self.segments:

@@ -519,14 +519,6 @@ def test_a_worker_gets_what_is_due(open_channel: Open) -> None:
     assert seen == [b"a"]
 
 
-def test_a_spool_refuses_a_delay(tmp_path: Path) -> None:
-    url = f"object+file://{tmp_path}/store"
-    with Channel(url, durability="local", spool=str(tmp_path / "spool")) as channel:
-        with pytest.raises(OptionError, match=r"a spool in front.*Nothing was put"):
-            put_late(channel, 1, b"a")
-        put_late(channel, 0, b"b")
-
-
 def test_a_channel_without_a_disk_tier_refuses_a_delay(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, overflow_capacity=0, byte_capacity=1 << 20)
     with pytest.raises(OptionError, match="no disk tier"):
