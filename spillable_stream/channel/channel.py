@@ -578,7 +578,7 @@ class Channel:
         workers = tuple(worker.stats() for worker in list(self._workers.values()))
         if spool is None:
             found = channel_stats(engine)
-            if self.readonly and engine.worker_notes is not None:
+            if self.readonly:
                 workers = seen_workers(engine.worker_notes.read())
             return replace(found, workers=workers) if workers else found
         try:

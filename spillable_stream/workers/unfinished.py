@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from spillable_stream.engine.worker_notes import WORKER_MARK
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.workers.work import halves
 
 __all__ = ["Suspect", "Unfinished", "suspects_after"]
 
-_NOTE = re.compile(r", a worker of up to (\d+) events(?:; calls ([\d, -]+))?(?:; suspects ([\dx, -]+))?$", re.ASCII)
+_NOTE = re.compile(rf", {WORKER_MARK}(\d+) events(?:; calls ([\d, -]+))?(?:; suspects ([\dx, -]+))?$", re.ASCII)
 _MOST_LETTERS = 1500
 _HALVINGS = 4  # of events that ended a process together: each part may end another one
 
@@ -55,7 +56,7 @@ class Unfinished:
         """Return it as the group's owner says it; what does not fit a note is said less exactly."""
         calls, suspects = self.calls, self.suspects
         while True:
-            said = f"a worker of up to {self.most} events"
+            said = f"{WORKER_MARK}{self.most} events"
             if calls:
                 said += f"; calls {' '.join(map(_text, calls))}"
             if suspects:
