@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["tail", "take"]
 
 _AT_ONCE = 1000  # events of one transaction: what a broken pipe returns to the queue
+_KEPT_BYTES = 16 << 20  # of the last events; more of them are read a second time instead
 _POLL_SECONDS = 0.2
 _FAR_POLL_SECONDS = 1.0
 
@@ -150,13 +151,16 @@ class _Tail:
         wanted = count
         while True:
             first = max(first_kept, last_id - wanted + 1)
-            batches = list(self._channel.read(first, last_id))
-            found = sum(batch.num_rows for batch in batches)
+            batches, found, size_bytes = list["pa.RecordBatch"](), 0, 0
+            for batch in self._channel.read(first, last_id):
+                found, size_bytes = found + batch.num_rows, size_bytes + batch.nbytes
+                if size_bytes <= _KEPT_BYTES:
+                    batches.append(batch)
             if found >= count or first == first_kept:
                 break
             wanted *= 4
         passed = max(0, found - count)
-        for batch in batches:
+        for batch in batches if size_bytes <= _KEPT_BYTES else self._channel.read(first, last_id):
             left_out = min(passed, batch.num_rows)
             passed -= left_out
             self._print(batch.slice(left_out))

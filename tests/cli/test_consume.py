@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from spillable_stream import Channel
+from spillable_stream.cli import consume
 from tests.support.command_line import run, start
 from tests.support.events import numbered, put, take
 
@@ -102,6 +104,15 @@ def test_a_tail_finds_enough_events_where_ids_are_missing(path: Path) -> None:
             first.rollback()
         lines = run("tail", path, "-n", 7).stdout.splitlines()
         assert len(lines) == 7 and lines[-5:] == ["21", "22", "23", "24", "25"]
+
+
+def test_a_tail_of_very_many_events_holds_few_of_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "_KEPT_BYTES", 1)
+    with Channel(path) as channel:
+        put(channel, *numbered(0, 5))
+        put(channel, *numbered(5, 5))
+    assert run("tail", path, "-n", "7").stdout.split() == [str(i) for i in range(3, 10)]
+    assert run("tail", path, "-n", "70").stdout.split() == [str(i) for i in range(10)]
 
 
 def test_a_tail_follows_what_comes(path: Path) -> None:
