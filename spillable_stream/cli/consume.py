@@ -83,9 +83,15 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
 
 
 def _print(lines: Iterable[bytes]) -> None:
-    """Write lines to standard output, all of them, before it returns."""
+    """Write lines to standard output, all of them, before it returns.
+
+    With PYTHONUNBUFFERED a write is one system call, of which a pipe that is closed meanwhile takes a part.
+    """
     out = sys.stdout.buffer
-    out.writelines(line + b"\n" for line in lines)
+    for line in lines:
+        left = memoryview(line + b"\n")
+        while left:
+            left = left[out.write(left) :]
     out.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.cli import consume
-from tests.support.command_line import run, start
+from tests.support.command_line import ROOT, run, start
 from tests.support.events import numbered, put, take
 
 
@@ -60,6 +61,21 @@ def test_a_take_whose_pipe_breaks_returns_what_was_not_handed_over(path: Path) -
     assert "nobody reads the output any more: the last 1,000 events are back in the queue" in said
     with Channel(path, create=False) as channel:
         assert take(channel, 1)[0][:6] == b"000000", "nothing was committed: the first thousand never fit into the pipe"
+
+
+def test_a_large_event_of_which_a_pipe_took_a_part_is_back_in_the_queue(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, bytes(8 << 20))
+    for unbuffered in ("", "1"):  # as images of containers have it: then Python writes what the pipe takes, and no more
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+        with start("take", path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as taking:
+            assert taking.stdout is not None and taking.stderr is not None
+            taking.stdout.read(5)
+            taking.stdout.close()
+            said = taking.stderr.read()
+        assert taking.returncode == 1 and b"the last 1 events are back in the queue" in said, (unbuffered, said)
+    with Channel(path) as channel:
+        assert len(take(channel, 1)) == 1
 
 
 def test_a_take_that_waits_is_interrupted_in_one_line(path: Path) -> None:
