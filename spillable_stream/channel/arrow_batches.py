@@ -13,8 +13,9 @@ from typing import SupportsIndex
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import ID_COLUMN, id_column
+from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.seek_target import Moment, SeekTarget, chosen_position, event_id, time_of
+from spillable_stream.channel.taken_events import id_column
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.groups import existing_group, have_left

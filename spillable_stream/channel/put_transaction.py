@@ -10,17 +10,15 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
+from spillable_stream.channel.delayed_put import DelayedPut
 from spillable_stream.channel.due_time import due_ms, without_disk
-from spillable_stream.channel.event import (
-    ID_COLUMN,
-    Event,
-    EventColumns,
-)
+from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.delayed_puts import Delayed, Staging
+from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
@@ -78,9 +76,7 @@ class PutTransaction(Transaction):
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
         self.no_delay: OptionError | None = None
-        self._delayed: DelayedEvents | None = None
-        self._held: Delayed | None = None
-        self._staging: Staging | None = None
+        self._delayed: DelayedPut | None = None
 
     def put(
         self,
@@ -129,16 +125,13 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put")
-        self._require_sound("put")
-        wait_until_ms = 0
-        if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self.due_ms(deliver_after, deliver_at)
-        each_us, added = ttl_us(ttl), list(events)
+        each_us, wait_until_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
+        added = list(events)
         self._admit(len(added))
         if wait_until_ms:
-            self._delay().add(added, wait_until_ms, each_us)
-            self._stage_delayed()
+            delayed = self._delay()
+            delayed.add(added, wait_until_ms, each_us)
+            self._undivided(delayed.stage_if_many)
             self.count += len(added)
             return
         parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
@@ -186,10 +179,9 @@ class PutTransaction(Transaction):
         if not self._engine.follower.state.options.overflow_capacity:
             raise without_disk(self._engine.path)
 
-    def _delay(self) -> DelayedEvents:
-        self._held = None
+    def _delay(self) -> DelayedPut:
         if self._delayed is None:
-            self._delayed = DelayedEvents(self._schema, self._schema_id, typed=self._typed)
+            self._delayed = DelayedPut(self._engine, DelayedEvents(self._schema, self._schema_id, typed=self._typed))
         return self._delayed
 
     def put_batch(
@@ -214,12 +206,7 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put_batch")
-        self._require_sound("put_batch")
-        wait_until_ms = 0
-        if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self.due_ms(deliver_after, deliver_at)
-        each_us = 0 if ttl is None else ttl_us(ttl)
+        each_us, wait_until_ms = self._begin_put("put_batch", ttl, deliver_after, deliver_at)
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
             fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]
@@ -246,8 +233,7 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put_timed")
-        self._require_sound("put_timed")
+        self._begin_put("put_timed")
         fitted = accept_batch(batch, self._schema, ID_COLUMN)
         if times.has_delays():
             self.require_delays()
@@ -271,6 +257,27 @@ class PutTransaction(Transaction):
 
     take_many = take
     take_batch = take
+
+    def _begin_put(
+        self,
+        call: str,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> tuple[int, int]:
+        """Return the ttl of what is put, in microseconds, and when it is due, in milliseconds since 1970; 0 for none.
+
+        Raises:
+            OptionError: they are none that can be.
+            TransactionStateError: nothing can be put, and ``call`` is refused.
+        """
+        self._require(State.OPEN, call)
+        if self._failure is not None:
+            self._require_sound(call)
+        wait_until_ms = 0
+        if deliver_after is not None or deliver_at is not None:
+            wait_until_ms = self.due_ms(deliver_after, deliver_at)
+        return (0 if ttl is None else ttl_us(ttl)), wait_until_ms
 
     def _admit(self, count: int) -> None:
         capacity, held = self._engine.follower.state.options.transaction_capacity, self.count + count
@@ -381,46 +388,32 @@ class PutTransaction(Transaction):
             self._failure = request.not_staged
         if self._segment is not None:
             self._segment.close()
-        if self._staging is not None:
-            self._staging.close()
+        if self._delayed is not None:
+            self._delayed.close()
 
     def _waiting(self) -> Delayed | None:
-        """Return the delayed events, encoded; None without any. A commit that is tried again has them already."""
-        if self._staging is not None and self._held is None:
-            self._undivided(self._write_delayed)
-            self._held = self._undivided(self._staging.finish)
-            self._attempted = True
-        elif self._delayed is not None and self._held is None:
-            deliveries, options = self._engine.deliveries, self._engine.follower.state.options
-            chunks = self._delayed.chunks(deliveries.clock_ms(), options.compression)
-            self._held = deliveries.hold_back(chunks) if chunks else None
-        return self._held
+        """Return the delayed events, encoded; None without any."""
+        if self._delayed is None:
+            return None
+        if not self._delayed.is_staged:
+            return self._delayed.finish()
+        found = self._undivided(self._delayed.finish)
+        self._attempted = True
+        return found
 
     def _add_late(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
-        self._delay().add_batch(batch, dues_ms, each_us)
-        self._stage_delayed()
-
-    def _stage_delayed(self) -> None:
-        """Write delayed events to files of their own, if there are many, so that memory stays bounded."""
-        options = self._engine.follower.state.options
-        if self._delayed is not None and self._delayed.size_bytes > options.max_inline_bytes:
-            if self._staging is None:
-                self._staging = self._engine.deliveries.stage()
-            self._undivided(self._write_delayed)
-
-    def _write_delayed(self) -> None:
-        assert self._delayed is not None and self._staging is not None
-        deliveries, options = self._engine.deliveries, self._engine.follower.state.options
-        self._staging.write(self._delayed.drain(deliveries.clock_ms(), options.compression))
+        delayed = self._delay()
+        delayed.add_batch(batch, dues_ms, each_us)
+        delayed.stage_if_many()
 
     def _rollback(self) -> None:
         self._rows, self._events, self._frames = [], EventColumns(), []
-        self._delayed = self._held = None
-        if self._staging is not None:
+        if self._delayed is not None:
             if self._attempted:
-                self._staging.close()
+                self._delayed.close()
             else:
-                self._staging.discard()
+                self._delayed.discard()
+            self._delayed = None
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

@@ -9,7 +9,8 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import Event, events_from_batch, rows_from_batch, table_from_batches
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.taken_events import events_from_batch, rows_from_batch, table_from_batches
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine

@@ -85,7 +85,7 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
 def _print(lines: Iterable[bytes]) -> None:
     """Write lines to standard output, all of them, before it returns.
 
-    With PYTHONUNBUFFERED a write is one system call, of which a pipe that is closed meanwhile takes a part.
+    With PYTHONUNBUFFERED a write is one system call, and a pipe that is closed meanwhile takes a part of it.
     """
     out = sys.stdout.buffer
     for line in lines:

@@ -21,6 +21,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.local_owners import LocalOwners
 from spillable_stream.engine.local_worker_notes import LocalWorkerNotes
+from spillable_stream.engine.memory_capacity import byte_capacity
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.options_by_place import refuse_options_of_stores
@@ -190,7 +191,7 @@ class LocalEngine(Engine):
             return 0
         if state.memory.open:
             return state.memory_limits().payload_bytes
-        return state.payloads_within(self.log.memory_directory.byte_capacity(state.options))
+        return state.payloads_within(byte_capacity(self.fs, state.options))
 
     # ── closing ─────────────────────────────────────────────────────────────────────────────
 

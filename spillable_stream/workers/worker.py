@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import events_from_batch, table_from_batches
 from spillable_stream.channel.stats import WorkerStats
+from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch

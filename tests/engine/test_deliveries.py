@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
-from spillable_stream.channel.event import EventColumns
+from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.engine import delayed_puts
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.deliveries import Deliveries, wall_clock_ms

@@ -28,7 +28,7 @@ from spillable_stream import (
     dead_letters,
 )
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import batch_from_events
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers import worker as worker_module
