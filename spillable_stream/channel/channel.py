@@ -575,10 +575,6 @@ class Channel:
         With a spool, also while the store does not answer: then it is what this handle knows of the store.
         """
         engine, spool = self.engine(), self._spool
-        if self.readonly and engine.worker_notes is not None:
-            workers = seen_workers(engine.worker_notes.read())
-        else:
-            workers = self._workers.stats()
         try:
             found = channel_stats(engine)
         except StorageError:
@@ -587,6 +583,7 @@ class Channel:
             found = channel_stats(engine, as_known=True)
         if spool is not None:
             found = replace(found, spool=spool.stats())
+        workers = seen_workers(engine.worker_notes.read()) if self.readonly else self._workers.stats()
         return replace(found, workers=workers) if workers else found
 
     def plot(self, ax: Axes | None = None) -> Axes:

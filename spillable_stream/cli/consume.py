@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["tail", "take"]
 
 _AT_ONCE = 1000  # events of one transaction: what a broken pipe returns to the queue
+_KEPT_BYTES = 16 << 20  # of the last events; more of them are read a second time instead
 _POLL_SECONDS = 0.2
 _FAR_POLL_SECONDS = 1.0
 
@@ -86,9 +87,15 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
 
 
 def _print(lines: Iterable[bytes]) -> None:
-    """Write lines to standard output, all of them, before it returns."""
+    """Write lines to standard output, all of them, before it returns.
+
+    With PYTHONUNBUFFERED a write is one system call, and a pipe that is closed meanwhile takes a part of it.
+    """
     out = sys.stdout.buffer
-    out.writelines(line + b"\n" for line in lines)
+    for line in lines:
+        left = memoryview(line + b"\n")
+        while left:
+            left = left[out.write(left) :]
     out.flush()
 
 
@@ -174,13 +181,16 @@ class _Tail:
         wanted = count
         while True:
             first = max(first_kept, last_id - wanted + 1)
-            batches = list(self._channel.read(first, last_id))
-            found = sum(batch.num_rows for batch in batches)
+            batches, found, size_bytes = list["pa.RecordBatch"](), 0, 0
+            for batch in self._channel.read(first, last_id):
+                found, size_bytes = found + batch.num_rows, size_bytes + batch.nbytes
+                if size_bytes <= _KEPT_BYTES:
+                    batches.append(batch)
             if found >= count or first == first_kept:
                 break
             wanted *= 4
         passed = max(0, found - count)
-        for batch in batches:
+        for batch in batches if size_bytes <= _KEPT_BYTES else self._channel.read(first, last_id):
             left_out = min(passed, batch.num_rows)
             passed -= left_out
             self._print(batch.slice(left_out))

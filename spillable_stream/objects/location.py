@@ -22,8 +22,8 @@ _OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az", "wasb": "
 
 
 def is_location(path: object) -> bool:
-    """Tell whether a path that a user gave is a URL rather than a directory's path."""
-    return isinstance(path, str) and "://" in path
+    """Tell whether a path that a user gave is a URL, or the path of such a channel, rather than a directory's path."""
+    return isinstance(path, Location) or (isinstance(path, str) and "://" in path)
 
 
 def require_both_slashes(path: str | os.PathLike[str]) -> None:
@@ -96,6 +96,10 @@ class Location:
     def name(self) -> str:
         """The last part of its path."""
         return PurePosixPath(self.prefix).name
+
+    def __fspath__(self) -> str:
+        """Return the URL: a channel's path is taken wherever a path is, and does not name a file."""
+        return str(self)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}{'/' if self.bucket else ''}{self.prefix}"

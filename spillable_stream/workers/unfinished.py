@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from spillable_stream.engine.worker_notes import WORKER_MARK
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.workers.work import halves
 
 __all__ = ["Suspect", "Unfinished", "suspects_after"]
 
 _NOTE = re.compile(
-    r", a worker (?:of up to (\d+) events|that stopped)"
+    rf", (?:{WORKER_MARK}(\d+) events|a worker that stopped)"
     r"(?:; calls ([\d, -]+))?(?:; suspects ([\dx, -]+))?(?:; failed ([\dx, -]+))?$",
     re.ASCII,
 )
@@ -70,7 +71,7 @@ class Unfinished:
     def _in_hand(self) -> str:
         calls, suspects = self.calls, self.suspects
         while True:
-            said = f"a worker of up to {self.most} events" if self.most else "a worker that stopped"
+            said = f"{WORKER_MARK}{self.most} events" if self.most else "a worker that stopped"
             if calls:
                 said += f"; calls {' '.join(map(_text, calls))}"
             if suspects:

@@ -215,8 +215,7 @@ class Worker:
         if self._dead_letter is not None:
             name = transfer_name("worker", self._channel.uuid, self.group)
             self._transfer = Transfer(consumer, self._dead_letter, name)
-        notes = self._engine.worker_notes
-        self._reporting = Reporting(None if notes is None else notes.open(self.group), self.stats)
+        self._reporting = Reporting(self._engine.worker_notes.open(self.group), self.stats)
 
     def _calls_of_it(self) -> Calls:
         assert self._calls is not None
