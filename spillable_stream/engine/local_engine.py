@@ -90,6 +90,7 @@ class LocalEngine(Engine):
         try:
             self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
             self.appender = appender = Appender(log, follower, self.counters)
+            log.lock.meanwhile = follower.follow
             self.memory: MemoryTier = MemoryTier(log, follower, appender)
             self.moving: Moving = Moving(log, follower, appender, self.memory)
             owners = LocalOwners(log, follower, appender, self.position_files)
