@@ -20,6 +20,7 @@ _CHECKPOINTED = SHAPES[0]
 _INTERVALS_MS = (30_000, 1_000, 100)
 _BLOCKS = {APPEND: Blocks.NEW, PREALLOCATED: Blocks.ALLOCATED, WRITTEN: Blocks.WRITTEN}
 _WARM_UP_PART = 0.1
+_UNTIL_USED_AGAIN_PART = 0.4  # by then the channel uses its data files again: three or four of them are written first
 
 
 def steady_name(shape: Shape) -> str:
@@ -37,10 +38,10 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
     seconds = plan.sustained_seconds
     for shape in SHAPES:
         contestants = {name: disk_in_turn(shape, seconds, blocks) for name, blocks in _BLOCKS.items()}
-        contestants[BATCHES] = steady(shape, BATCHES, seconds, seconds * _WARM_UP_PART)
+        contestants[BATCHES] = steady(shape, BATCHES, seconds, seconds * _UNTIL_USED_AGAIN_PART)
         title = f"A steady state: transactions of {shape}"
         yield Group(steady_name(shape), title, "events/s", WRITTEN, contestants, _ROUNDS)
-    warm_up_seconds = seconds * _WARM_UP_PART
+    warm_up_seconds = seconds * _UNTIL_USED_AGAIN_PART
     contestants = {
         checkpoints_name(ms): steady(_CHECKPOINTED, BATCHES, seconds, warm_up_seconds, checkpoint_interval=ms)
         for ms in _INTERVALS_MS

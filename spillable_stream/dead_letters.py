@@ -6,7 +6,8 @@ import os
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import batch_from_events, events_from_batch
+from spillable_stream.channel.event_columns import batch_from_events
+from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.names import check_group
 from spillable_stream.workers.letters import event_of, not_for_letters, table_of
 from spillable_stream.workers.making import require_another

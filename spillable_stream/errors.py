@@ -10,6 +10,7 @@
     │   ├── ForeignDirectoryError         a directory of the channel is missing, or not proven to be its own
     │   ├── ChannelClosedError            used after close(), or after a failure that closed it
     │   ├── ChannelFullError              a put did not fit within keepAlive
+    │   │   └── PutTooLargeError          a put that would not fit into the empty channel
     │   ├── DiskSpaceError                minimumRequiredSpace is reached
     │   ├── LockTimeoutError              another process held the channel's lock too long
     │   ├── LockUnsupportedError          the file system has no working locks
@@ -85,6 +86,7 @@ __all__ = [
     "ProducerError",
     "ProducerSequenceError",
     "ProducerTimeoutError",
+    "PutTooLargeError",
     "PythonMismatchError",
     "ReadonlyChannelError",
     "SchemaError",
@@ -138,6 +140,10 @@ class ChannelClosedError(ChannelError):
 
 class ChannelFullError(ChannelError):
     """A put did not fit into the channel within ``keepAlive``."""
+
+
+class PutTooLargeError(ChannelFullError):
+    """A put would not fit into the channel even if that were empty: to wait, or to put it again, is of no use."""
 
 
 class DiskSpaceError(ChannelError):

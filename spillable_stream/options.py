@@ -8,16 +8,33 @@ in snake_case; names are compared without case and underscores.
 from __future__ import annotations
 
 import difflib
-import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.names import APPLICATION, NAME, parse_application, parse_name
+from spillable_stream.option_parsers import (
+    REFUSED,
+    boolean,
+    columns,
+    directories,
+    directory,
+    directory_of_this_host,
+    duration,
+    duration_above_zero,
+    duration_of_a_second,
+    integer,
+    integer_or_zero,
+    mode,
+    not_empty,
+    offset,
+    one_of,
+    power_of_two,
+    seconds,
+    timestamp,
+)
 from spillable_stream.sharding import BUCKETS, MOST_BUCKETS
 
 __all__ = [
@@ -62,7 +79,7 @@ class Option:
         scopes: where it may be given: some of "channel", "creation", "handle", "source", "sink", "batch",
             "producer".
         default: the value when it is not given.
-        parse: turns a string or value into the option's type, or raises ValueError.
+        parse: turns a string or value into the option's type (`spillable_stream.option_parsers`).
         range: what is allowed, for people.
         doc: what it does.
         scope_defaults: other defaults in some scopes.
@@ -107,184 +124,8 @@ def keyword_of(name: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in name)
 
 
-# A parser takes any value: an integer may come as a string, from a file or from Spark. Its annotations say which type a
-# type checker asks of people, and which type the value then has.
-
-
-def _integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
-    def parse(value: int) -> int:
-        if isinstance(value, bool) or (isinstance(value, float) and value % 1):
-            raise ValueError
-        number = int(str(value).replace("_", "")) if isinstance(value, str) else int(value)
-        if not low <= number <= high:
-            raise ValueError
-        return number
-
-    return parse
-
-
-def _seconds(value: float) -> float:
-    number = float(value)
-    if isinstance(value, bool) or not 0 <= number <= 10**9:
-        raise ValueError
-    return number
-
-
-def _boolean(value: bool) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"true": True, "false": False}
-    if str(value).lower() not in words:
-        raise ValueError
-    return words[str(value).lower()]
-
-
-def _one_of(*words: str) -> Callable[[Any], str]:
-    def parse(value: Any) -> str:
-        if str(value).lower() not in words:
-            raise ValueError
-        return str(value).lower()
-
-    literal = f"Literal[{', '.join(map(json.dumps, words))}]"
-    parse.__annotations__.update({"value": literal, "return": literal})
-    return parse
-
-
-def _directories(value: str | Sequence[str | os.PathLike[str]]) -> list[str]:
-    found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
-    found = [d.strip() for d in found if d.strip()]
-    if not found or len(set(found)) != len(found):
-        raise ValueError
-    return found
-
-
-def _columns(value: str | Sequence[str]) -> list[str]:
-    found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
-    found = [name.strip() for name in found]
-    if not all(found) or not found or len(set(found)) != len(found):
-        raise ValueError
-    return found
-
-
-def _mode(value: int | str) -> str:
-    text = f"{value:04o}" if type(value) is int else f"{int(str(value).removeprefix('0o'), 8):04o}"
-    if text not in ("0700", "0750", "0770"):
-        raise ValueError
-    return text
-
-
-def _text(value: str | os.PathLike[str]) -> str:
-    if not str(value):
-        raise ValueError
-    return str(value)
-
-
-def _directory(value: str | os.PathLike[str]) -> str:
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
-        raise ValueError
-    return os.path.abspath(value)
-
-
-def _directory_of_this_host(value: str | os.PathLike[str]) -> str:
-    if "://" in str(value):
-        raise ValueError
-    return _directory(value)
-
-
 _MIB = 1 << 20
 _MOST_MILLISECONDS = 100 * 365 * 86_400_000
-
-
-def _integer_or_zero(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
-    """Return a parser of integers from ``low`` on, and of 0, which means none."""
-    parse_integer = _integer(0, high)
-
-    def parse(value: int) -> int:
-        number = parse_integer(value)
-        if 0 < number < low:
-            raise ValueError
-        return number
-
-    return parse
-
-
-_event_id = _integer(0)
-
-
-def _offset(*words: str) -> Callable[[Any], str]:
-    """Return a parser of write-order IDs, of offsets as Spark's progress shows them (JSON), and of some words."""
-
-    def parse(value: int | str) -> str:
-        text = str(value).strip()
-        if text.startswith("{"):
-            offset = json.loads(text)
-            if type(offset["writeOrderId"]) is not int or not isinstance(offset.get("channel", ""), str):
-                raise ValueError
-            _event_id(offset["writeOrderId"])
-        elif (text := text.lower()) not in words:
-            if not (text.isascii() and text.isdecimal()):
-                raise ValueError
-            _event_id(text)
-        return text
-
-    return parse
-
-
-def _timestamp(value: datetime | int | str) -> int:
-    """Return a point in time as microseconds since 1970."""
-    if not isinstance(value, datetime):
-        text = str(value).strip()
-        if text.isascii() and text.isdecimal():
-            return int(text) * 1000
-        value = datetime.fromisoformat(text)
-    if value.tzinfo is None:
-        raise ValueError
-    since: timedelta = value - datetime(1970, 1, 1, tzinfo=UTC)
-    return since // timedelta(microseconds=1)
-
-
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
-
-def _duration(value: float | str) -> float:
-    """Return a time span in seconds: a number of them, or a number with a unit."""
-    if type(value) is float:  # whose text may have an exponent
-        return _seconds(value)
-    text = str(value).strip().lower()
-    unit = text.lstrip("0123456789.")
-    if unit:
-        return _seconds(float(text.removesuffix(unit))) * _DURATION_UNITS[unit.strip()]
-    return _seconds(float(text))
-
-
-def _duration_of_a_second(value: float | str) -> float:
-    """Return a time span in seconds, of a second at least."""
-    seconds = _duration(value)
-    if seconds < 1:
-        raise ValueError
-    return seconds
-
-
-def _duration_above_zero(value: float | str | timedelta) -> float:
-    """Return a time span in seconds, of a microsecond at least."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else _duration(value)
-    if isinstance(value, bool) or seconds < 1e-6:
-        raise ValueError
-    return seconds
-
-
-def _power_of_two(low: int, high: int) -> Callable[[Any], int]:
-    parse_integer = _integer(low, high)
-
-    def parse(value: int) -> int:
-        number = parse_integer(value)
-        if number & number - 1:
-            raise ValueError
-        return number
-
-    return parse
-
-
 _EVENTS = "an integer of at least 1"
 _EVENTS_OR_NONE = "an integer of at least 0"
 _BOOLEAN = "true or false"
@@ -296,193 +137,194 @@ _OFFSETS = 'a write-order ID, or an offset as Spark shows it: `{"writeOrderId": 
 _TIME = "milliseconds since 1970, or an ISO 8601 time with its zone: `2026-11-21T08:00:00Z`"
 
 OPTIONS: tuple[Option, ...] = (
-    Option("transactionCapacity", (CHANNEL,), 10_000, _integer(1), _EVENTS,
+    Option("transactionCapacity", (CHANNEL,), 10_000, integer(1), _EVENTS,
            "The most events of one put or take transaction. A Spark micro-batch is bounded by Spark instead."),
-    Option("memoryCapacity", (CHANNEL,), 0, _integer(0), _EVENTS_OR_NONE,
+    Option("memoryCapacity", (CHANNEL,), 0, integer(0), _EVENTS_OR_NONE,
            "The most events that the memory tier holds; 0 for a channel that is on disk only."),
-    Option("byteCapacity", (CHANNEL,), None, _integer(1 << 20), "a number of bytes, 2^20 or more",
+    Option("byteCapacity", (CHANNEL,), None, integer(1 << 20), "a number of bytes, 2^20 or more",
            "The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."),
-    Option("byteCapacityBufferPercentage", (CHANNEL,), 20, _integer(0, 99), "a percentage, 0 to 99",
+    Option("byteCapacityBufferPercentage", (CHANNEL,), 20, integer(0, 99), "a percentage, 0 to 99",
            "The part of `byteCapacity` that is kept for everything but the events' own bytes."),
-    Option("avgEventSize", (CHANNEL,), 500, _integer(1, 1 << 30), "a number of bytes, 1 to 2^30",
+    Option("avgEventSize", (CHANNEL,), 500, integer(1, 1 << 30), "a number of bytes, 1 to 2^30",
            "A guess that decides the size of the memory tier's files; the limits count real bytes."),
-    Option("memoryDir", (CHANNEL,), None, _directory, _DIRECTORY,
+    Option("memoryDir", (CHANNEL,), None, directory, _DIRECTORY,
            "Where the memory tier goes, when it is made. Default: `/dev/shm`."),
-    Option("overflowCapacity", (CHANNEL,), 100_000_000, _integer(0), _EVENTS_OR_NONE,
+    Option("overflowCapacity", (CHANNEL,), 100_000_000, integer(0), _EVENTS_OR_NONE,
            "The most events on disk; 0 for a channel in memory only, but for events that a close moves to disk."),
-    Option("overflowTimeout", (CHANNEL,), 3.0, _seconds, _SECONDS,
+    Option("overflowTimeout", (CHANNEL,), 3.0, seconds, _SECONDS,
            "How long a put waits for room in memory before it goes to disk, and `take()` for an event."),
-    Option("overflowDeactivationThreshold", (CHANNEL,), 5, _integer(0, 100), "a percentage, 0 to 100",
+    Option("overflowDeactivationThreshold", (CHANNEL,), 5, integer(0, 100), "a percentage, 0 to 100",
            "How much memory must be free after a take before puts that go to disk without waiting try memory again."),
-    Option("flushOnClose", (CHANNEL,), True, _boolean, _BOOLEAN,
+    Option("flushOnClose", (CHANNEL,), True, boolean, _BOOLEAN,
            "Whether the last handle to close cleanly moves the events in memory to disk."),
-    Option("keepAlive", (CHANNEL, SINK), 3.0, _seconds, _SECONDS,
+    Option("keepAlive", (CHANNEL, SINK), 3.0, seconds, _SECONDS,
            "How long a commit waits for room in a full channel.", {SINK: 300.0}),
-    Option("minimumRequiredSpace", (CHANNEL,), None, _integer(0), "a number of bytes, 0 or more",
+    Option("minimumRequiredSpace", (CHANNEL,), None, integer(0), "a number of bytes, 0 or more",
            "Puts that would leave the file system less free space are refused; takes still work. Default: 500 MiB, or "
            "a tenth of the file system if that is less."),
-    Option("checkpointInterval", (CHANNEL,), 30_000, _integer(1), "a number of milliseconds, 1 or more",
+    Option("checkpointInterval", (CHANNEL,), 30_000, integer(1), "a number of milliseconds, 1 or more",
            "How old the last checkpoint may be before a commit makes a new one."),
-    Option("checkpointOnClose", (CHANNEL,), True, _boolean, _BOOLEAN,
+    Option("checkpointOnClose", (CHANNEL,), True, boolean, _BOOLEAN,
            "Whether a clean close makes a checkpoint."),
-    Option("maxFileSize", (CHANNEL,), 64 << 20, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
+    Option("maxFileSize", (CHANNEL,), 64 << 20, integer(1, 2**40), "a number of bytes, 1 to 2^40",
            "When a data file is full and the next one begins."),
-    Option("spareBytes", (CHANNEL,), 256 << 20, _integer(0), "a number of bytes, 0 or more",
+    Option("spareBytes", (CHANNEL,), 256 << 20, integer(0), "a number of bytes, 0 or more",
            "How many bytes of data files and segments whose events were taken are kept to be used again: a sync of "
            "what is written over other bytes is faster. They go when nothing is put for a second, at a close, and "
            "when space is short.",
            stored_at_default=False),
-    Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
+    Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
            "A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by "
            "default the channel's, 256 KiB at most; the tasks of a write send no more than 256 MiB together.",
            {SINK: None}),
-    Option("compression", (CHANNEL,), "none", _one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
+    Option("compression", (CHANNEL,), "none", one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
            "How events are compressed, in both tiers."),
-    Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,
+    Option("stagingTtl", (CHANNEL,), 86_400.0, seconds, _SECONDS,
            "How long the staged files of a Spark query that never committed them are kept."),
-    Option("lockTimeout", (CHANNEL,), 30.0, _seconds, _SECONDS,
+    Option("lockTimeout", (CHANNEL,), 30.0, seconds, _SECONDS,
            "How long a commit waits for other processes' commits, and an open for their recovery, before it gives up."),
-    Option("retentionMs", (CHANNEL,), 0, _integer_or_zero(1000, _MOST_MILLISECONDS),
+    Option("retentionMs", (CHANNEL,), 0, integer_or_zero(1000, _MOST_MILLISECONDS),
            "a number of milliseconds, 1,000 or more, or 0",
            "How old events get that stay readable after every group has taken them. With 0, and `retentionBytes` 0, "
            "they leave when they are taken.", stored_at_default=False),
-    Option("retentionBytes", (CHANNEL,), 0, _integer_or_zero(_MIB), "a number of bytes, 2^20 or more, or 0",
+    Option("retentionBytes", (CHANNEL,), 0, integer_or_zero(_MIB), "a number of bytes, 2^20 or more, or 0",
            "How many bytes of events stay readable after every group has taken them. With 0, and `retentionMs` 0, they "
            "leave when they are taken.", stored_at_default=False),
-    Option("retentionUntaken", (CHANNEL,), "keep", _one_of("keep", "drop"), "keep or drop",
+    Option("retentionUntaken", (CHANNEL,), "keep", one_of("keep", "drop"), "keep or drop",
            "Whether events that a group has yet to take stay beyond `retentionMs` and `retentionBytes`, or go too, and "
            "are reported to the group as expired.", stored_at_default=False),
-    Option("autoGroupTtl", (CHANNEL,), 604_800.0, _duration_of_a_second,
+    Option("autoGroupTtl", (CHANNEL,), 604_800.0, duration_of_a_second,
            "seconds, 1 or more, or a number with s, m, h or d",
            "How long the position of a stream without `group` is kept while nobody reads it, counted while the channel "
            "is open.", stored_at_default=False),
-    Option("commitInterval", (CHANNEL,), 100, _integer(0, 60_000), "a number of milliseconds, 0 to 60,000",
+    Option("commitInterval", (CHANNEL,), 100, integer(0, 60_000), "a number of milliseconds, 0 to 60,000",
            "In an object store: how much time there is between two appends of a handle, at least. Transactions "
            "that are committed meanwhile share the next one; fewer appends cost less.", stored_at_default=False),
-    Option("commitTimeout", (CHANNEL,), 30.0, _duration_of_a_second,
+    Option("commitTimeout", (CHANNEL,), 30.0, duration_of_a_second,
            "seconds, 1 or more, or a number with s, m, h or d",
            "In an object store: how long a commit that gets no answer is tried again, before the handle makes sure "
            "that it will never count, or says that it does not know.", stored_at_default=False),
-    Option("pollInterval", (CHANNEL,), 1_000, _integer(20, 60_000), "a number of milliseconds, 20 to 60,000",
+    Option("pollInterval", (CHANNEL,), 1_000, integer(20, 60_000), "a number of milliseconds, 20 to 60,000",
            "In an object store: how long a reader that waits for events, or an idle Spark query, lets pass between two "
            "looks, at most. Each look is two GETs.", stored_at_default=False),
-    Option("gcDelay", (CHANNEL,), 3_600.0, _duration, "seconds, or a number with ms, s, m, h or d",
+    Option("gcDelay", (CHANNEL,), 3_600.0, duration, "seconds, or a number with ms, s, m, h or d",
            "In an object store: how long objects stay that nobody needs any more, for readers that are slow.",
            stored_at_default=False),
-    Option("dataDirs", (CREATION,), None, _directories, "directories, separated by commas",
+    Option("dataDirs", (CREATION,), None, directories, "directories, separated by commas",
            "Where the data files go; several spread them over disks. Default: `data` in the channel."),
-    Option("checkpointDir", (CREATION,), None, _text, _DIRECTORY,
+    Option("checkpointDir", (CREATION,), None, not_empty, _DIRECTORY,
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
-    Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
+    Option("backupCheckpointDir", (CREATION,), None, not_empty, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
-    Option("mode", (CREATION,), "0700", _mode, "0700, 0750 or 0770",
+    Option("mode", (CREATION,), "0700", mode, "0700, 0750 or 0770",
            "The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix "
            "group of its directory; 0750 lets them only read."),
-    Option("durability", (HANDLE,), "object", _one_of("object", "local", "memory"), "object, local or memory",
+    Option("durability", (HANDLE,), "object", one_of("object", "local", "memory"), "object, local or memory",
            "In an object store: when a put is acknowledged. object: when it is in the store; local: when it is synced "
            "in the spool, on this host's disk; memory: when it is in the spool's memory tier."),
-    Option("spool", (HANDLE,), None, _directory_of_this_host, "a directory of this host",
+    Option("spool", (HANDLE,), None, directory_of_this_host, "a directory of this host",
            "In an object store, with the durability local or memory: where puts go first. A thread ships the events to "
            "the store, in order and each once."),
-    Option("cacheDir", (HANDLE, SOURCE, BATCH), None, _directory_of_this_host, "a directory of this host",
+    Option("cacheDir", (HANDLE, SOURCE, BATCH), None, directory_of_this_host, "a directory of this host",
            "Of an object store: where this host keeps what was read, so that it is asked for once. Any number of "
            "processes and channels may share it. With Spark it is a directory of each executor's host."),
-    Option("cacheBytes", (HANDLE, SOURCE, BATCH), 1 << 30, _integer(_MIB), "a number of bytes, 2^20 or more",
+    Option("cacheBytes", (HANDLE, SOURCE, BATCH), 1 << 30, integer(_MIB), "a number of bytes, 2^20 or more",
            "About how much `cacheDir` may take; what was read least recently goes first."),
     Option("group", (SOURCE, BATCH), None, parse_name, NAME,
            "The named consumer whose position a stream moves; it outlives checkpoints. By default a stream has a "
            "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; "
            "with a group, the events that the group has yet to take."),
-    Option("startingOffsets", (SOURCE, BATCH), "earliest", _offset("earliest", "latest"),
+    Option("startingOffsets", (SOURCE, BATCH), "earliest", offset("earliest", "latest"),
            f"earliest, latest (streams), {_OFFSETS}",
            "Where a new query or group, or a batch read, starts: at the event with an ID, or after an offset; earliest "
            "is the first event that the channel keeps. A group that exists continues at its position."),
-    Option("startingTimestamp", (SOURCE, BATCH), None, _timestamp, _TIME,
+    Option("startingTimestamp", (SOURCE, BATCH), None, timestamp, _TIME,
            "Where it starts instead: at the first event put then or later."),
-    Option("resetGroup", (SOURCE,), False, _boolean, _BOOLEAN,
+    Option("resetGroup", (SOURCE,), False, boolean, _BOOLEAN,
            "Whether a query with a new checkpoint starts there also if its `group` exists: its first batch moves the "
            "group, once."),
-    Option("endingOffsets", (BATCH,), "latest", _offset("latest"), f"latest, {_OFFSETS}",
+    Option("endingOffsets", (BATCH,), "latest", offset("latest"), f"latest, {_OFFSETS}",
            "The last event of a batch read."),
-    Option("endingTimestamp", (BATCH,), None, _timestamp, _TIME,
+    Option("endingTimestamp", (BATCH,), None, timestamp, _TIME,
            "Where it ends instead: before the first event put then or later."),
-    Option("failOnDataLoss", (SOURCE, BATCH), True, _boolean, _BOOLEAN,
+    Option("failOnDataLoss", (SOURCE, BATCH), True, boolean, _BOOLEAN,
            "Fail a read if events it should return are missing. If false, warn and continue without them."),
-    Option("onCorruption", (SOURCE, BATCH), "fail", _one_of("fail", "quarantine"), "fail or quarantine",
+    Option("onCorruption", (SOURCE, BATCH), "fail", one_of("fail", "quarantine"), "fail or quarantine",
            "Whether a read fails at an event that can't be read, or continues without it. A stream copies the damaged "
            "bytes to `quarantine` in the channel and reports the events as lost."),
-    Option("maxEventsPerTrigger", (SOURCE,), None, _integer(1), _EVENTS,
+    Option("maxEventsPerTrigger", (SOURCE,), None, integer(1), _EVENTS,
            "The most events of one micro-batch. Kafka's name `maxOffsetsPerTrigger` works too.",
            alias="maxOffsetsPerTrigger"),
-    Option("maxBytesPerTrigger", (SOURCE,), None, _integer(1), "a number of bytes, 1 or more",
+    Option("maxBytesPerTrigger", (SOURCE,), None, integer(1), "a number of bytes, 1 or more",
            "A soft limit of one micro-batch's size: at least one event is read."),
-    Option("minEventsPerTrigger", (SOURCE,), None, _integer(1), _EVENTS,
+    Option("minEventsPerTrigger", (SOURCE,), None, integer(1), _EVENTS,
            "A micro-batch waits until there are this many events. Kafka's name `minOffsetsPerTrigger` works too.",
            alias="minOffsetsPerTrigger"),
-    Option("maxTriggerDelay", (SOURCE,), 900.0, _duration, "seconds, or a number with ms, s, m, h or d",
+    Option("maxTriggerDelay", (SOURCE,), 900.0, duration, "seconds, or a number with ms, s, m, h or d",
            "The longest that an event waits for `minEventsPerTrigger`."),
-    Option("minPartitions", (SOURCE, BATCH), None, _integer(1, 100_000), "an integer, 1 to 100,000",
+    Option("minPartitions", (SOURCE, BATCH), None, integer(1, 100_000), "an integer, 1 to 100,000",
            "The fewest tasks that a read is split into. Default: one per core, of 4 to 128 MiB."),
-    Option("maxEventsPerPartition", (SOURCE, BATCH), None, _integer(1), _EVENTS,
+    Option("maxEventsPerPartition", (SOURCE, BATCH), None, integer(1), _EVENTS,
            "The most events that one task reads. Kafka's name `maxRecordsPerPartition` works too.",
            alias="maxRecordsPerPartition"),
-    Option("metadata", (SOURCE, BATCH), False, _boolean, _BOOLEAN,
+    Option("metadata", (SOURCE, BATCH), False, boolean, _BOOLEAN,
            "Whether to add the columns `write_order_id`, `transaction_id` and `put_time`."),
-    Option("createIfMissing", (SOURCE,), False, _boolean, _BOOLEAN,
+    Option("createIfMissing", (SOURCE,), False, boolean, _BOOLEAN,
            "Whether a stream creates a channel that is missing: with the schema it is given, or for events."),
-    Option("asyncProgressTrackingEnabled", (SOURCE,), False, _boolean, _BOOLEAN,
+    Option("asyncProgressTrackingEnabled", (SOURCE,), False, boolean, _BOOLEAN,
            "Set it if the query has Spark's option of this name: then only its own commit ends a batch."),
-    Option("ownerTimeout", (SOURCE,), 10.0, _seconds, _SECONDS,
+    Option("ownerTimeout", (SOURCE,), 10.0, seconds, _SECONDS,
            "How long to wait for the previous owner to release the group."),
     Option("txnAppId", (SINK,), None, parse_application, APPLICATION,
            "With `txnVersion`: a batch write is skipped if its pair, or a later version, was stored already."),
-    Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
+    Option("txnVersion", (SINK,), None, integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
-    Option("ttl", (SINK, PRODUCER), None, _duration_above_zero,
+    Option("ttl", (SINK, PRODUCER), None, duration_above_zero,
            "more than 0 seconds, or a number with ms, s, m, h or d",
            "For how long events count after their commit: takes pass over them after that. Default: forever."),
-    Option("ttlColumn", (SINK,), None, _text, "the name of a column",
+    Option("ttlColumn", (SINK,), None, not_empty, "the name of a column",
            "The column with each row's ttl: seconds, or an interval; null for `ttl`. It is not stored."),
-    Option("deliverAfter", (SINK,), 0.0, _duration,
+    Option("deliverAfter", (SINK,), 0.0, duration,
            "a number of seconds, or a number with ms, s, m, h or d",
            "How long after its task has written it a row is delivered: no read sees it before."),
-    Option("deliverAtColumn", (SINK,), None, _text, "the name of a column",
+    Option("deliverAtColumn", (SINK,), None, not_empty, "the name of a column",
            "The column with the time at which each row is delivered; null for at once. It is not stored."),
-    Option("shards", (SINK,), None, _integer(1, 256), "an integer, 1 to 256",
+    Option("shards", (SINK,), None, integer(1, 256), "an integer, 1 to 256",
            "With `shardBy`: how many channels share the rows. They are at the path with `-0`, `-1` and so on behind."),
-    Option("shardBy", (SINK,), None, _columns, "names of columns, separated by commas",
+    Option("shardBy", (SINK,), None, columns, "names of columns, separated by commas",
            "The columns whose values choose a row's channel."),
-    Option("flow", (SINK,), None, _text, "a path",
+    Option("flow", (SINK,), None, not_empty, "a path",
            "A configuration file of Flume's: a stream goes through a source of it to its channels."),
-    Option("agent", (SINK,), None, _text, "a name", "With `flow`: the agent."),
-    Option("source", (SINK,), None, _text, "a name", "With `flow`: the source whose interceptors and selector run."),
-    Option("total_size_in_bytes", (PRODUCER,), 100 << 20, _integer(1), _BYTES,
+    Option("agent", (SINK,), None, not_empty, "a name", "With `flow`: the agent."),
+    Option("source", (SINK,), None, not_empty, "a name",
+           "With `flow`: the source whose interceptors and selector run."),
+    Option("total_size_in_bytes", (PRODUCER,), 100 << 20, integer(1), _BYTES,
            "The most bytes that events and batches under way may hold; one batch may exceed it."),
-    Option("max_block_ms", (PRODUCER,), 60_000, _integer(-1), "a number of milliseconds, or -1 for no limit",
+    Option("max_block_ms", (PRODUCER,), 60_000, integer(-1), "a number of milliseconds, or -1 for no limit",
            "How long a send waits for room in a full buffer; 0: not at all."),
-    Option("io_thread_count", (PRODUCER,), None, _integer(1, 1000), "an integer, 1 to 1,000",
+    Option("io_thread_count", (PRODUCER,), None, integer(1, 1000), "an integer, 1 to 1,000",
            "How many threads commit. Default: one per core."),
-    Option("batch_size_threshold_in_bytes", (PRODUCER,), 512 << 10, _integer(1, 8 << 20),
+    Option("batch_size_threshold_in_bytes", (PRODUCER,), 512 << 10, integer(1, 8 << 20),
            "a number of bytes, 1 to 2^23",
            "The size at which a batch is shipped."),
-    Option("batch_count_threshold", (PRODUCER,), 4096, _integer(1, 40_960), "an integer, 1 to 40,960",
+    Option("batch_count_threshold", (PRODUCER,), 4096, integer(1, 40_960), "an integer, 1 to 40,960",
            "The number of events at which a batch is shipped."),
-    Option("linger_ms", (PRODUCER,), None, _integer(0), "a number of milliseconds, 0 or more",
+    Option("linger_ms", (PRODUCER,), None, integer(0), "a number of milliseconds, 0 or more",
            "How long a batch that is not full waits for more events. "
            "Default: 20 for channels of this host, 2,000 for other targets."),
-    Option("retries", (PRODUCER,), 10, _integer(0), _EVENTS_OR_NONE,
+    Option("retries", (PRODUCER,), 10, integer(0), _EVENTS_OR_NONE,
            "How often a batch is retried after a failure that may pass."),
-    Option("max_reserved_attempts", (PRODUCER,), None, _integer(1), _EVENTS,
+    Option("max_reserved_attempts", (PRODUCER,), None, integer(1), _EVENTS,
            "How many attempts a result lists, the latest ones. Default: `retries` plus one."),
-    Option("base_retry_backoff_ms", (PRODUCER,), 100, _integer(1), _MILLISECONDS,
+    Option("base_retry_backoff_ms", (PRODUCER,), 100, integer(1), _MILLISECONDS,
            "The longest wait before the first retry; it doubles for each further one."),
-    Option("max_retry_backoff_ms", (PRODUCER,), 50_000, _integer(1), _MILLISECONDS,
+    Option("max_retry_backoff_ms", (PRODUCER,), 50_000, integer(1), _MILLISECONDS,
            "The longest wait before any retry."),
-    Option("adjust_shard_hash", (PRODUCER,), True, _boolean, _BOOLEAN,
+    Option("adjust_shard_hash", (PRODUCER,), True, boolean, _BOOLEAN,
            "With several channels: true if a key is any text; false if it is the hash itself, 32 hexadecimal digits."),
-    Option("buckets", (PRODUCER,), BUCKETS, _power_of_two(1, MOST_BUCKETS), "a power of two, 1 to 512",
+    Option("buckets", (PRODUCER,), BUCKETS, power_of_two(1, MOST_BUCKETS), "a power of two, 1 to 512",
            "With several channels: how many buckets the keys' hashes are divided into; the channels share them."),
-    Option("context_headers", (PRODUCER,), True, _boolean, _BOOLEAN,
+    Option("context_headers", (PRODUCER,), True, boolean, _BOOLEAN,
            "Whether events get the headers `producer_id` and `producer_sequence`, which say their place in the order."),
 )  # fmt: skip
 
@@ -516,7 +358,7 @@ def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: 
             raise OptionError(f"{option.name} is given twice, by two of its names")
         try:
             parsed[option.keyword] = option.parse(value)
-        except (ValueError, TypeError, LookupError, OverflowError):
+        except REFUSED:
             raise OptionError(f"{option.name} must be {option.range}, not {value!r}") from None
     return parsed
 

@@ -29,6 +29,7 @@ from spillable_stream.archive.manifest import (
     newest_manifest,
     write_manifest,
 )
+from spillable_stream.arguments import path_text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath, Reader
@@ -95,7 +96,8 @@ def archive_location(to: str | os.PathLike[str]) -> Location:
     Raises:
         OptionError: it is an address at which nothing can be.
     """
-    return Location.parse(str(to)) if is_location(to) else Location(DIRECTORY, "", os.path.abspath(to))
+    text = path_text("the path of a copy", to)
+    return Location.parse(text) if is_location(text) else Location(DIRECTORY, "", os.path.abspath(text))
 
 
 def shown_location(location: Location) -> str:

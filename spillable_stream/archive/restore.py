@@ -11,7 +11,7 @@ from spillable_stream.archive.backup import archive_location, shown_location
 from spillable_stream.archive.backup_content import BackupContent
 from spillable_stream.archive.directory_restore import restore_to_directory
 from spillable_stream.archive.manifest import Manifest, newest_manifest
-from spillable_stream.archive.store_restore import restore_to_store
+from spillable_stream.archive.store_restore import MayReplace, restore_to_store
 from spillable_stream.engine.open_engine import channel_path, uuid_at
 from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError
 from spillable_stream.log_records import fields
@@ -56,6 +56,7 @@ def restore(
     *,
     new_identity: bool = False,
     progress: OnProgress | None = None,
+    may_replace: MayReplace = lambda _: False,
 ) -> RestoreReport:
     """Make a channel of a backup, as the channel was at its moment: events, groups, options, producers and queries.
 
@@ -69,10 +70,12 @@ def restore(
         new_identity: whether it gets a UUID of its own, as a second channel. Without it the channel is the original's
             successor, which is refused while the original is where it was.
         progress: is told how far it is: the restore in bytes, then the verify; if it raises, nothing is made.
+        may_replace: is told in words what another process has begun at an address and not finished, such as a restore
+            of an earlier backup that was killed, and tells whether to replace it. That process must be gone.
 
     Raises:
         NotAChannelError: there is no backup at ``copy``.
-        ChannelError: something is at ``to``.
+        ChannelError: something is at ``to``, or was begun there and may not be replaced.
         ForeignDirectoryError: the original is where it was, and ``new_identity`` is false.
         CorruptionError: the backup is damaged; nothing was made.
         OptionError: nothing can be at ``copy``, or no channel at ``to``; or ``to`` is in a store, and events of
@@ -92,7 +95,7 @@ def restore(
     if isinstance(path, Path):
         made = restore_to_directory(content, path, new_identity, progress)
     else:
-        made = restore_to_store(content, path, new_identity, progress)
+        made = restore_to_store(content, path, new_identity, progress, may_replace)
     more = fields(path, last_id=manifest.last_id)
     _log.info("restored %s from %s up to the event %d", path, where, manifest.last_id, extra=more)
     of = where, manifest.number, manifest.taken_at, manifest.last_id

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
 from spillable_stream.errors import ChannelError, CorruptionError
@@ -42,7 +42,10 @@ from spillable_stream.state.blocks import Block, Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.delays import Delays
 
-__all__ = ["restore_to_store"]
+__all__ = ["MayReplace", "restore_to_store"]
+
+MayReplace = Callable[[str], bool]
+"""Is told what another process began and did not finish, and tells whether to replace it."""
 
 _OBJECT_BYTES = 64 << 20
 _WRITE_BYTES = 1 << 20
@@ -50,14 +53,17 @@ _CREATION_SECONDS = 30.0
 
 
 def restore_to_store(
-    content: BackupContent, to: Location, new_identity: bool, progress: OnProgress | None
+    content: BackupContent, to: Location, new_identity: bool, progress: OnProgress | None, may_replace: MayReplace
 ) -> MadeChannel:
     """Make a channel of a backup; the arguments and errors are those of `spillable_stream.archive.restore.restore`."""
     store, state = open_store(to), content.state(in_store=True)
+    begun: SlotHeader | None = None
     if first := next(_keys(store), ""):
         if first != slot_key(0) or (begun := _begun(store)) is None:
             raise is_there_error(to)
-        return _finished(store, begun, content, state, new_identity, progress)
+        if _is_of(begun, content, state, new_identity):
+            return _finished(store, begun, progress)
+        _require_replaceable(store, begun, may_replace)
     require_sound(store)
     channel = str(uuid.uuid4()) if new_identity else content.manifest.channel
     objects = _EventObjects(store, channel)
@@ -68,6 +74,8 @@ def restore_to_store(
     except BaseException:
         objects.remove()
         raise
+    if begun is not None:
+        _remove_begun(store, begun, objects)
     # From here on slot 0 may be there and name the objects, whatever is raised.
     writer = f"{os.uname().nodename} pid {os.getpid()}"
     if not create_own_identity(store, channel, dict(state.image()), writer, Patience(_CREATION_SECONDS)):
@@ -87,32 +95,57 @@ def _begun(store: Store) -> SlotHeader | None:
     return header if list(_keys(store)) == [slot_key(0)] else None
 
 
-def _finished(
-    store: Store,
-    begun: SlotHeader,
-    content: BackupContent,
-    state: ChannelState,
-    new_identity: bool,
-    progress: OnProgress | None,
-) -> MadeChannel:
+def _is_of(begun: SlotHeader, content: BackupContent, state: ChannelState, new_identity: bool) -> bool:
+    """Tell whether a restore of the same backup, to the same kind of identity, wrote a slot 0."""
+    theirs = ChannelState.from_image(begun.state or {})
+    is_same_backup = _without_keys(theirs) == _without_keys(state)
+    return is_same_backup and new_identity != (begun.channel == content.manifest.channel)
+
+
+def _finished(store: Store, begun: SlotHeader, progress: OnProgress | None) -> MadeChannel:
     """Finish what another restore of the same backup began. Nothing is removed: it may be alive, and do the same.
 
     Raises:
-        ChannelError: it is not that.
+        ChannelError: another channel is there by now.
         CorruptionError: its events are not there.
         StorageError: the store refused or failed.
     """
     theirs = ChannelState.from_image(begun.state or {})
-    is_same_backup = _without_keys(theirs) == _without_keys(state)
-    if not is_same_backup or new_identity == (begun.channel == content.manifest.channel):
-        raise ChannelError(
-            f"{begun.writer} began a channel at {store.root} that is not this backup, or not with this identity, and "
-            "has not finished it: remove what is there, or restore to another path. Nothing was restored"
-        )
     _check(store, begun.channel, theirs, Meter("verify", "bytes", progress))
     if not finish_identity(store, begun, Patience(_CREATION_SECONDS)):
         raise is_there_error(store.root)
     return MadeChannel(begun.channel, sum(block.count for block in theirs.blocks), theirs.delays.events)
+
+
+def _require_replaceable(store: Store, begun: SlotHeader, may_replace: MayReplace) -> None:
+    """Ask whether a slot 0 that something else's maker left may go: nobody can know whether that maker still lives.
+
+    Raises:
+        ChannelError: it may not.
+    """
+    what = (
+        f"{begun.writer} began a channel at {store.root} that is not this backup, or not with this identity, and has "
+        "not finished it"
+    )
+    if not may_replace(what):
+        raise ChannelError(
+            f"{what}: remove it with --yes (may_replace), once that process is gone, or restore to another path. "
+            "Nothing was restored"
+        )
+
+
+def _remove_begun(store: Store, begun: SlotHeader, objects: _EventObjects) -> None:
+    """Remove the slot 0 of a maker that has not finished; from here on there is nothing, or this restore's channel.
+
+    Raises:
+        ChannelError: that maker, or another one, has come further meanwhile.
+        StoreError: the store refused or failed.
+    """
+    now = _begun(store)
+    if now is None or now.token != begun.token:
+        objects.remove()
+        raise is_there_error(store.root)
+    store.delete(slot_key(0))
 
 
 def _without_keys(state: ChannelState) -> bytes:

@@ -13,8 +13,10 @@ from typing import SupportsIndex
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import ID_COLUMN, id_column
+from spillable_stream.arguments import whole_number
+from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.seek_target import Moment, SeekTarget, chosen_position, event_id, time_of
+from spillable_stream.channel.taken_events import id_column
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.groups import existing_group, have_left
@@ -59,8 +61,7 @@ def read_batches(
         DataLossError: ``start`` or ``end`` has left the channel.
         OptionError: ``start`` or ``end`` can't be used, or the channel has no such group.
     """
-    if max_bytes < 1:
-        raise OptionError(f"max_bytes must be at least 1, not {max_bytes}")
+    max_bytes = whole_number("max_bytes", max_bytes)
     choose = _chosen_range(engine, start, end)
     with engine.snapshot() as state:
         first, last = choose(state)

@@ -9,10 +9,9 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 import pyarrow as pa
 
@@ -23,6 +22,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.due_time import due_ms, without_disk
 from spillable_stream.channel.event_table import EventTable, events_from, last_events
+from spillable_stream.channel.known_workers import KnownWorkers
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.live_picture import live_picture
 from spillable_stream.channel.open_arguments import FoundChannel, OpenArguments
@@ -36,18 +36,11 @@ from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.channel.worker_status import seen_workers
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.open_engine import (
-    channel_path,
-    open_engine,
-    port_of,
-    remember,
-)
+from spillable_stream.engine.open_engine import channel_path, open_engine, port_of, remember
 from spillable_stream.engine.options_by_place import SpoolOptions
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import ChannelClosedError, OptionError, SpillableError, StorageError
-from spillable_stream.format.batch import (
-    check_written_schema,
-)
+from spillable_stream.format.batch import check_written_schema
 from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, StoredOptions
@@ -129,8 +122,7 @@ class Channel:
         self._mutex = threading.RLock()
         self._owned = OwnedGroups(self.path, self._mutex)
         self._writable_schemas = 0
-        self._workers: weakref.WeakValueDictionary[int, Worker] = weakref.WeakValueDictionary()
-        self._worker_numbers = count()
+        self._workers = KnownWorkers()
         self._front, self._cache = given.front, given.cache
         self._spool: Spool | None = None
         with told_of_opens(progress):
@@ -300,7 +292,7 @@ class Channel:
             deliver_at: likewise.
 
         Raises:
-            OptionError: the delay is none that can be, or this handle can't delay events.
+            OptionError: the delay is none that can be, or the channel can't delay events.
         """
         engine = self.engine()
         self._require_writable("a put")
@@ -314,8 +306,13 @@ class Channel:
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.
 
+        Args:
+            group: the group's name; the first take makes the group if it is missing.
+
         Raises:
             OptionError: the group's name is not allowed.
+            ReadonlyChannelError: this handle only reads.
+            ChannelClosedError: it is closed.
         """
         check_group(group)
         engine = self.engine()
@@ -344,8 +341,7 @@ class Channel:
         if isinstance(group, str) and (found := self._owned.consumers.get(group)) is not None:
             return found
         check_group(group)
-        if self.readonly:
-            engine.refuse_to_write("a consumer")
+        self._require_writable("a consumer")
         engine.active_calls.refuse_within("a first take")
 
         def make(engine: Engine) -> Consumer:
@@ -402,7 +398,7 @@ class Channel:
 
         config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=False)
-        return self._known(make_worker(self, group, function, config, dead_letter))
+        return self._workers.add(make_worker(self, group, function, config, dead_letter))
 
     def async_worker(
         self,
@@ -429,15 +425,13 @@ class Channel:
         config.check_function(function, is_async=True)
         call = CoroutineCall(function, timeout)
         worker = make_worker(self, group, call, replace(config, timeout=None), dead_letter)
-        return AsyncWorker(self._known(worker), call)
-
-    def _known(self, worker: Worker) -> Worker:
-        """Return a worker, which `stats` shows from now on."""
-        self._workers[next(self._worker_numbers)] = worker
-        return worker
+        return AsyncWorker(self._workers.add(worker), call)
 
     def drop_group(self, group: str) -> None:
         """Forget a group, so that it holds back no event.
+
+        Args:
+            group: the group's name.
 
         Raises:
             GroupOwnedError: a live consumer owns it.
@@ -557,14 +551,20 @@ class Channel:
         """
         return range_to_read(self.engine(), start, end)
 
-    def evolve(self, schema: pa.Schema) -> int:
-        """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
+    def evolve(self, schema: pa.Schema | SparkSchema) -> int:
+        """Add the new nullable columns of a schema to the channel.
+
+        Args:
+            schema: the columns that a put may have from now on, as Arrow's or Spark's schema.
+
+        Returns:
+            The number that the schema has in the channel, from 0.
 
         Raises:
-            SchemaError: the schema does not fit; shows both.
+            SchemaError: it does not fit the channel's columns (the message shows both), or it is not a schema.
         """
         engine = self.engine()
-        number = store_columns(engine, schema)
+        number = store_columns(engine, as_arrow_schema(schema))
         if self._spool is not None:
             self._spool.evolve(engine.schemas()[number])
         return number
@@ -575,17 +575,16 @@ class Channel:
         With a spool, also while the store does not answer: then it is what this handle knows of the store.
         """
         engine, spool = self.engine(), self._spool
-        workers = tuple(worker.stats() for worker in list(self._workers.values()))
-        if spool is None:
-            found = channel_stats(engine)
-            if self.readonly and engine.worker_notes is not None:
-                workers = seen_workers(engine.worker_notes.read())
-            return replace(found, workers=workers) if workers else found
         try:
             found = channel_stats(engine)
         except StorageError:
+            if spool is None:
+                raise
             found = channel_stats(engine, as_known=True)
-        return replace(found, spool=spool.stats(), workers=workers)
+        if spool is not None:
+            found = replace(found, spool=spool.stats())
+        workers = seen_workers(engine.worker_notes.read()) if self.readonly else self._workers.stats()
+        return replace(found, workers=workers) if workers else found
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw what the tiers held over time, as far as this handle saw it; needs matplotlib.
@@ -702,6 +701,12 @@ class Channel:
         self._settle(given, None if schema is None else as_arrow_schema(schema))
         return True
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a Channel can't be pickled, for another process or a Spark task: send its path, {str(self.path)!r}, and "
+            "open it there with Channel(path)"
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -730,9 +735,7 @@ class Channel:
         self._owned.leave()
         self._mutex = threading.RLock()
         self._owned = OwnedGroups(self.path, self._mutex)
-        for worker in self._workers.values():
-            worker.leave()
-        self._workers = weakref.WeakValueDictionary()
+        self._workers.leave()
         if self._spool is not None:
             self._spool.after_fork()
         self._engine.close(forked=True)

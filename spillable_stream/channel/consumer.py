@@ -1,4 +1,4 @@
-"""A group's owner: claims events for take transactions, in order, and reads them."""
+"""A group's owner: claims events for take transactions, in order, and commits what was taken."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from functools import partial
 from threading import get_ident
 from typing import ParamSpec, TypeVar
 
+from spillable_stream.channel.group_reader import GroupReader
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.expiry import expired_events, now_us
+from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.engine.take_requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
@@ -22,11 +23,9 @@ from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
-    DataLossError,
     SpillableError,
     TransactionStateError,
 )
-from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
@@ -87,6 +86,7 @@ class Consumer:
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
         self._snapshot = engine.follower.snapshot
+        self._reader = GroupReader(engine, group, self._mutex)
         self._ownership = engine.owners.own(group, owner_timeout_seconds, note)
         self.owner: str = self._ownership.note
         self.former_owner: str = self._ownership.former
@@ -247,7 +247,7 @@ class Consumer:
         What is behind ``limit`` of the former is given back.
         """
         try:
-            expired = RangeSet(self._expired(claimed, by_us))
+            expired = RangeSet(self._reader.expired(claimed, by_us))
         except BaseException:
             for first, last in claimed:
                 self._held.remove(first, last)
@@ -269,10 +269,6 @@ class Consumer:
                 self._passed.add(first, last)
         return left, list(expired)
 
-    def _expired(self, ranges: Iterable[Range], by_us: int) -> list[Range]:
-        reader = self._engine.readers.get(self.group, self._engine.reader)
-        return expired_events(self._engine, reader, ranges, by_us)
-
     def read(self, ranges: Iterable[Range]) -> list[ReadBatch]:
         """Return the claimed events, in order.
 
@@ -281,54 +277,10 @@ class Consumer:
             CorruptionError: an event can't be read.
         """
         try:
-            return self._call("a take", self._read_all, ranges)
+            return self._call("a take", self._reader.read, ranges)
         except CorruptionError:
             self._engine.log.require_in_place()  # else it read what is at the path now
             raise
-
-    def _read_all(self, ranges: Iterable[Range]) -> list[ReadBatch]:
-        found: list[ReadBatch] = []
-        self._engine.require_not_closed()
-        with self._mutex:
-            for first, last in ranges:
-                while first <= last:
-                    first = self._read(first, last, found)
-        return found
-
-    def _read(self, first: int, last: int, found: list[ReadBatch]) -> int:
-        """Read events from ``first`` on into a list, and return the ID after the last one.
-
-        Fewer than all, or none, where they are moved meanwhile: read again.
-        """
-        began = first
-        with self._known as state:  # they were claimed in it; where it is behind, the reader misses a file
-            extents = state.blocks.extents(first, last)
-        reader = self._engine.readers.get(self.group, self._engine.reader)
-        if len(extents) > 1:
-            reader.expect(extents)
-        for extent in extents:
-            if extent.first_id != first:
-                break
-            try:
-                for read in reader.read(extent):
-                    found.append(read)
-                    first = read.last_id + 1
-            except DataLossError:
-                if first == began and not self._has_moved(extent):
-                    raise
-                return first
-        if first <= last:
-            raise DataLossError(
-                f"the events {first} to {last} have left the channel",
-                str(self._engine.path),
-            )
-        return first
-
-    def _has_moved(self, extent: Extent) -> bool:
-        """Tell whether events are elsewhere by now: a flush, for one, moves them from memory to disk."""
-        with self._engine.snapshot() as state:
-            now = state.blocks.extents(extent.first_id, extent.first_id)
-        return bool(now) and now[0].file != extent.file
 
     def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:
         """Write that the ranges are being taken and return the transaction's ID.
@@ -343,7 +295,7 @@ class Consumer:
         Raises what `commit` does.
         """
         with self._mutex:
-            expired = self._expired([r for each in ranges for r in self._held.gaps(*each)], now_us())
+            expired = self._reader.expired([r for each in ranges for r in self._held.gaps(*each)], now_us())
         prepare = Prepare(self.group, ranges, self._ownership.require, after, expired)
         takes = self._takes(commit)
         request = TakesAndPrepare(takes, prepare) if takes else prepare
@@ -490,10 +442,10 @@ class Consumer:
         """
         self._call("a note", self._ownership.write, note)
 
-    def forget_note(self) -> None:
-        """Write, at the end, nothing about the owner but its process and the time."""
+    def leave_note(self, note: str) -> None:
+        """Write, at the end, what the group's next owner finds in `former_owner`, after the process and the time."""
         with suppress(ChannelClosedError):
-            self._call("a note", self._ownership.forget_note)
+            self._call("a note", self._ownership.leave_note, note)
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.
@@ -502,12 +454,12 @@ class Consumer:
             TransactionStateError: this thread is inside of a call.
         """
         self.active_calls.end("a close")
-        self._engine.readers.forget(self.group)
+        self._reader.forget()
         self._ownership.close()
         path = self._engine.path
         _log.debug("the group %r of %s is given up", self.group, path, extra=fields(path, group=self.group))
 
     def leave(self) -> None:
         """In a forked child, where the threads of calls under way do not exist: leave the group to the parent."""
-        self._engine.readers.forget(self.group)
+        self._reader.forget()
         self._ownership.leave()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event, EventColumns
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.engine.delayed_puts import DelayedChunk, chunks_of
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.format.row_values import row_reader
@@ -54,21 +55,24 @@ class DelayedEvents:
         Raises:
             SchemaError: an event does not fit the channel.
         """
+        parts = [events[i : i + _BUFFERED_EVENTS] for i in range(0, len(events), _BUFFERED_EVENTS)]
+        pieces = [self._read(part) for part in parts]  # all of them, before the first is added
         if each_us != self._ttl_us:
             self._flush()
             self._ttl_us = each_us
-        for i in range(0, len(events), _BUFFERED_EVENTS):
-            part = events[i : i + _BUFFERED_EVENTS]
-            self._add(part, array("q", [due_ms]) * len(part))
+        for piece in pieces:
+            self._add(piece, array("q", [due_ms]) * len(piece))
 
-    def _add(self, events: Sequence[Event | Mapping[str, Any]], dues: array[int]) -> None:
-        if self._typed:
-            self._rows += list(map(row_reader(self._schema).read, events))
+    def _read(self, events: Sequence[Event | Mapping[str, Any]]) -> list[dict[str, Any]] | EventColumns:
+        return list(map(row_reader(self._schema).read, events)) if self._typed else EventColumns.of(events)
+
+    def _add(self, piece: list[dict[str, Any]] | EventColumns, dues: array[int]) -> None:
+        if isinstance(piece, list):
+            self._rows += piece
         else:
-            columns = EventColumns.of(events)
-            if self._events.size_bytes + columns.size_bytes > _BUFFERED_BYTES:
+            if self._events.size_bytes + piece.size_bytes > _BUFFERED_BYTES:
                 self._flush()
-            self._events.extend(columns)
+            self._events.extend(piece)
         self._dues += dues
         if len(self._dues) >= _BUFFERED_EVENTS:
             self._flush()

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from spillable_stream.arguments import whole_number
 from spillable_stream.channel.arrow_batches import read_batches
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.figures import count_text, size_text
 from spillable_stream.channel.seek_target import SeekTarget
 from spillable_stream.engine.engine import Engine
-from spillable_stream.errors import OptionError
 
 __all__ = ["EventTable", "body_text", "events_from", "last_events", "value_text"]
 
@@ -79,9 +79,7 @@ def events_from(engine: Engine, path: str, start: SeekTarget, n: int) -> EventTa
         DataLossError: the event has left the channel.
         OptionError: ``n`` is less than 1, or ``start`` can't be used.
     """
-    if isinstance(n, bool) or n < 1:
-        raise OptionError(f"n must be an integer, 1 or more, not {n!r}")
-    left, found = n, []
+    left, found = whole_number("n", n), []
     for batch in _batches(engine, start):
         found.append(batch.slice(0, left))
         left -= found[-1].num_rows
@@ -92,8 +90,7 @@ def events_from(engine: Engine, path: str, start: SeekTarget, n: int) -> EventTa
 
 def last_events(engine: Engine, path: str, n: int) -> EventTable:
     """Return the last ``n`` events; the arguments and errors are those of `events_from`."""
-    if isinstance(n, bool) or n < 1:
-        raise OptionError(f"n must be an integer, 1 or more, not {n!r}")
+    n = whole_number("n", n)
     with engine.snapshot() as state:
         first, last = state.beginning(), state.last_id
     back = n

@@ -10,21 +10,26 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
+from spillable_stream.channel.delayed_put import DelayedPut
 from spillable_stream.channel.due_time import due_ms, without_disk
-from spillable_stream.channel.event import (
-    ID_COLUMN,
-    Event,
-    EventColumns,
-)
+from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.delayed_puts import Delayed, Staging
+from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
-from spillable_stream.errors import DiskSpaceError, OptionError, TransactionCapacityError, TransactionStateError
+from spillable_stream.errors import (
+    DiskSpaceError,
+    OptionError,
+    SchemaError,
+    TransactionCapacityError,
+    TransactionStateError,
+)
+from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
@@ -46,6 +51,7 @@ class PutTransaction(Transaction):
     Args:
         engine: the channel.
         schema: the channel's schema.
+        schema_id: its number in the channel.
         typed: whether events are mappings of a typed channel rather than `Event`.
 
     Attributes:
@@ -56,7 +62,8 @@ class PutTransaction(Transaction):
         is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
         waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
-        no_delay: why no event of it can be delayed, if none can be; None where the channel decides.
+        carries_dues: whether its events are shipped to another channel, which delays them (a spool): this one puts them
+            now, with their due times.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -67,6 +74,7 @@ class PutTransaction(Transaction):
         self._rows: list[dict[str, Any]] = []
         self._events = EventColumns()
         self._ttl_us = 0  # of what is buffered as rows or events
+        self._due_ms = 0  # of that, where this transaction carries it
         self._frames: list[Frame] = []
         self._frames_bytes = 0
         self._segment: StagedFile | None = None
@@ -77,10 +85,9 @@ class PutTransaction(Transaction):
         self.follows: int | None = None
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
-        self.no_delay: OptionError | None = None
-        self._delayed: DelayedEvents | None = None
-        self._held: Delayed | None = None
-        self._staging: Staging | None = None
+        self.carries_dues: bool = False
+        self._has_dues = False
+        self._delayed: DelayedPut | None = None
 
     def put(
         self,
@@ -129,30 +136,29 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put")
-        self._require_sound("put")
-        wait_until_ms = 0
-        if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self.due_ms(deliver_after, deliver_at)
-        each_us, added = ttl_us(ttl), list(events)
+        each_us, wait_until_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
+        if isinstance(events, (str, bytes, Event)) or not isinstance(events, Iterable):
+            raise SchemaError(f"put_many takes a list or another iterable of events, not {type(events).__name__}")
+        added = list(events)
         self._admit(len(added))
-        if wait_until_ms:
-            self._delay().add(added, wait_until_ms, each_us)
-            self._stage_delayed()
+        if wait_until_ms and not self.carries_dues:
+            delayed = self._delay()
+            delayed.add(added, wait_until_ms, each_us)
+            self._undivided(delayed.stage_if_many)
             self.count += len(added)
             return
         parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
         if self._typed:
             read = row_reader(self._schema).read
             pieces = [list(map(read, part)) for part in parts]
-            self._begin_run(each_us)
+            self._begin_run(each_us, wait_until_ms)
             for rows in pieces:
                 self._rows += rows
                 if len(self._rows) >= _BUFFERED_EVENTS:
                     self._flush_events()
         else:
             all_columns = [EventColumns.of(part) for part in parts]
-            self._begin_run(each_us)
+            self._begin_run(each_us, wait_until_ms)
             for columns in all_columns:
                 for piece in columns.pieces(_BUFFERED_BYTES):
                     self._events.extend(piece)
@@ -181,45 +187,39 @@ class PutTransaction(Transaction):
         Raises:
             OptionError: the channel can't; says what to do.
         """
-        if self.no_delay is not None:
-            raise self.no_delay
-        if not self._engine.follower.state.options.overflow_capacity:
+        if not self.carries_dues and not self._engine.follower.state.options.overflow_capacity:
             raise without_disk(self._engine.path)
 
-    def _delay(self) -> DelayedEvents:
-        self._held = None
+    def _delay(self) -> DelayedPut:
         if self._delayed is None:
-            self._delayed = DelayedEvents(self._schema, self._schema_id, typed=self._typed)
+            self._delayed = DelayedPut(self._engine, DelayedEvents(self._schema, self._schema_id, typed=self._typed))
         return self._delayed
 
     def put_batch(
         self,
-        batch: pa.RecordBatch | pa.Table,
+        batch: ArrowRows,
         *,
         ttl: TimeToLive | None = None,
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
-        """Put the rows of an Arrow batch or table, in order; ttl and delays are as in `put`.
+        """Put the rows of an Arrow batch, a table or a data frame, in order; ttl and delays are as in `put`.
 
         Columns, and the fields of structs, may come in another order, nullable ones may be missing, and the rest may
         be of a type that fits (`spillable_stream.format.widening`). What `TakeTransaction.take_batch` returned can be
         put as it is: its column ``write_order_id`` is left out.
 
         Args:
-            batch: the rows.
+            batch: the rows: a `pyarrow.RecordBatch`, a `pyarrow.Table`, or a data frame of pandas, polars or another
+                library that offers its columns as Arrow.
             ttl: that of each of them, as in `put`.
             deliver_after: that of each of them, likewise.
             deliver_at: likewise.
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put_batch")
-        self._require_sound("put_batch")
-        wait_until_ms = 0
-        if deliver_after is not None or deliver_at is not None:
-            wait_until_ms = self.due_ms(deliver_after, deliver_at)
-        each_us = 0 if ttl is None else ttl_us(ttl)
+        each_us, wait_until_ms = self._begin_put("put_batch", ttl, deliver_after, deliver_at)
+        batch = arrow_rows(batch, "put_batch")
         if isinstance(batch, pa.Table):
             check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
             fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batch.to_batches()]
@@ -235,6 +235,28 @@ class PutTransaction(Transaction):
                 self._undivided(self._add, b, each_us)
         self.count += batch.num_rows
 
+    def require_fit(self, batch: pa.RecordBatch) -> None:
+        """Refuse a batch that would not fit into the channel if that were empty. Nothing is put.
+
+        Args:
+            batch: the rows.
+
+        Raises:
+            PutTooLargeError: it would not fit.
+            EventTooLargeError: one of them is larger than a frame can be.
+            SchemaError: it does not fit the channel's columns.
+        """
+        state = self._engine.follower.state
+        if batch.num_rows <= state.options.overflow_capacity:
+            return
+        limits = state.memory_limits()
+        if batch.num_rows <= limits.events and batch.nbytes < limits.payload_bytes // 2:
+            return  # frames are larger than their columns, but not that much
+        fitted = accept_batch(batch, self._schema, ID_COLUMN)
+        put = Put(encode_batch(fitted, self._schema_id, state.options.compression))
+        if (too_large := put.too_large(state, self._engine.path)) is not None:
+            raise too_large
+
     def put_timed(self, batch: pa.RecordBatch, times: RowTimes) -> None:
         """Put the rows of an Arrow batch, each with its own ttl and due time, as `put_batch` does.
 
@@ -246,8 +268,7 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put_timed")
-        self._require_sound("put_timed")
+        self._begin_put("put_timed")
         fitted = accept_batch(batch, self._schema, ID_COLUMN)
         if times.has_delays():
             self.require_delays()
@@ -271,6 +292,27 @@ class PutTransaction(Transaction):
 
     take_many = take
     take_batch = take
+
+    def _begin_put(
+        self,
+        call: str,
+        ttl: TimeToLive | None = None,
+        deliver_after: float | timedelta | None = None,
+        deliver_at: datetime | None = None,
+    ) -> tuple[int, int]:
+        """Return the ttl of what is put, in microseconds, and when it is due, in milliseconds since 1970; 0 for none.
+
+        Raises:
+            OptionError: they are none that can be.
+            TransactionStateError: nothing can be put, and ``call`` is refused.
+        """
+        self._require(State.OPEN, call)
+        if self._failure is not None:
+            self._require_sound(call)
+        wait_until_ms = 0
+        if deliver_after is not None or deliver_at is not None:
+            wait_until_ms = self.due_ms(deliver_after, deliver_at)
+        return (0 if ttl is None else ttl_us(ttl)), wait_until_ms
 
     def _admit(self, count: int) -> None:
         capacity, held = self._engine.follower.state.options.transaction_capacity, self.count + count
@@ -299,23 +341,28 @@ class PutTransaction(Transaction):
             self._failure = e
             raise
 
-    def _begin_run(self, each_us: int) -> None:
-        """Begin to buffer events of a ttl, in microseconds: all events of a frame have the same."""
-        if each_us != self._ttl_us:
+    def _begin_run(self, each_us: int, due_ms: int) -> None:
+        """Begin to buffer events of a ttl, in microseconds, and a due time: all events of a frame have the same ttl."""
+        if each_us != self._ttl_us or due_ms != self._due_ms:
             self._flush_events()
-            self._ttl_us = each_us
+            self._ttl_us, self._due_ms = each_us, due_ms
 
     def _flush_events(self) -> None:
         if self._rows:
             rows, self._rows = self._rows, []
-            self._undivided(lambda: self._add(row_reader(self._schema).batch(rows), self._ttl_us))
+            self._undivided(lambda: self._add_run(row_reader(self._schema).batch(rows)))
         elif self._events.bodies:
             events, self._events = self._events, EventColumns()
-            self._undivided(lambda: self._add(events.batch(), self._ttl_us))
+            self._undivided(lambda: self._add_run(events.batch()))
 
-    def _add(self, batch: pa.RecordBatch, each_us: int) -> None:
+    def _add_run(self, batch: pa.RecordBatch) -> None:
+        dues = array("q", [self._due_ms]) * batch.num_rows if self._due_ms else ()
+        self._add(batch, self._ttl_us, dues)
+
+    def _add(self, batch: pa.RecordBatch, each_us: int, dues_ms: Sequence[int] = ()) -> None:
         options = self._engine.follower.state.options
-        frames = encode_batch(batch, self._schema_id, options.compression, each_us)
+        frames = encode_batch(batch, self._schema_id, options.compression, each_us, dues_ms)
+        self._has_dues = self._has_dues or bool(dues_ms)
         self._frames += frames
         self._frames_bytes += total_size(frames)
         if self._frames_bytes > options.max_inline_bytes and self._frames_bytes > self._inline_bytes():
@@ -369,7 +416,14 @@ class PutTransaction(Transaction):
                 self._undivided(self._stage)
             self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
             self._attempted = True
-        request = Put(self._frames, segments, producer=self.producer, follows=self.follows, delayed=self._waiting())
+        request = Put(
+            self._frames,
+            segments,
+            producer=self.producer,
+            follows=self.follows,
+            delayed=self._waiting(),
+            is_extended=self._has_dues,
+        )
         try:
             self.committed: CommitResult = self._engine.commit(
                 request, self._engine.follower.state.options.keep_alive, self.waited_seconds
@@ -381,46 +435,35 @@ class PutTransaction(Transaction):
             self._failure = request.not_staged
         if self._segment is not None:
             self._segment.close()
-        if self._staging is not None:
-            self._staging.close()
+        if self._delayed is not None:
+            self._delayed.close()
 
     def _waiting(self) -> Delayed | None:
-        """Return the delayed events, encoded; None without any. A commit that is tried again has them already."""
-        if self._staging is not None and self._held is None:
-            self._undivided(self._write_delayed)
-            self._held = self._undivided(self._staging.finish)
-            self._attempted = True
-        elif self._delayed is not None and self._held is None:
-            deliveries, options = self._engine.deliveries, self._engine.follower.state.options
-            chunks = self._delayed.chunks(deliveries.clock_ms(), options.compression)
-            self._held = deliveries.hold_back(chunks) if chunks else None
-        return self._held
+        """Return the delayed events, encoded; None without any."""
+        if self._delayed is None:
+            return None
+        if not self._delayed.is_staged:
+            return self._delayed.finish()
+        found = self._undivided(self._delayed.finish)
+        self._attempted = True
+        return found
 
     def _add_late(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
-        self._delay().add_batch(batch, dues_ms, each_us)
-        self._stage_delayed()
-
-    def _stage_delayed(self) -> None:
-        """Write delayed events to files of their own, if there are many, so that memory stays bounded."""
-        options = self._engine.follower.state.options
-        if self._delayed is not None and self._delayed.size_bytes > options.max_inline_bytes:
-            if self._staging is None:
-                self._staging = self._engine.deliveries.stage()
-            self._undivided(self._write_delayed)
-
-    def _write_delayed(self) -> None:
-        assert self._delayed is not None and self._staging is not None
-        deliveries, options = self._engine.deliveries, self._engine.follower.state.options
-        self._staging.write(self._delayed.drain(deliveries.clock_ms(), options.compression))
+        if self.carries_dues:
+            self._add(batch, each_us, dues_ms)
+            return
+        delayed = self._delay()
+        delayed.add_batch(batch, dues_ms, each_us)
+        delayed.stage_if_many()
 
     def _rollback(self) -> None:
         self._rows, self._events, self._frames = [], EventColumns(), []
-        self._delayed = self._held = None
-        if self._staging is not None:
+        if self._delayed is not None:
             if self._attempted:
-                self._staging.close()
+                self._delayed.close()
             else:
-                self._staging.discard()
+                self._delayed.discard()
+            self._delayed = None
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

@@ -160,10 +160,7 @@ class Spool:
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
             )
         transaction = self._local.put_transaction()
-        transaction.no_delay = OptionError(
-            f"{self._store_path} has a spool in front, which ships events as they come and delays none; put those that "
-            "wait through a handle without the spool. Nothing was put"
-        )
+        transaction.carries_dues = True
         return transaction
 
     def _refusal(self, trouble: Exception) -> SpillableError:

@@ -13,7 +13,8 @@ its take was committed, nor a request of it that arrives late, stores an event t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import groupby, takewhile
@@ -22,6 +23,8 @@ import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.channel.ttl import ttl_left_us
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.open_engine import port_of
@@ -196,9 +199,8 @@ class SpoolMover:
         tx.is_bounded = False  # each of its transactions was, when it was put
         with tx:
             for piece in self._pieces(consumer, first, last):
-                for ttl, reads in groupby(piece, partial(_ttl_left, by_us=now_us())):
-                    fitted = [fit_batch(read.batch, schema) for read in reads]
-                    tx.put_batch(pa.Table.from_batches(fitted, schema).combine_chunks(), ttl=ttl)
+                _put_now(tx, [read for read in piece if not read.dues_ms], schema)
+                _put_due(tx, [read for read in piece if read.dues_ms], schema)
                 through = piece[-1].last_id
             tx.follows = shipped
             tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER))
@@ -240,14 +242,36 @@ class SpoolMover:
         return consumer.read(consumer.untaken(first, through)), through
 
 
-def _ttl_left(read: ReadBatch, by_us: int) -> timedelta | None:
-    """Return what is left of the ttl of events, never more than it was: a clock may have been set back.
+def _put_now(tx: PutTransaction, piece: list[ReadBatch], schema: pa.Schema) -> None:
+    for ttl, reads in groupby(piece, partial(_ttl_left, by_us=now_us())):
+        tx.put_batch(_together(reads, schema), ttl=ttl)
 
-    Of an expired one a microsecond is left, so that it counts where it goes.
-    """
-    if not read.expires_us:
-        return None
-    return timedelta(microseconds=min(max(1, read.expires_us - by_us), read.expires_us - read.time_us))
+
+def _put_due(tx: PutTransaction, piece: list[ReadBatch], schema: pa.Schema) -> None:
+    """Put delayed events in the order of their due times; those that are due by now come behind all others."""
+    if not piece:
+        return
+    dues, ttls, by_us = array("q"), array("q"), now_us()
+    for read in piece:
+        dues += array("q", read.dues_ms)
+        ttls += array("q", [read.expires_us - read.time_us if read.expires_us else 0]) * len(read.dues_ms)
+    order = sorted(range(len(dues)), key=dues.__getitem__)  # of those due at once, in the order of their puts
+    due_ms = [dues[i] if dues[i] * 1000 > by_us else 0 for i in order]
+    ttl_us = [ttls[i] and max(1, ttls[i] - max(0, by_us - dues[i] * 1000)) for i in order]
+    rows, at = _together(piece, schema).take(pa.array(order, pa.int64())).combine_chunks(), 0
+    for batch in rows.to_batches():
+        end = at + batch.num_rows
+        tx.put_timed(batch, RowTimes(pa.array(ttl_us[at:end], pa.int64()), pa.array(due_ms[at:end], pa.int64())))
+        at = end
+
+
+def _together(reads: Iterable[ReadBatch], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([fit_batch(read.batch, schema) for read in reads], schema).combine_chunks()
+
+
+def _ttl_left(read: ReadBatch, by_us: int) -> timedelta | None:
+    left_us = ttl_left_us(read.time_us, read.expires_us, by_us)
+    return timedelta(microseconds=left_us) if left_us else None
 
 
 def _bounded(state: ChannelState, first: int, last: int) -> int:

@@ -110,7 +110,7 @@ class SpoolStats:
     """The events that were acknowledged and are not in the store yet: they are lost if this host's disk, or memory, is.
 
     Args:
-        events: how many events are in the spool, whoever put them there.
+        events: how many events are in the spool, delayed ones too, whoever put them there.
         size_bytes: the size of their payloads.
         oldest_seconds: the age of the oldest one, or None.
         trouble: why this handle's last attempt to ship failed; "" if it did not.

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from spillable_stream.arguments import seconds, whole_number
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import Event, events_from_batch, rows_from_batch, table_from_batches
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.taken_events import events_from_batch, rows_from_batch, table_from_batches
 from spillable_stream.channel.transaction import State, Transaction
+from spillable_stream.channel.ttl import ttl_left_us
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import fit_batch
@@ -21,6 +26,7 @@ from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["TakeTransaction"]
 
+_LONGEST_SECONDS = 1e9
 _T = TypeVar("_T")
 
 
@@ -40,6 +46,7 @@ class TakeTransaction(Transaction):
         self._typed = typed
         self._ranges: list[Range] = []
         self._moved_at = 0  # the consumer's, before the first claim
+        self._expiring: list[ReadBatch] = []  # what `take_batch` gave of events with a ttl
         self.count: int = 0
 
     def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
@@ -55,7 +62,9 @@ class TakeTransaction(Transaction):
             TransactionStateError: the transaction is not open, or the group was moved by a seek since its first take.
             TransactionCapacityError: it is full.
             GroupOwnedError: another live consumer owns the group.
+            OptionError: the timeout is not a number, or in `take_many` the limit not an integer of at least 1.
             CorruptionError: the event can't be read.
+            DataLossError: the event is gone, and the message says which ones are.
             SchemaError: Python has no object for a value, which `take_batch` can give.
 
         An event that can't be given is as if it had not been taken: it is still the next one.
@@ -67,17 +76,48 @@ class TakeTransaction(Transaction):
         return found[0] if found else None
 
     def take_many(self, limit: int, timeout_seconds: float = 0.0) -> list[Any]:
-        """Take up to ``limit`` events, fewer at the end of the queue; raises what `take` raises."""
+        """Take events, fewer at the end of the queue; raises what `take` raises.
+
+        Args:
+            limit: how many at most.
+            timeout_seconds: how long to wait for the first one.
+
+        Returns:
+            The events; an empty list when the channel stayed empty.
+        """
         self._require(State.OPEN, "take_many")
         return self._take(limit, timeout_seconds, self._objects)
 
     def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
-        """Take up to ``limit`` events as an Arrow table, or None; raises what `take` raises.
+        """Take events as an Arrow table, fewer at the end of the queue; raises what `take` raises.
 
-        The table has the channel's columns and ``write_order_id``.
+        Args:
+            limit: how many at most.
+            timeout_seconds: how long to wait for the first one.
+
+        Returns:
+            The channel's columns and ``write_order_id``; None when the channel stayed empty.
         """
         self._require(State.OPEN, "take_batch")
         return self._take(limit, timeout_seconds, self._table)
+
+    def ttls_left_us(self, ids: pa.Int64Array) -> pa.Int64Array | None:
+        """Return what is left by now of the ttls of events that `take_batch` gave, for whoever puts them elsewhere.
+
+        Args:
+            ids: the events' write-order IDs, ascending.
+
+        Returns:
+            The ttls in microseconds, 0 for an event without one; None where no event has one.
+        """
+        if not self._expiring:
+            return None
+        by_us, all_ids = now_us(), ids.to_pylist()
+        left = [0] * len(all_ids)
+        for read in self._expiring:
+            rows = range(bisect_left(all_ids, read.first_id), bisect_right(all_ids, read.last_id))
+            left[rows.start : rows.stop] = [ttl_left_us(read.time_us, read.expires_us, by_us)] * len(rows)
+        return pa.array(left, pa.int64())
 
     def put(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a take transaction does not put.
@@ -92,8 +132,10 @@ class TakeTransaction(Transaction):
 
     def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
         """Claim, read and convert; only what can be given to the caller counts as taken."""
-        if limit < 1:
-            raise ValueError(f"a take needs a limit of at least 1, not {limit}")
+        if type(limit) is not int or limit < 1:
+            limit = whole_number("limit", limit)
+        if type(timeout_seconds) is not float or not timeout_seconds < _LONGEST_SECONDS:
+            timeout_seconds = seconds("timeout_seconds", timeout_seconds)
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(
@@ -136,6 +178,7 @@ class TakeTransaction(Transaction):
     def _table(self, found: list[ReadBatch]) -> pa.Table | None:
         if not found:
             return None
+        self._expiring += [read for read in found if read.expires_us]
         return table_from_batches(found, self._engine.schemas()[-1])
 
     def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:

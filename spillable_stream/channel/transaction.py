@@ -48,8 +48,9 @@ class Transaction:
                 f"{getpid()}, thread {get_ident()}; every thread and process begins its own"
             )
         if self.state is not wanted:
+            how = ": enter it with `with`, or call begin() first" if self.state is State.NEW else ""
             raise TransactionStateError(
-                f"{call}() needs a transaction that is {wanted.value}; this one is {self.state.value}"
+                f"{call}() needs a transaction that is {wanted.value}; this one is {self.state.value}{how}"
             )
 
     def begin(self) -> None:

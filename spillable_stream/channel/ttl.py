@@ -8,7 +8,7 @@ from typing import Any
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["MOST_TTL_US", "TimeToLive", "ttl_us"]
+__all__ = ["MOST_TTL_US", "TimeToLive", "ttl_left_us", "ttl_us"]
 
 TimeToLive = float | timedelta
 """For how long an event counts after its commit: seconds, or a timedelta."""
@@ -39,3 +39,17 @@ def ttl_us(ttl: TimeToLive | None) -> int:
             f"ttl must be more than 0 and at most 100 years, not {ttl!r}: leave it out for events that never expire"
         )
     return max(1, round(seconds * 1_000_000))
+
+
+def ttl_left_us(time_us: int, expires_us: int, by_us: int) -> int:
+    """Return what is left of the ttl of an event that comes to another channel, in microseconds; 0 for none.
+
+    It is never more than it was: a clock may have been set back. Of an expired one a microsecond is left, so that it
+    counts as expired where it goes.
+
+    Args:
+        time_us: when the event was committed, in microseconds since 1970.
+        expires_us: when it expires; 0 for never.
+        by_us: the time.
+    """
+    return min(max(1, expires_us - by_us), expires_us - time_us) if expires_us else 0

@@ -14,21 +14,30 @@ from spillable_stream.storage.lock import has_ended, process_note
 __all__ = ["SILENT_SECONDS", "decode_status", "encode_status", "seen_workers", "worker_text"]
 
 SILENT_SECONDS = 30.0
-"""How long a running worker may say nothing. It says something every few seconds, whatever it waits for."""
+"""How long a running worker may say nothing, unless it says otherwise. It says something now and then, whatever it
+waits for."""
 
 _ALIVE = ("running", "stopping")
 
 
-def encode_status(stats: WorkerStats) -> bytes:
-    """Return what a worker of this process says of itself."""
-    return json.dumps({**asdict(stats), "process": process_note(), "at": time.time()}).encode()
+def encode_status(stats: WorkerStats, silent_seconds: float = SILENT_SECONDS) -> bytes:
+    """Return what a worker of this process says of itself.
+
+    Args:
+        stats: what it does.
+        silent_seconds: how long it may say nothing more.
+    """
+    said = {**asdict(stats), "process": process_note(), "at": time.time()}
+    if silent_seconds != SILENT_SECONDS:
+        said["silent_after"] = silent_seconds
+    return json.dumps(said).encode()
 
 
 def decode_status(status: bytes) -> WorkerStats | None:
     """Return what a worker said, judged by whether its process lives; None if another version said it otherwise."""
     try:
         said = json.loads(status)
-        at = float(said["at"])
+        at, silent_after = float(said["at"]), float(said.get("silent_after", SILENT_SECONDS))
         found = WorkerStats(**{field.name: said[field.name] for field in fields(WorkerStats)})
     except (ValueError, KeyError, TypeError):
         return None
@@ -37,7 +46,7 @@ def decode_status(status: bytes) -> WorkerStats | None:
     silent_seconds = time.time() - at
     if has_ended(found.process):
         return replace(found, state="died", is_healthy=False, trouble=f"its process, {found.process}, is gone")
-    if silent_seconds > SILENT_SECONDS:
+    if silent_seconds > silent_after:
         trouble = f"its process, {found.process}, has said nothing for {age_text(silent_seconds)}"
         return replace(found, state="silent", is_healthy=False, trouble=trouble)
     return found

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["tail", "take"]
 
 _AT_ONCE = 1000  # events of one transaction: what a broken pipe returns to the queue
+_KEPT_BYTES = 16 << 20  # of the last events; more of them are read a second time instead
 _POLL_SECONDS = 0.2
 _FAR_POLL_SECONDS = 1.0
 
@@ -32,6 +33,10 @@ _JsonLines = Annotated[bool, typer.Option("--json", help="Print whole events, wi
 _Count = Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last events to print.")]
 _Follow = Annotated[bool, typer.Option("-f", "--follow", help="Print events as they come, until Ctrl-C.")]
 _From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin instead: {PLACES}.")]
+_Delayed = Annotated[
+    str | None,
+    typer.Option("--delayed", metavar="FILE", help="Print the delayed events that no commit names, of a file or copy."),
+]
 
 
 @app.command()
@@ -82,9 +87,15 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
 
 
 def _print(lines: Iterable[bytes]) -> None:
-    """Write lines to standard output, all of them, before it returns."""
+    """Write lines to standard output, all of them, before it returns.
+
+    With PYTHONUNBUFFERED a write is one system call, and a pipe that is closed meanwhile takes a part of it.
+    """
     out = sys.stdout.buffer
-    out.writelines(line + b"\n" for line in lines)
+    for line in lines:
+        left = memoryview(line + b"\n")
+        while left:
+            left = left[out.write(left) :]
     out.flush()
 
 
@@ -101,9 +112,13 @@ def tail(
     count: _Count = 10,
     follow: _Follow = False,
     start: _From = None,
+    delayed: _Delayed = None,
     as_json: _JsonLines = False,
 ) -> None:
     """Print the last events, a body a line, and take nothing.
+
+    With `--delayed`, print those of a file of delayed events, or of its copy in quarantine, that no commit names, as
+    `spillable verify` and `repair` say of it: all of them, with `--json` also when they are due.
 
     Example: `spillable tail /data/orders -n 20 -f`
 
@@ -115,9 +130,25 @@ def tail(
 
     with ending(path, interrupted=lambda: "nothing was taken"), Channel(path, create=False, readonly=True) as channel:
         try:
-            _Tail(channel, as_json).run(count, start, follow)
+            if delayed is None:
+                _Tail(channel, as_json).run(count, start, follow)
+            else:
+                _print_delayed(channel, delayed, as_json)
         except BrokenPipeError:
             _pipe_broke("nothing was taken")
+
+
+def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:
+    """Print the delayed events of a file that no commit names."""
+    from spillable_stream.cli.event_text import delayed_lines
+    from spillable_stream.integrity.unnamed_delays import unnamed_delays
+    from spillable_stream.objects.location import Location, is_location
+    from spillable_stream.objects.open_store import open_store
+
+    engine, path = channel.engine(), str(channel.path)
+    store = open_store(Location.parse(path)) if is_location(path) else None
+    for dues, batch in unnamed_delays(channel.uuid, engine.follow(), engine.schemas(), file, store):
+        _print(delayed_lines(dues, batch, typed=channel.typed, as_json=as_json))
 
 
 class _Tail:
@@ -150,13 +181,16 @@ class _Tail:
         wanted = count
         while True:
             first = max(first_kept, last_id - wanted + 1)
-            batches = list(self._channel.read(first, last_id))
-            found = sum(batch.num_rows for batch in batches)
+            batches, found, size_bytes = list["pa.RecordBatch"](), 0, 0
+            for batch in self._channel.read(first, last_id):
+                found, size_bytes = found + batch.num_rows, size_bytes + batch.nbytes
+                if size_bytes <= _KEPT_BYTES:
+                    batches.append(batch)
             if found >= count or first == first_kept:
                 break
             wanted *= 4
         passed = max(0, found - count)
-        for batch in batches:
+        for batch in batches if size_bytes <= _KEPT_BYTES else self._channel.read(first, last_id):
             left_out = min(passed, batch.num_rows)
             passed -= left_out
             self._print(batch.slice(left_out))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from spillable_stream.channel.figures import count_text, size_text
-from spillable_stream.cli.app import AsJson, ChannelPath, app, ending
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending
 from spillable_stream.cli.shown_progress import shown_progress
 
 __all__ = ["backup", "restore"]
@@ -52,20 +52,26 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def restore(copy: _Copy, path: _To, new_identity: _New = False, as_json: AsJson = False) -> None:
+def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False, as_json: AsJson = False) -> None:
     """Make a channel of a backup, and verify it. It keeps the original's UUID, or gets its own with --new-identity.
 
     Nothing is ever overwritten: PATH is missing or empty. While the original is where it was, --new-identity is needed.
+    What another restore to an address began and did not finish is replaced: on a terminal it asks, elsewhere it needs
+    --yes.
 
     Example: `spillable restore s3://backups/orders /data/orders`
 
-    Exit status: 0 the channel is there; 1 it is not; 2 there is no backup, or PATH can't be a channel.
+    Exit status: 0 the channel is there; 1 it is not; 2 there is no backup, no channel can be at PATH, or no --yes.
     """
     from spillable_stream.archive.restore import restore as make_channel
 
+    def may_replace(what: str) -> bool:
+        confirm(f"{what}. Remove it, and restore there?", yes)
+        return True
+
     with ending(path, as_json, lambda: "nothing was restored"):
         with shown_progress("restore") as progress:
-            report = make_channel(copy, path, new_identity=new_identity, progress=progress)
+            report = make_channel(copy, path, new_identity=new_identity, progress=progress, may_replace=may_replace)
         if as_json:
             typer.echo(json.dumps(asdict(report)))
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event
 
-__all__ = ["event_line", "json_row", "lines_of", "plain_value"]
+__all__ = ["delayed_lines", "event_line", "json_row", "lines_of", "plain_value"]
 
 
 def json_row(row: Mapping[str, Any] | list[Any]) -> bytes:
@@ -67,3 +67,19 @@ def lines_of(batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[b
     for row in batch.to_pylist(maps_as_pydicts="lossy"):
         event_id = row.pop(ID_COLUMN)
         yield json_row({"id": event_id, **row} if as_json else row)
+
+
+def delayed_lines(dues: Sequence[int], batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[bytes]:
+    """Yield delayed events as lines without their ends.
+
+    Args:
+        dues: when each is due, in milliseconds since 1970.
+        batch: the events.
+        typed: whether they are rows of a typed channel.
+        as_json: whether to yield whole events with their due times as JSON, rather than bodies or rows.
+    """
+    if not typed and not as_json:
+        yield from batch.column("body").to_pylist()
+        return
+    for due_ms, row in zip(dues, batch.to_pylist(maps_as_pydicts="lossy"), strict=True):
+        yield json_row({"due": datetime.fromtimestamp(due_ms / 1000, UTC), **row} if as_json else row)

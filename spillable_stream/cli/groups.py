@@ -11,7 +11,7 @@ import typer
 
 from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
 from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
 def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = False) -> None:
     """Move a group: it takes every event from there on, those too that it has taken before.
 
-    A move forward passes over events that the group has yet to take, and they may leave the channel: it asks first.
+    A move forward passes over events that the group has yet to take, and they may leave the channel: it asks first. A
+    Spark query that reads as the group needs a new checkpoint then.
 
     Example: `spillable groups seek /data/orders audit 2026-01-31T09:30`
 
@@ -115,7 +116,20 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
             f"Move the group {group!r} forward over {count_text(passed, 'event')} that it has yet to take?",
             yes or not passed,
         )
+        before = _next_of(channel, group)
         typer.echo(f"{path}: the group {group!r} takes the event {channel.seek(group, target):,} next")
+        if channel.port().query_of(group) and _next_of(channel, group) != before:
+            say(
+                f"a Spark query reads as {group!r}, and is refused with its checkpoint now: seek back to {before}, or "
+                "give it a new checkpointLocation"
+            )
+
+
+def _next_of(channel: Channel, group: str) -> str:
+    """Return the place of the first event that a group has yet to take."""
+    with channel.port().snapshot() as state:
+        next_id = state.groups[group].position + 1
+        return str(next_id) if next_id <= state.last_id else "latest"
 
 
 def _passed_over(channel: Channel, group: str, target: SeekTarget) -> int:

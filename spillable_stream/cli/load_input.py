@@ -18,7 +18,9 @@ from typing import IO, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import ID_COLUMN, ID_FIELD, batch_from_columns
+from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.channel.event_columns import batch_from_columns
+from spillable_stream.channel.taken_events import ID_FIELD
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.types import NOT_ARROW
 

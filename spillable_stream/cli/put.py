@@ -146,7 +146,8 @@ def _load(
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return what makes events of the input's batches."""
-    from spillable_stream.channel.event import ID_COLUMN, batch_from_columns
+    from spillable_stream.channel.event import ID_COLUMN
+    from spillable_stream.channel.event_columns import batch_from_columns
     from spillable_stream.cli.event_text import json_row
     from spillable_stream.format.batch import EVENT_SCHEMA
 

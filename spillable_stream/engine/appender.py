@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
+from spillable_stream.engine.repetition import MOST_REPEATS, commit_again
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.wal import Position
 
-__all__ = ["MOST_REPEATS", "Appender"]
-
-MOST_REPEATS = 4
-"""How often a commit whose outcome nobody can tell is repeated, where that does no harm."""
+__all__ = ["Appender"]
 
 
 class Appender:
@@ -97,20 +96,16 @@ class Appender:
             self._counters.disk_bytes += end.offset - start.offset
         return True
 
-    def commit_alone(self, request: Request) -> CommitResult:
+    def commit_alone(self, request: Request, repeats_left: int = MOST_REPEATS) -> CommitResult:
         """Do what `append_alone` does, with the commit lock held for that time, and again where it may be repeated.
 
-        Raises what `committing` and `append` raise.
+        Raises what `committing`, `append` and `commit_again` raise.
         """
-        repeats_left = MOST_REPEATS
-        while True:
-            try:
-                with self.committing():
-                    return self.append_alone(request)
-            except CommitOutcomeUnknownError as e:
-                if not (repeats_left and e.is_lasting and request.may_repeat()):
-                    raise
-                repeats_left -= 1
+        try:
+            with self.committing():
+                return self.append_alone(request)
+        except CommitOutcomeUnknownError as e:
+            return commit_again(request, e, repeats_left, partial(self.commit_alone, request))
 
     def append_alone(self, request: Request) -> CommitResult:
         """Append a request to the disk tier at once; for what no user asked for."""

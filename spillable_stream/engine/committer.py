@@ -6,19 +6,21 @@ import errno
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from heapq import nlargest
 from operator import attrgetter
 from threading import get_ident
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.appender import MOST_REPEATS, Appender
+from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.put_request import MemoryFullError, NoRoomYetError, Put
+from spillable_stream.engine.repetition import MOST_REPEATS, commit_again
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.tier_ports import MemoryPort, MovingPort, RoomPort, StagedPort
@@ -103,6 +105,7 @@ class Committer:
             waited_seconds: how long of it a put has waited elsewhere, where it will wait on; None to wait here.
 
         Raises:
+            PutTooLargeError: there would be no room in the empty channel.
             ChannelFullError: no room within ``keep_alive_seconds``.
             NoRoomYetError: none now, for a put that waits elsewhere.
             DiskSpaceError: ``minimumRequiredSpace`` is reached.
@@ -119,10 +122,16 @@ class Committer:
         finally:
             del active_calls.threads[me]
 
-    def _commit(self, request: Request, keep_alive_seconds: float, waited_seconds: float | None) -> CommitResult:
+    def _commit(
+        self,
+        request: Request,
+        keep_alive_seconds: float,
+        waited_seconds: float | None,
+        repeats_left: int = MOST_REPEATS,
+    ) -> CommitResult:
         active_calls, began, gave_back = self._active_calls, time.monotonic() - (waited_seconds or 0.0), False
         spill_at = began + self._follower.state.options.overflow_timeout
-        full_at, repeats_left = began + keep_alive_seconds, MOST_REPEATS
+        full_at = began + keep_alive_seconds
         if isinstance(request, Put) and request.segments:
             request.segments = [self._staged.found(s) for s in request.segments]
         while True:
@@ -133,10 +142,8 @@ class Committer:
             try:
                 done = self.group_commit.submit(request)
             except CommitOutcomeUnknownError as e:
-                if not (repeats_left and e.is_lasting and request.may_repeat()):
-                    raise
-                repeats_left -= 1
-                continue
+                again = partial(self._commit, request, keep_alive_seconds, waited_seconds)
+                return commit_again(request, e, repeats_left, again)
             except (DiskSpaceError, StorageError) as e:
                 if gave_back or not _is_of_space(e, request):
                     raise
@@ -151,7 +158,9 @@ class Committer:
             except ChannelFullError as e:
                 assert isinstance(request, Put)
                 self.when_full()
-                if not request.fits_empty(self._follower.state) or time.monotonic() >= full_at:
+                if (too_large := request.too_large(self._follower.state, self._log.path)) is not None:
+                    raise too_large from None
+                if time.monotonic() >= full_at:
                     raise self._full(e, request, time.monotonic() - began) from None
                 deadline = full_at
             else:
@@ -199,12 +208,10 @@ class Committer:
         else:
             option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
         age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
-        fits = request.fits_empty(self._follower.state)
         return ChannelFullError(
             f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
             f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
-            f"{lags}. {unread}"
-            + (f"To continue, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
+            f"{lags}. {unread}To continue, take events, or raise {option}"
         )
 
     def _unread(self, state: ChannelState) -> str:

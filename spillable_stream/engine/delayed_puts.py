@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ __all__ = [
     "Delayed",
     "DelayedChunk",
     "DelayedPuts",
+    "Held",
     "HeldRuns",
     "Staging",
     "chunks_of",
@@ -64,8 +66,12 @@ def chunks_of(
     ttl_us: int,
     compression: str,
     stretch: Callable[[int], tuple[int, int]],
+    puts: Sequence[int] = (),
 ) -> Iterator[DelayedChunk]:
-    """Yield events, encoded, each part with such as are due within one stretch of time.
+    """Yield events, encoded, each part with such as belong to one stretch of time.
+
+    An event is in the stretch that its own due time says, also where the one of the events before it is not over: all
+    that are due at once are in one, so their order does not depend on where a part ends.
 
     Args:
         dues: when each is due, in milliseconds since 1970, ascending.
@@ -74,17 +80,26 @@ def chunks_of(
         ttl_us: the ttl of each of them, in microseconds; 0 for none.
         compression: as `encode_batch` takes it.
         stretch: returns the begin and the width of the stretch that an event belongs to, by when it is due.
+        puts: the number of each event's put, where they are of several.
     """
     start = 0
     while start < len(dues):
         begin_ms, width_ms = stretch(dues[start])
-        count = min(bisect_left(dues, begin_ms + width_ms, lo=start) - start, _FRAME_EVENTS)
+        until = min(bisect_left(dues, begin_ms + width_ms, lo=start), start + _FRAME_EVENTS)
+        if stretch(dues[until - 1]) != (begin_ms, width_ms):  # the last ones belong to a wider one
+            belong = partial(_is_beyond, dues, stretch, (begin_ms, width_ms))
+            until = bisect_left(range(until), True, lo=start, key=belong)
+        count = until - start
         while count > 1 and batch.slice(start, count).nbytes > _FRAME_BYTES:
             count = (count + 1) // 2
         for put in encode_batch(batch.slice(start, count), schema_id, compression, ttl_us):
             due = dues[start : start + put.count]
-            yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due), put))
+            yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due, puts[start : start + put.count]), put))
             start += put.count
+
+
+def _is_beyond(dues: Sequence[int], stretch: Callable[[int], tuple[int, int]], this: tuple[int, int], at: int) -> bool:
+    return stretch(dues[at]) != this
 
 
 def use_of(chunks: Sequence[DelayedChunk]) -> TierUsage:
@@ -110,9 +125,17 @@ class Delayed(Protocol):
         """
 
 
+class Held(Delayed, Protocol):
+    """Delayed events that are written already."""
+
+    @property
+    def runs(self) -> Sequence[DelayedRun]:
+        """What a COMMIT says of each side file; the file's number is not known before that."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRuns:
-    """Delayed events that are written already; the base of a `Delayed`.
+    """Delayed events that are written already; the base of a `Held`.
 
     Args:
         runs: what a COMMIT says of each side file; the file's number is not known before that.
@@ -139,7 +162,7 @@ class Staging(Protocol):
             StorageError: the storage refused. All that was written can only be discarded.
         """
 
-    def finish(self) -> Delayed:
+    def finish(self) -> Held:
         """Make durable what was written, and return what a put needs to name it.
 
         Raises:

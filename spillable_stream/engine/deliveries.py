@@ -204,16 +204,20 @@ class Deliveries:
             if is_behind or (found and indexed + file.events > _MOST_INDEXED):
                 break
             if not at % _AHEAD:
-                self.files.expect(due[at : at + _AHEAD])
+                self.files.expect(due[at : at + _AHEAD], now_ms)
             try:
-                places = self._index(file).due(now_ms, most)
+                index = self._index(file)
+                places = index.due(now_ms, most)
                 if not places:
                     raise self.files.damaged(file, file.end)  # it has fewer events than the log says
             except (CorruptionError, StorageError) as e:
                 self._leave(file, e)
                 continue
             indexed += file.events
-            found += [_Due(place, file.number, 0 if is_far else file.width_ms) for place in places]
+            if is_far:
+                found += [_Due(place, file.number, index.put(place) or file.number) for place in places]
+            else:
+                found += [_Due(place, file.number, -file.width_ms) for place in places]
             found.sort(key=_Due.key)
             del found[most:]
         self._forget_all_but(waiting)
@@ -290,16 +294,17 @@ class _Due(NamedTuple):
     Args:
         place: where it is in the order of its file.
         file: the file's number.
-        width_ms: the width of the file's stretch of time; 0 in a store, where it says nothing of an order.
+        put: what sorts events that are due at once in the order of their puts. On a disk the width of the file's
+            stretch of time, less than 0: what was put first had longer to wait. In a store the number of the put.
     """
 
     place: Place
     file: int
-    width_ms: int
+    put: int
 
     def key(self) -> tuple[int, int, int, Place]:
-        """Return what sorts events: of those due at once, the one put first had longer to wait, in a wider stretch."""
-        return self.place[0], -self.width_ms, self.file, self.place
+        """Return what sorts events."""
+        return self.place[0], self.put, self.file, self.place
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ class Engine(ABC):
         prepare_put: called before a put transaction begins: makes what puts need, such as a memory tier.
         put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without such a tier.
         store_usage: returns what this handle has asked of an object store; None on a disk.
-        worker_notes: what workers say of themselves to other processes; None in an object store.
+        worker_notes: what workers say of themselves to other processes.
         make_room: gives back the space of taken events, for what is staged and finds none.
     """
 
@@ -106,7 +106,7 @@ class Engine(ABC):
     schemas: Callable[[], list[pa.Schema]]
     upkeep: UpkeepPort
     wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
-    worker_notes: WorkerNotes | None
+    worker_notes: WorkerNotes
 
     def __init__(self, path: ChannelPath, channel: str) -> None:
         self.path: ChannelPath = path
@@ -114,7 +114,6 @@ class Engine(ABC):
         self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
         self.counters: Counters = Counters()
         self.readers: LruCache[Reader] = LruCache(OPEN_OF_GROUPS)
-        self.worker_notes = None
         self.store_usage: Callable[[], StoreUsage | None] = lambda: None
 
     def _wire(self, owners: GroupOwners, committer: Committer) -> None:

@@ -28,6 +28,12 @@ class GroupChanges(Request):
     records: list[GroupRecord]
     rolled_back: list[int] = field(default_factory=list)
     require: Callable[[], None] | None = None
+    _may_be_there: bool = False
+
+    def may_repeat(self) -> bool:
+        """Tell that it may: each record states a result, and a group that is not there is dropped already."""
+        self._may_be_there = True
+        return True
 
     def size_bytes(self) -> int:
         """Return an upper bound of its size in the log, in bytes."""
@@ -36,6 +42,8 @@ class GroupChanges(Request):
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Add the rollbacks, then the changes."""
+        if self._may_be_there and not any(record["group"] in plan.state.groups for record in self.records):
+            return CommitResult()
         if self.require is not None:
             self.require()
         Rollback(self.rolled_back).plan(plan)

@@ -69,7 +69,7 @@ class Ownership(GroupHold, Protocol):
 
     @property
     def former(self) -> str:
-        """Return what the last owner wrote about itself; in a store "" if it gave the group up."""
+        """Return what the last owner wrote about itself; in a store "" if it gave the group up and left none."""
 
     def write(self, note: str) -> None:
         """Write something else about the owner, after its process and the time.
@@ -79,8 +79,12 @@ class Ownership(GroupHold, Protocol):
             StorageError: the storage refused.
         """
 
-    def forget_note(self) -> None:
-        """Write, at the end, nothing about the owner but its process and the time. In a store `close` does so."""
+    def leave_note(self, note: str) -> None:
+        """Write, at the end, what the next owner finds in ``former``. In a store `close` does so.
+
+        Args:
+            note: what comes after the owner's process and the time; "" for nothing.
+        """
 
     def close(self) -> None:
         """Give the group up."""

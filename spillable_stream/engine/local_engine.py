@@ -20,6 +20,8 @@ from spillable_stream.engine.flush import flush_memory
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.local_owners import LocalOwners
+from spillable_stream.engine.local_worker_notes import LocalWorkerNotes
+from spillable_stream.engine.memory_capacity import byte_capacity
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.options_by_place import refuse_options_of_stores
@@ -29,7 +31,6 @@ from spillable_stream.engine.staged_delays import StagedDelays
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.engine.upkeep import Upkeep
-from spillable_stream.engine.worker_notes import WorkerNotes
 from spillable_stream.errors import OptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.delayed_files import DelayedFiles
@@ -89,6 +90,7 @@ class LocalEngine(Engine):
         try:
             self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
             self.appender = appender = Appender(log, follower, self.counters)
+            log.lock.meanwhile = follower.follow
             self.memory: MemoryTier = MemoryTier(log, follower, appender)
             self.moving: Moving = Moving(log, follower, appender, self.memory)
             owners = LocalOwners(log, follower, appender, self.position_files)
@@ -105,7 +107,7 @@ class LocalEngine(Engine):
             raise
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         self._wire(owners, self._committer(owners))
-        self.worker_notes: WorkerNotes | None = WorkerNotes(fs, layout)
+        self.worker_notes: LocalWorkerNotes = LocalWorkerNotes(fs, layout)
         delayed = DelayedFiles(log.fs, log.layout)
         stage = partial(StagedDelays, self._stage, lambda: self.make_room(), delayed)
         self.deliveries = deliveries = Deliveries(
@@ -190,7 +192,7 @@ class LocalEngine(Engine):
             return 0
         if state.memory.open:
             return state.memory_limits().payload_bytes
-        return state.payloads_within(self.log.memory_directory.byte_capacity(state.options))
+        return state.payloads_within(byte_capacity(self.fs, state.options))
 
     # ── closing ─────────────────────────────────────────────────────────────────────────────
 

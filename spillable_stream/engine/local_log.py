@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.log_port import Followed, refuse_to_write
-from spillable_stream.engine.memory_directory import MemoryDirectory, file_size_bytes
+from spillable_stream.engine.memory_capacity import file_size_bytes
+from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.opening import Held, adopted, enter
 from spillable_stream.engine.readonly_view import ReadonlyView
 from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError

@@ -65,8 +65,8 @@ class LocalOwnership:
         self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
         self._lock.write_holder(self.note)
 
-    def forget_note(self) -> None:
-        self.write("")
+    def leave_note(self, note: str) -> None:
+        self.write(note)
 
     def close(self) -> None:
         """Give the group up."""

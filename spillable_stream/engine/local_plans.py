@@ -10,12 +10,15 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from spillable_stream.engine.staged_delays import StagedDelays
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
@@ -164,6 +167,13 @@ class LocalStagePlan:
         fs = FileSystem()
         self.layout.grant(fs)
         return StagedFileWriter(fs, self.layout, owner, batch_id, self.memory_bytes, self.minimum_required_space)
+
+    def begin_delayed(self, owner: str, batch_id: int) -> StagedDelays:
+        """Begin to stage delayed rows, on disk, where all of them wait."""
+        fs = FileSystem()
+        self.layout.grant(fs)
+        stage = partial(StagedFileWriter, fs, self.layout, owner, batch_id, 0, self.minimum_required_space)
+        return StagedDelays(stage, lambda: None, DelayedFiles(fs, self.layout), keeps_locks=False)
 
 
 def query_of_group(fs: FileSystem, layout: Layout, group: str) -> str | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from spillable_stream.engine.engine_port import EnginePort
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, query_of_group
-from spillable_stream.engine.port import ProducerClaim, ReadPlan, StagePlan
+from spillable_stream.engine.port import Held, ProducerClaim, ReadPlan, StagePlan
+from spillable_stream.engine.staged_delays import HeldFiles
 from spillable_stream.errors import ProducerBusyError
+from spillable_stream.format.commit_record import DelayedRun
+from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.quarantine import not_quarantined
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.ranges import Range
@@ -76,6 +79,10 @@ class LocalPort(EnginePort[LocalEngine]):
             memory_bytes=engine.put_bytes(),
             minimum_required_space=state.options.minimum_required_space,
         )
+
+    def adopt(self, runs: Sequence[DelayedRun]) -> Held | None:
+        engine = self._engine
+        return HeldFiles(runs, DelayedFiles(engine.fs, engine.layout)) if runs else None
 
     def discard(self, names: Iterable[str]) -> None:
         self._engine.drained.discard(list(names))

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
+from spillable_stream.engine.memory_capacity import parent_of
+from spillable_stream.engine.memory_place import Place
+from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.format.file_names import Tier, parse_spare
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.packing import NONSENSE
@@ -25,119 +25,18 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["MemoryDirectory", "Place", "file_size_bytes", "machine_free_bytes"]
+__all__ = ["MemoryDirectory"]
 
-_SHARED_MEMORY = Path("/dev/shm")
-_SMALLEST_BYTES = 1 << 20
-_LARGEST_DEFAULT_BYTES = 1 << 30
-_FILES = 16  # memory of taken events is freed by whole files, so the tier is split into this many
-_SMALLEST_FILE_BYTES = 1 << 20  # except in tiers of less than 16 MiB
-_LARGEST_FILE_BYTES = 8 << 20  # small enough to be reused while the file is in the processor's cache
 _ROLE = "memory"
 _LEAVING_SECONDS = 5.0  # a killed process releases its locks one by one
 _NAME = re.compile(r"spillable-([0-9a-f]{32})\Z")
-_MACHINE = Path("/etc/machine-id")
-
-
-def machine_free_bytes() -> int:
-    """Return how much memory the machine has available, in bytes (``MemAvailable`` of Linux)."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return _LARGEST_DEFAULT_BYTES  # not Linux: only the file system's free space limits the tier
-
-
-def file_size_bytes(byte_capacity: int, options: ChannelOptions) -> int:
-    """Return the largest size of a file of the memory tier, in bytes.
-
-    Args:
-        byte_capacity: the tier's capacity in bytes.
-        options: the channel's options; ``avgEventSize`` estimates an event's size.
-    """
-    expected: int = min(byte_capacity, options.memory_capacity * options.avg_event_size)
-    return max(min(_SMALLEST_FILE_BYTES, byte_capacity // _FILES), min(expected // _FILES, _LARGEST_FILE_BYTES))
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a memory tier was created.
-
-    Args:
-        token: the tier's token.
-        path: its directory.
-        boot: the boot ID of the machine, in hexadecimal.
-        device: the device number of its file system, unique during this boot while that is mounted.
-        host: the host's name.
-        machine: the machine's ID; "" without one.
-        in_memory: whether the file system is only in memory, so that a reboot empties it.
-        parent: the inode of the directory that contains it; 0 if it was not recorded.
-        inode: the inode of the tier's directory; 0 until that is created.
-        home: the inode of the channel's own directory.
-    """
-
-    token: str
-    path: str
-    boot: str
-    device: int
-    host: str
-    machine: str
-    in_memory: bool = True
-    parent: int = 0
-    inode: int = 0
-    home: int = 0
-
-    @classmethod
-    def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> Place:
-        """Return the place of a directory that is about to be created on this machine.
-
-        Args:
-            fs: the file system.
-            token: the tier's token.
-            path: the directory.
-            home: the inode of the channel's own directory.
-        """
-        parent, in_memory = fs.identity(path.parent), fs.is_in_memory(path.parent)
-        host = os.uname().nodename
-        return cls(token, str(path), boot_id().hex(), parent.device, host, _machine(), in_memory, parent.inode, 0, home)
-
-    def is_certainly_gone(self, fs: FileSystem) -> bool:
-        """Tell whether a tier whose directory can't be seen is gone for good.
-
-        In the same boot it is gone if its file system can be seen here without the directory. A reboot of the same
-        machine empties shared memory; two machines with the same name and ID can't be told apart. After a reboot a
-        disk may not be mounted yet: then the parent directory is missing, or a different one.
-        """
-        rebooted = self.boot != boot_id().hex()
-        if rebooted and (self.host, self.machine) != (os.uname().nodename, _machine()):
-            return False
-        if rebooted and (self.in_memory or not self.parent):
-            return True
-        try:
-            parent = fs.identity(Path(self.path).parent)
-        except (FileNotFoundError, StorageError):
-            return False
-        if not rebooted:
-            return parent.device == self.device
-        # The roots of two file systems may have one inode.
-        return parent.inode == self.parent and not Path(self.path).parent.is_mount()
-
-
-def _machine() -> str:
-    try:
-        return _MACHINE.read_text().strip()
-    except OSError:
-        return ""
 
 
 class MemoryDirectory:
-    """Finds room for a memory tier, creates its directory, proves that it belongs to this channel, and removes it.
+    """Creates a memory tier's directory, proves that it belongs to this channel, and removes it.
 
     Args:
         fs: the file system.
@@ -148,47 +47,6 @@ class MemoryDirectory:
         self._fs = fs
         self._layout = layout
         self._lock: FileLock | None = None  # on the owner file of the directory in use
-
-    def _parent(self, options: ChannelOptions) -> Path:
-        return Path(options.memory_dir or _SHARED_MEMORY)
-
-    def byte_capacity(self, options: ChannelOptions) -> int:
-        """Return the capacity in bytes of a memory tier created now; 0 if the file system has no room for one.
-
-        Without ``byteCapacity`` it is the least of half of the free shared memory, a quarter of the machine's
-        available memory, and 1 GiB.
-        """
-        parent = self._parent(options)
-        if not self._fs.exists(parent):
-            return 0
-        free = self._fs.free_bytes(parent)
-        given: int | None = options.byte_capacity
-        found = min(free, given) if given else min(free // 2, machine_free_bytes() // 4, _LARGEST_DEFAULT_BYTES)
-        return found if found >= _SMALLEST_BYTES else 0
-
-    def choose_byte_capacity(self, options: ChannelOptions) -> int:
-        """Return `byte_capacity`, and warn if it is less than the option ``byteCapacity``.
-
-        Raises:
-            StorageError: the file system has no room for a memory tier.
-        """
-        parent, found, wanted = self._parent(options), self.byte_capacity(options), options.byte_capacity or 0
-        if not found:
-            why = "is missing"
-            if self._fs.exists(parent):
-                why = f"has {self._fs.free_bytes(parent):,} bytes free, a memory tier takes {_SMALLEST_BYTES:,} or more"
-            raise StorageError(f"{parent} {why}; set memoryDir to another directory")
-        if found < wanted:
-            self.warn_of(f"byteCapacity is {wanted:,}, but {parent} has {found:,} bytes free: it takes these")
-        return found
-
-    def warn_of(self, what: str) -> None:
-        """Warn that the memory tier is smaller than configured, or not available.
-
-        Args:
-            what: the rest of the message.
-        """
-        warnings.warn(MemoryTierWarning(f"the memory tier of {self._layout.path}: {what}"), stacklevel=2)
 
     def used_bytes(self) -> int:
         """Return how many bytes the tier's files take, without spare files."""
@@ -220,7 +78,7 @@ class MemoryDirectory:
             StorageError: the file system refused, or the name is taken.
         """
         self.remove()  # an earlier tier's directory, wherever it is
-        target = self._parent(options) / f"spillable-{token}"
+        target = parent_of(options) / f"spillable-{token}"
         where, inode = whereabouts(self._fs, self._layout)
         place = Place.here(self._fs, token, target, inode)
         self._write_place(place)  # first, so that an unfinished tier can be found and removed
@@ -293,7 +151,7 @@ class MemoryDirectory:
     def _is_look_alike(self, target: Path) -> bool:
         """Tell whether a directory in shared memory is not the one that was created there in this boot."""
         place = self.place()
-        if place is None or place.boot != boot_id().hex() or not self._fs.is_in_memory(target):
+        if place is None or not place.is_of_this_boot() or not self._fs.is_in_memory(target):
             return False
         return self._fs.identity(target).device != place.device
 
@@ -404,7 +262,7 @@ class MemoryDirectory:
     def _place_made_here(self) -> Place | None:
         """Return the tier's place if its directory is the one that was created for this channel in this boot."""
         target, place = self._fs.link_target(self._layout.memory), self.place()
-        if target is None or place is None or Path(place.path) != target or place.boot != boot_id().hex():
+        if target is None or place is None or Path(place.path) != target or not place.is_of_this_boot():
             return None
         if place.home != self._fs.identity(self._layout.path).inode or not self._fs.exists(target):
             return None

@@ -10,6 +10,7 @@ from functools import partial
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.memory_capacity import choose_byte_capacity, warn_of
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.take_requests import PrepareOnDisk
 from spillable_stream.errors import StorageError
@@ -90,7 +91,7 @@ class MemoryTier:
     def _open(self) -> None:
         log, follower = self._log, self._follower
         try:
-            byte_capacity = self._directory.choose_byte_capacity(follower.state.options)
+            byte_capacity = choose_byte_capacity(log.fs, follower.state.options, log.layout.path)
         except StorageError as e:
             self.refuse(e)
             return
@@ -115,7 +116,7 @@ class MemoryTier:
         with contextlib.suppress(StorageError):
             self._keep_spares(0)
         then = "events go to disk" if self._follower.state.options.overflow_capacity else "puts find no room"
-        self._directory.warn_of(f"{cause}; {then} until it is tried again in {_RETRY_SECONDS:g} s")
+        warn_of(self._log.layout.path, f"{cause}; {then} until it is tried again in {_RETRY_SECONDS:g} s")
 
     def why_not(self) -> StorageError | None:
         """Return why a configured memory tier is unavailable, or None."""

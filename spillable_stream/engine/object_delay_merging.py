@@ -205,8 +205,8 @@ class DelayMerging:
         """Copy the events that wait in some objects; None if one can't be read, which is left where it is then."""
         events = WaitingEvents(self._objects, self._follower.schemas())
         places, delivered = list[_Waiting](), list[DeliveredRun]()
-        self._objects.expect(files)
-        file = files[0]
+        self._objects.expect(files, _FOREVER_MS)
+        file, puts = files[0], dict[_Waiting, int]()
         try:
             for file in files:
                 index = DelayedIndex(self._objects)
@@ -215,8 +215,9 @@ class DelayMerging:
                 if not found:
                     raise self._objects.damaged(file, file.end)
                 places += [(place, file.number) for place in found]
+                puts.update([((place, file.number), index.put(place) or file.number) for place in found])
                 delivered.append(DeliveredRun(file.number, *found[-1], len(found), 0))
-            places.sort(key=lambda p: (p[0][0], p[1], p[0]))
+            places.sort(key=lambda p: (p[0][0], puts[p], p))
             read = events.read_first(places, {file.number: file for file in files}, _MOST_BYTES_IN_MEMORY)
         except (CorruptionError, StorageError) as e:
             file = events.reading or file
@@ -229,8 +230,9 @@ class DelayMerging:
         chunks, start = list[DelayedChunk](), 0
         stretch = _stretch_for(files, now_ms)
         for kind, batch in events.in_order(places):
-            dues = array("q", [place[0] for place, _ in places[start : start + batch.num_rows]])
-            chunks += chunks_of(dues, batch, kind.schema_id, kind.ttl_us, compression, stretch)
+            part = places[start : start + batch.num_rows]
+            dues, of_puts = array("q", [place[0] for place, _ in part]), array("q", [puts[p] for p in part])
+            chunks += chunks_of(dues, batch, kind.schema_id, kind.ttl_us, compression, stretch, of_puts)
             start += batch.num_rows
         by_stretch: dict[tuple[int, int], list[DelayedChunk]] = {}
         for chunk in chunks:

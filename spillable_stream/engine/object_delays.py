@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.delayed_puts import FULL_BYTES, Delayed, DelayedChunk, HeldRuns, use_of
+from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, Held, HeldRuns, use_of
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.frame import total_size
 from spillable_stream.objects.delayed_objects import DelayedObjects
@@ -26,7 +26,7 @@ _BEGIN_MS = attrgetter("begin_ms")
 
 
 class HeldObjects(HeldRuns):
-    """Delayed events in objects that are there. It implements `Delayed`."""
+    """Delayed events in objects that are there. It implements `Held`."""
 
     def place(self, plan: AppendPlan) -> list[DelayedRun]:
         """Give each object a number, and return what the COMMIT says of that."""
@@ -83,27 +83,39 @@ def _written(objects: DelayedObjects, birth: int, chunks: Sequence[DelayedChunk]
 
 
 class StagedObjects:
-    """The delayed events of a large put, in an object store: each part of them is written to objects at once.
+    """The delayed events of a large put, or of a task of Spark, in an object store: each part of them has an object.
 
     Args:
         hold_back: writes events to objects.
+        least_bytes: how much is held until an object is worth its request, and its row of the state.
     """
 
-    def __init__(self, hold_back: Callable[[list[DelayedChunk]], HeldObjects]) -> None:
+    def __init__(self, hold_back: Callable[[list[DelayedChunk]], HeldObjects], least_bytes: int = 0) -> None:
         self._hold_back = hold_back
+        self._least_bytes = least_bytes
         self._runs: list[DelayedRun] = []
+        self._held: list[DelayedChunk] = []
+        self._held_bytes = 0
 
     def write(self, chunks: Sequence[DelayedChunk]) -> None:
-        """Write events.
+        """Write events, once they are many.
 
         Raises:
             StoreError: the store refused or failed.
         """
-        if chunks:
-            self._runs += self._hold_back(list(chunks)).runs
+        self._held += chunks
+        self._held_bytes += sum([total_size(chunk.frames) for chunk in chunks])
+        if self._held_bytes >= self._least_bytes:
+            self._write()
 
-    def finish(self) -> Delayed:
+    def _write(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held:
+            self._runs += self._hold_back(held).runs
+
+    def finish(self) -> Held:
         """Return what a put needs to name the objects."""
+        self._write()
         return HeldObjects(self._runs)
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from spillable_stream.engine.object_delays import HeldObjects, StagedObjects, ho
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
+from spillable_stream.engine.object_worker_notes import ObjectWorkerNotes
 from spillable_stream.engine.options_by_place import refuse_options_of_disks
 from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Request
@@ -82,6 +83,7 @@ class ObjectEngine(Engine):
         committer.group_commit.pace = log.pace.wait
         committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
+        self.worker_notes: ObjectWorkerNotes = ObjectWorkerNotes(log.store, log.channel, follower)
         self.deliveries = deliveries = Deliveries(
             log, follower, appender, log.delayed, self._hold_back, partial(StagedObjects, self._hold_back)
         )

@@ -13,6 +13,7 @@ from threading import get_ident
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.channel_presence import ChannelPresence
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.errors import (
     ChannelClosedError,
@@ -35,7 +36,7 @@ from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.identity import extend_identity, read_identity
+from spillable_stream.objects.identity import extend_identity
 from spillable_stream.objects.loading import (
     BehindError,
     apply_frames,
@@ -49,7 +50,7 @@ from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.patience import Patience
-from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
 from spillable_stream.objects.store import Store
 from spillable_stream.state.channel_state import ChannelState
@@ -59,7 +60,6 @@ __all__ = ["ObjectLog"]
 _CACHE_BYTES = 64 << 20
 _COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
 _FIRST_POLL_SECONDS = 0.02
-_SHORTEST_FRESH_SECONDS = 1.0
 
 
 class ObjectLog:
@@ -124,7 +124,7 @@ class ObjectLog:
         self.delayed: DelayedObjects = DelayedObjects(store, channel, self.cache)
         self._disk_cache = disk_cache
         self._known = known
-        self._is_proven = known is None  # that the channel is the one that was asked for
+        self._presence = ChannelPresence(self.slots, location, is_proven=known is None)
         self.pace: Pace = Pace()
         self.chain: Chain = Chain(-1, NO_TOKEN)
         self.checkpoint_number: int = 0
@@ -140,8 +140,6 @@ class ObjectLog:
         self._appended: Attempt | None = None  # the last one; it may not be applied yet
         self._must_load = False
         self._is_extended = False
-        self._proven_at = float("-inf")  # when the newest slot that is known was there, at the latest
-        self._fresh_seconds = _SHORTEST_FRESH_SECONDS
         self._tail: Tail | None = None
         self._point = CommitPoint(NO_TIER, NO_TIER)
 
@@ -196,11 +194,11 @@ class ObjectLog:
                     self._begin_anew()
                 return
             except CorruptionError:
-                self._is_proven = False  # another channel's slots look damaged
-                self._require_same()
+                self._presence.is_proven = False  # another channel's slots look damaged
+                self._presence.require()
                 raise
-            self._is_proven = is_behind = True
-            self._proven_at = began
+            is_behind = True
+            self._presence.saw(began)
             if not found and is_end:
                 return
             with self._knowing():
@@ -244,7 +242,7 @@ class ObjectLog:
 
     def _begin_anew(self) -> None:
         """Have the state loaded: slots that this handle has not read were collected, or the channel was removed."""
-        self._must_load, self._is_proven = True, False
+        self._must_load, self._presence.is_proven = True, False
         self._unsettled = None  # its place was collected, too: nobody will ever know
         self._publish()
 
@@ -261,8 +259,8 @@ class ObjectLog:
         """
         known, self._known = self._known, None
         if known is None:
-            self._require_same()
-            self._proven_at = time.monotonic()
+            self._presence.require()
+            self._presence.saw(time.monotonic())
         loaded = known or load(self.slots, self.checkpoints)
         self._news.clear()
         self.cache.clear()  # there may be other slots of the same numbers now
@@ -272,15 +270,6 @@ class ObjectLog:
             self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         self._publish()
         return loaded.state, self._positions()
-
-    def _require_same(self) -> None:
-        if not self._is_proven:
-            if read_identity(self.store) != self.channel:
-                raise NotAChannelError(
-                    f"the channel {self.channel} is not at {self.location} any more: it was removed, or another one is "
-                    "there"
-                )
-            self._is_proven = True
 
     def _positions(self) -> Positions:
         return Positions.of(self._point)
@@ -359,16 +348,12 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
-            if not self._is_fresh():
+            if not self._presence.is_fresh():
                 # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
                 # where nobody could tell whether it counts.
                 self._find()
             prepare()
             yield
-
-    def _is_fresh(self) -> bool:
-        """Tell whether the newest slot that is known was there lately."""
-        return self._is_proven and time.monotonic() - self._proven_at < self._fresh_seconds
 
     @contextlib.contextmanager
     def _held(self, timeout_seconds: float) -> Iterator[None]:
@@ -427,8 +412,14 @@ class ObjectLog:
         began = time.monotonic()
         try:
             lost = self._appending.append(attempt)
-        except CommitOutcomeUnknownError:
+        except CommitOutcomeUnknownError as e:
             self._publish()  # the next append heals
+            if e.is_lasting:
+                self._require_there_after(attempt)
+            raise
+        except ForeignSlotError:
+            self._unsettled = None
+            self._require_there_after(attempt)
             raise
         except StorageError:
             self._unsettled = None
@@ -440,13 +431,20 @@ class ObjectLog:
         if lost is not None:
             self._learn(lost)
             return None
-        self._proven_at = began
+        self._presence.saw(began)
         self.pace.appended(time.monotonic() - began)
         self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
         self.chain.add(attempt.number, attempt.token)
         self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))
+
+    def _require_there_after(self, attempt: Attempt) -> None:
+        try:
+            self._presence.require_after(attempt.number)
+        except NotAChannelError:
+            self._unsettled = None
+            raise
 
     def extend_format(self) -> None:
         """Note durably that the log has records from now on that earlier versions of this package can't read.
@@ -480,7 +478,7 @@ class ObjectLog:
         """Write as the channel's options say."""
         options = state.options
         self.pace.interval_seconds = options.commit_interval / 1000
-        self._fresh_seconds = max(_SHORTEST_FRESH_SECONDS, min(options.gc_delay, options.staging_ttl) / 4)
+        self._presence.keep_fresh_for(min(options.gc_delay, options.staging_ttl) / 4)
         self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
         self._appending.patience.timeout_seconds = options.commit_timeout
 
@@ -517,7 +515,7 @@ class ObjectLog:
             CorruptionError: a slot is damaged.
             StoreError: the store refused or failed.
         """
-        if not self._is_fresh():
+        if not self._presence.is_fresh():
             self.position()
         if self._must_load:
             return max(self.checkpoints.numbers(), default=self.tail.number)

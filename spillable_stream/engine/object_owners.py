@@ -20,18 +20,17 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
+from spillable_stream.engine.owner_requests import Claim, GiveUp, Own
 from spillable_stream.engine.periodic_thread import PeriodicThread
-from spillable_stream.engine.requests import Control, Request
+from spillable_stream.engine.requests import Request
 from spillable_stream.errors import (
     ChannelClosedError,
     GroupOwnedError,
@@ -39,15 +38,13 @@ from spillable_stream.errors import (
     SpillableError,
     TransactionStateError,
 )
-from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import GroupRecord
 from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
-from spillable_stream.storage.process_identity import is_gone, process_name
+from spillable_stream.storage.process_identity import is_gone
 
-__all__ = ["ANSWER_SECONDS", "Claim", "GiveUp", "ObjectOwners", "ObjectOwnership", "Own"]
+__all__ = ["ANSWER_SECONDS", "ObjectOwners", "ObjectOwnership"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,105 +52,6 @@ ANSWER_SECONDS = 10.0
 """How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""
 
 _LOOK_SECONDS = 1.0
-_RECORD_BYTES = 2048
-
-
-@dataclass(slots=True)
-class Own(Request):
-    """Become a group's owner, or say that one still is.
-
-    Args:
-        group: the group's name.
-        note: what the owner says of itself.
-        over: the owner, as it was seen last: if that has changed, nothing is written.
-        is_answer: whether this is the owner, which lives.
-
-    Attributes:
-        epoch: set by the plan: the number of the ownership; 0 if nothing was written.
-    """
-
-    group: str
-    note: str
-    over: Owner | None
-    is_answer: bool = False
-    epoch: int = 0
-    _may_be_there: bool = False
-
-    def may_repeat(self) -> bool:
-        """Tell that it may: the plan looks who the owner is."""
-        self._may_be_there = True
-        return True
-
-    def size_bytes(self) -> int:
-        return _RECORD_BYTES
-
-    def plan(self, plan: AppendPlan) -> CommitResult:
-        known, self.epoch = plan.state.owners.get(self.group), 0
-        if self._may_be_there and known is not None and known.note == self.note:
-            self.epoch = known.epoch
-        if known != self.over:
-            return CommitResult()
-        self.epoch = self.over.epoch if self.is_answer and self.over is not None else plan.next_transaction
-        record: GroupRecord = {
-            "group": self.group,
-            "owner": self.note,
-            "epoch": self.epoch,
-            "process": process_name(),
-        }
-        return Control(FrameType.GROUP, record).plan(plan)
-
-
-@dataclass(slots=True)
-class Claim(Request):
-    """Ask a group's owner whether it lives, unless somebody else asks.
-
-    Args:
-        group: the group's name.
-        over: the owner, as it was seen last.
-        by: the name of the one that asks.
-    """
-
-    group: str
-    over: Owner
-    by: str
-
-    def may_repeat(self) -> bool:
-        """Tell that it may: the plan looks who the owner is."""
-        return True
-
-    def size_bytes(self) -> int:
-        return _RECORD_BYTES
-
-    def plan(self, plan: AppendPlan) -> CommitResult:
-        if plan.state.owners.get(self.group) != self.over:
-            return CommitResult()
-        return Control(FrameType.GROUP, GroupRecord(group=self.group, claim=self.by)).plan(plan)
-
-
-@dataclass(slots=True)
-class GiveUp(Request):
-    """Own a group no more.
-
-    Args:
-        group: the group's name.
-        epoch: the number of the ownership.
-    """
-
-    group: str
-    epoch: int
-
-    def may_repeat(self) -> bool:
-        """Tell that it may: the plan looks who the owner is."""
-        return True
-
-    def size_bytes(self) -> int:
-        return _RECORD_BYTES
-
-    def plan(self, plan: AppendPlan) -> CommitResult:
-        known = plan.state.owners.get(self.group)
-        if known is None or known.epoch != self.epoch:
-            return CommitResult()
-        return Control(FrameType.GROUP, GroupRecord(group=self.group, owner="", epoch=self.epoch)).plan(plan)
 
 
 class ObjectOwnership:
@@ -164,7 +62,10 @@ class ObjectOwnership:
         group: the group's name.
         note: what it says of itself.
         epoch: the number of the ownership.
-        former: what an owner said of itself that has not given the group up; "" if there was none.
+        former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
+
+    Attributes:
+        left_note: what to write when the group is given up; "" for nothing.
     """
 
     def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int, former: str = "") -> None:
@@ -173,6 +74,7 @@ class ObjectOwnership:
         self.epoch = epoch
         self.former: str = former
         self.position: None = None
+        self.left_note: str = ""
         self._owners = owners
 
     def require(self) -> None:
@@ -201,8 +103,9 @@ class ObjectOwnership:
         self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
         self._owners.say_again(self)
 
-    def forget_note(self) -> None:
-        """Do nothing: it goes when the group is given up."""
+    def leave_note(self, note: str) -> None:
+        """Let `close` write it: without one it writes that the group is given up, and nothing else."""
+        self.left_note = note and f"{self.note.partition(', ')[0]}, {note}"
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""
@@ -353,7 +256,7 @@ class ObjectOwners:
                 del self._mine[owned.group]
         with contextlib.suppress(ChannelClosedError):
             try:
-                self._append(GiveUp(owned.group, owned.epoch))
+                self._append(GiveUp(owned.group, owned.epoch, owned.left_note))
             except SpillableError as e:
                 _log.warning(
                     "%s: the group %r looks owned until it is claimed: %s",

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from spillable_stream.engine.object_delays import StagedObjects, hold_back
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import QUERIES, read_identity
 from spillable_stream.objects.location import Location
@@ -26,6 +29,8 @@ from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ObjectPlanReader", "ObjectReadPlan", "ObjectStagePlan", "query_of_group", "record_query"]
+
+_DELAYED_OBJECT_BYTES = 4 << 20  # of a task, which may stage little at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,11 @@ class ObjectStagePlan:
 
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
         return StagedObjectWriter(open_store(self.location, self.provider), self.channel, self.birth, owner, batch_id)
+
+    def begin_delayed(self, owner: str, batch_id: int) -> StagedObjects:
+        """Begin to stage delayed rows in objects that are nobody's by their names, like those of all delayed events."""
+        objects = DelayedObjects(open_store(self.location, self.provider), self.channel, ObjectCache(0))
+        return StagedObjects(lambda chunks: hold_back(objects, self.birth, [chunks]), _DELAYED_OBJECT_BYTES)
 
 
 def _require_here(store: Store, location: Location, channel: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from spillable_stream.engine.engine_port import EnginePort
+from spillable_stream.engine.object_delays import HeldObjects
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_owners import ObjectOwnership
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
-from spillable_stream.engine.port import PARALLELISM, ProducerClaim, ReadPlan, StagePlan
+from spillable_stream.engine.port import PARALLELISM, Held, ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.errors import GroupOwnedError, ProducerBusyError
+from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.extent import Extent
 from spillable_stream.names import check_producer
 from spillable_stream.objects.disk_cache import DiskCache
@@ -95,11 +97,14 @@ class ObjectPort(EnginePort[ObjectEngine]):
             birth=log.tail.number,
         )
 
+    def adopt(self, runs: Sequence[DelayedRun]) -> Held | None:
+        return HeldObjects(runs) if runs else None
+
     def discard(self, names: Iterable[str]) -> None:
         """Delete staged objects that no commit adopted; a commit whose outcome is not known is settled first."""
         engine = self._engine
         with engine.committing(), engine.follower.as_known as state:
-            adopted = state.blocks.segments()
+            adopted = state.segments()
         for name in names:
             if name not in adopted:
                 engine.log.store.delete(name)

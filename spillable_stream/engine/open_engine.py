@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from spillable_stream.arguments import path_text
 from spillable_stream.engine.creation import create_channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.local_engine import LocalEngine
@@ -20,7 +21,7 @@ from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.location import Location, is_location
+from spillable_stream.objects.location import Location, is_location, require_both_slashes
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState
@@ -60,9 +61,13 @@ def channel_path(path: str | os.PathLike[str]) -> ChannelPath:
     """Return where the channel is that a user's path or address names, whatever the working directory will be.
 
     Raises:
-        OptionError: it is an address at which no channel can be.
+        OptionError: it is not a path, or an address at which no channel can be.
     """
-    return Location.parse(str(path)) if is_location(path) else Path(path).absolute()
+    text = path_text("path", path)
+    if is_location(path):
+        return Location.parse(text)
+    require_both_slashes(path)
+    return Path(text).absolute()
 
 
 def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> str | None:

@@ -13,10 +13,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
+from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, Held
 from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.put_request import NoRoomYetError, Put
-from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
+from spillable_stream.engine.task_plans import (
+    PlanReader,
+    ReadBatch,
+    ReadPlan,
+    StagedFile,
+    StagePlan,
+    Staging,
+    Unreadable,
+)
+from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -29,6 +38,7 @@ __all__ = [
     "DelayedChunk",
     "DiskCache",
     "GroupOwner",
+    "Held",
     "NoRoomYetError",
     "PlanReader",
     "ProducerClaim",
@@ -38,6 +48,7 @@ __all__ = [
     "SinkBatch",
     "StagePlan",
     "StagedFile",
+    "Staging",
     "Unreadable",
     "one_look",
 ]
@@ -251,6 +262,13 @@ class ChannelPort(Protocol):
 
         Raises:
             StorageError: the storage refused.
+        """
+
+    def adopt(self, runs: Sequence[DelayedRun]) -> Held | None:
+        """Return delayed events that tasks staged (`StagePlan.begin_delayed`) on their way into a put; None for none.
+
+        Args:
+            runs: what the tasks say of them (`Held.runs`).
         """
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:

@@ -9,7 +9,13 @@ from functools import partial
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.requests import COMMIT_BYTES, SEGMENT_BYTES, Request
-from spillable_stream.errors import ChannelFullError, ProducerSequenceError, StorageError, TransactionCapacityError
+from spillable_stream.errors import (
+    ChannelFullError,
+    ProducerSequenceError,
+    PutTooLargeError,
+    StorageError,
+    TransactionCapacityError,
+)
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
@@ -53,6 +59,7 @@ class Put(Request):
         not_staged: why a staged file could not be copied from memory to disk, if that failed.
         follows: the producer's last number in the channel, on which the batch was cut; None for any.
         delayed: events that wait until they are due; all of the put goes to the disk tier with them.
+        is_extended: whether a staged file has what earlier versions can't read, though its row does not say so.
     """
 
     frames: list[Frame]
@@ -63,9 +70,9 @@ class Put(Request):
     not_staged: StorageError | None = None
     follows: int | None = None
     delayed: Delayed | None = None
+    is_extended: bool = False
     _spilled: str = ""
     _use: TierUsage | None = None
-    _expires: bool = False
     _size_bytes: int = 0
 
     def may_repeat(self) -> bool:
@@ -86,24 +93,42 @@ class Put(Request):
             for frame in self.frames:
                 events += frame.count
                 size_bytes += len(frame.payload)
-                if frame.ttl_us:
-                    self._expires = True
+                if frame.ttl_us or frame.has_dues:
+                    self.is_extended = True
             for segment in self.segments:
                 events += segment.count
                 size_bytes += segment.payload_bytes
                 if segment.least_ttl_us:
-                    self._expires = True
+                    self.is_extended = True
             self._use = TierUsage(events, size_bytes)
             if self.delayed:
                 self._use = self._use.plus(self.delayed.use())
         return self._use
 
-    def fits_empty(self, state: ChannelState) -> bool:
-        """Tell whether it would fit into the channel if that were empty."""
+    def too_large(self, state: ChannelState, path: object) -> PutTooLargeError | None:
+        """Return why it would not fit into the channel at ``path`` if that were empty; None if it would."""
         wanted, limits, disk = self.use(), state.memory_limits(), state.options.overflow_capacity
         most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown until the memory tier exists
         fits_memory = wanted.events <= limits.events and wanted.payload_bytes <= most_bytes
-        return wanted.events <= disk or (fits_memory and not self.delayed)
+        if wanted.events <= disk or (fits_memory and not self.delayed):
+            return None
+        most, option = f"disk holds at most {disk:,} events (overflowCapacity)", "overflowCapacity"
+        if limits.events and not self.delayed:
+            memory = (
+                f"memory holds at most {limits.events:,} events and {most_bytes:,} bytes (memoryCapacity, and "
+                "byteCapacity less its buffer)"
+            )
+            most = f"{memory}, {most}" if disk else memory
+            option = option if disk else "memoryCapacity" if wanted.events > limits.events else "byteCapacity"
+        return PutTooLargeError(
+            f"{path}: {self._do()} not fit ({wanted.payload_bytes:,} bytes), however empty the channel is: {most}. "
+            f"Raise {option}, or put {'smaller events' if wanted.events == 1 else 'fewer at once'}"
+        )
+
+    def _do(self) -> str:
+        """Return the beginning of a sentence about it: how many events do."""
+        events = self.use().events
+        return "1 event does" if events == 1 else f"{events:,} events do"
 
     def done(self, plan: AppendPlan) -> CommitResult | None:
         """Return the result again if a query's or a producer's batch was committed before; otherwise None.
@@ -156,8 +181,7 @@ class Put(Request):
             if tier is None:
                 raise MemoryFullError("the memory tier is full")
         if not plan.fits(wanted, (Tier.DISK,), TierUsage(options.overflow_capacity, _UNBOUNDED)):
-            events = "1 event does" if wanted.events == 1 else f"{wanted.events:,} events do"
-            raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
+            raise ChannelFullError(f"{self._do()} not fit ({wanted.payload_bytes:,} bytes)")
         return Tier.DISK
 
     def _fits_memory(self, plan: AppendPlan, wanted: TierUsage, limits: TierUsage) -> bool:
@@ -171,7 +195,7 @@ class Put(Request):
         if (self.sink or self.producer) and (done := self.done(plan)):
             return done
         wanted = self.use()
-        plan.is_extended = plan.is_extended or self._expires
+        plan.is_extended = plan.is_extended or self.is_extended
         tx = plan.new_transaction()
         first = plan.next_id
         for segment in self.segments:

@@ -79,6 +79,11 @@ class Take(Request):
     position: KeptPosition | None = None
     require_owner: Callable[[], None] | None = None
     expired: list[Range] = field(default_factory=list)
+    _may_be_there: bool = False
+
+    def may_repeat(self) -> bool:
+        self._may_be_there = bool(self.prepared)
+        return self._may_be_there
 
     def size_bytes(self) -> int:
         return 2 * COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
@@ -95,6 +100,8 @@ class Take(Request):
         count = count_of(self.ranges)
         tx = self.prepared
         prepared = plan.open_take(tx)
+        if prepared is None and self._may_be_there:
+            return CommitResult(tx)
         if prepared is None:
             tx = plan.new_transaction()
         if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # a log's COMMIT needs its own TAKE
@@ -119,11 +126,9 @@ class Takes(Request):
     """
 
     takes: list[Take]
-    _may_be_there: bool = field(default=False, kw_only=True)
 
     def may_repeat(self) -> bool:
-        self._may_be_there = all(take.prepared for take in self.takes)
-        return self._may_be_there
+        return all([take.may_repeat() for take in self.takes])  # each gets ready
 
     def size_bytes(self) -> int:
         return sum(take.size_bytes() for take in self.takes)
@@ -133,8 +138,7 @@ class Takes(Request):
         return Tier.MEMORY if in_memory else Tier.DISK
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        left = [take for take in self.takes if not self._may_be_there or plan.open_take(take.prepared) is not None]
-        return [CommitResult(), *[take.plan(plan) for take in left]][-1]
+        return [take.plan(plan) for take in self.takes][-1]
 
     def appended(self, state: ChannelState) -> None:
         self.takes[-1].appended(state)

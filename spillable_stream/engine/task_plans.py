@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+from spillable_stream.engine.delayed_puts import Staging
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame
@@ -16,7 +17,7 @@ from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.state.ranges import Range
 
-__all__ = ["PlanReader", "ReadBatch", "ReadPlan", "StagePlan", "StagedFile", "Unreadable"]
+__all__ = ["PlanReader", "ReadBatch", "ReadPlan", "StagePlan", "StagedFile", "Staging", "Unreadable"]
 
 
 class ReadPlan(Protocol):
@@ -162,4 +163,12 @@ class StagePlan(Protocol):
 
         Raises:
             StorageError: no file could be made.
+        """
+
+    def begin_delayed(self, owner: str, batch_id: int) -> Staging:
+        """Begin to stage rows that are due later, in side files to be; nothing is made before the first of them.
+
+        Args:
+            owner: as in `begin`.
+            batch_id: likewise.
         """

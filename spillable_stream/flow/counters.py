@@ -88,6 +88,11 @@ class SourceCounters(_Counters):
         self.event_received_count += events
         self.append_batch_received_count += 1
 
+    def will_come_again(self, events: int) -> None:
+        """Take back that a batch came in: its events are read again, in smaller batches."""
+        self.event_received_count -= events
+        self.append_batch_received_count -= 1
+
     def accepted(self, events: int) -> None:
         """Count a batch that the channels have."""
         self.event_accepted_count += events

@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_events, header_maps
+from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.channel.event_columns import batch_from_events
+from spillable_stream.channel.taken_events import header_maps
 from spillable_stream.flow.text_columns import repeated, spans_of, text_data, text_ends, texts_of
 from spillable_stream.format.batch import EVENT_SCHEMA, accept_batch
 

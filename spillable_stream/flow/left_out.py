@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from spillable_stream.errors import ChannelFullError
+from spillable_stream.errors import ChannelFullError, PutTooLargeError
 from spillable_stream.log_records import fields
 
 __all__ = ["LeftOut"]
@@ -45,7 +45,8 @@ class LeftOut:
             if said is not None and 0 <= now - said < _PAUSE_MS:
                 return
             self._said_ms[channel] = now
-            self._say(channel, "it is full" if isinstance(error, ChannelFullError) else str(error))
+            is_full = isinstance(error, ChannelFullError) and not isinstance(error, PutTooLargeError)
+            self._say(channel, "it is full" if is_full else str(error))
 
     def close(self) -> None:
         """Log what was counted and not said."""

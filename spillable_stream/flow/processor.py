@@ -27,7 +27,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import NoRoomYetError
-from spillable_stream.errors import OptionError, SpillableError, TransactionCapacityError
+from spillable_stream.errors import EventTooLargeError, OptionError, PutTooLargeError, SpillableError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
 from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
@@ -35,6 +35,7 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.part_room import PartRoom
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
@@ -108,7 +109,7 @@ class ChannelProcessor:
         self._turn = 0  # of the next batch without a number
         self._pending: RoutedBatch | None = None
         self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
-        self._capacities: dict[str, int] = {}  # as they were when a part was looked at that was larger
+        self._room = PartRoom(self._channels)
 
     def _checked_times(self, times: Mapping[str, EventTimes]) -> dict[str, EventTimes]:
         for name, of_channel in times.items():
@@ -158,7 +159,11 @@ class ChannelProcessor:
                 self._is_started = True
 
     def end_waiting(self, seconds: float) -> None:
-        """Let no put wait for room after some seconds from now, however many there are: what feeds it is stopped."""
+        """Let no put wait for room after some time from now, however many there are: what feeds it is stopped.
+
+        Args:
+            seconds: after how long.
+        """
         self._last_wait = time.monotonic() + seconds
 
     def close(self) -> None:
@@ -226,6 +231,8 @@ class ChannelProcessor:
             ProducerBusyError: another live processor has the producer's name.
             SpillableError: another number is not in all of its channels yet.
             TransactionCapacityError: a channel's part has more events than a transaction of it; no channel has any.
+            PutTooLargeError: a channel could not hold its part if it were empty; no channel has any. One event that is
+                too large for a channel goes to the dead-letter channel, where there is one.
             Exception: what an interceptor raises, where there is no dead-letter channel.
         """
         if number is None:
@@ -261,6 +268,8 @@ class ChannelProcessor:
             routes = self.selector.select(passed, turn)
             required = select_each(passed, routes.required)
             optional = select_each(passed, routes.optional)
+        if self._dead_letter is not None:
+            rejected += self._room.divide(required, except_for=self._dead_letter)
         times = self._take_times(required, optional, rejected, turn)
         if rejected and (name := self._dead_letter) is not None:
             dead = self._as_dead_letters(rejected, turn)
@@ -268,7 +277,7 @@ class ChannelProcessor:
                 times[name] = times[name].and_untimed(required[name].num_rows, dead.num_rows)
             required[name] = concat([required[name], dead]) if name in required else dead
             optional.pop(name, None)
-        self._require_room(required)
+        self._require_room(required, number)
         counts = {name: part.num_rows for name, part in required.items()}
         result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
         packed = b"" if number is None else write_note(counts, note)
@@ -299,16 +308,14 @@ class ChannelProcessor:
                 del parts[name], found[name]
         return found
 
-    def _require_room(self, parts: Mapping[str, pa.RecordBatch]) -> None:
-        """Refuse a batch that no transaction of a channel can hold, before another channel has its part."""
-        for name, part in parts.items():
-            if part.num_rows > self._capacities.get(name, 0):
-                most = self._capacities[name] = self._channels[name].options["transaction_capacity"]
-                if part.num_rows > most:
-                    raise TransactionCapacityError(
-                        f"a batch has {part.num_rows:,} events for the channel {name}, whose transactionCapacity is "
-                        f"{most:,}: send {most:,} at most, or raise transactionCapacity"
-                    )
+    def _require_room(self, parts: Mapping[str, pa.RecordBatch], number: int | None) -> None:
+        """Refuse a batch that a channel can never hold, before another channel has its part."""
+        try:
+            self._room.require(parts)
+        except (EventTooLargeError, PutTooLargeError) as e:
+            if number is not None and max(part.num_rows for part in parts.values()) == 1:
+                self.stuck.at(self._event_id(number, 0), str(e))  # a source without numbers does not send it again
+            raise
 
     def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
         """Return the events that pass the interceptors, and those that can't."""

@@ -49,6 +49,9 @@ class Selector:
     def bind(self, channels: Sequence[str]) -> None:
         """Set the channels to choose from.
 
+        Args:
+            channels: their names, in the order of the source's list.
+
         Raises:
             OptionError: the selector names another one.
         """

@@ -6,10 +6,13 @@ A PUT payload is the encapsulated Arrow IPC message of one record batch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
 from spillable_stream.format.conversion import cast_column
+from spillable_stream.format.dues import pack_dues
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, TTL_SIZE_BYTES, Frame, FrameType
 from spillable_stream.format.types import NOT_ARROW, check_field, has_dictionary, stored_schema
 from spillable_stream.format.widening import misfit
@@ -55,7 +58,13 @@ def decode_schema(message: bytes) -> pa.Schema:
         raise CorruptionError(f"a schema is not Arrow's: {e}") from e
 
 
-def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none", ttl_us: int = 0) -> list[Frame]:
+def encode_batch(
+    batch: pa.RecordBatch,
+    schema_id: int = 0,
+    compression: str = "none",
+    ttl_us: int = 0,
+    dues: Sequence[int] = (),
+) -> list[Frame]:
     """Return the PUT frames of a record batch, split into pieces of about 16 MiB.
 
     Args:
@@ -63,6 +72,7 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
         schema_id: the schema's number in the channel.
         compression: "none", "lz4" or "zstd".
         ttl_us: the ttl of all of them, in microseconds; 0 for none.
+        dues: when each of them is due, in milliseconds since 1970, where their frames say it; empty elsewhere.
 
     Raises:
         EventTooLargeError: one event does not fit a frame (1 GiB), or has more than 2^31 - 1 values in one column.
@@ -74,27 +84,33 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
     if batch.get_total_buffer_size() > _TARGET_FRAME_BYTES < batch.nbytes and rows > 1:
         step = max(1, rows * _TARGET_FRAME_BYTES // batch.nbytes)
         if step < rows:
-            return _encode_pieces(batch, step, schema_id, compression, ttl_us)
+            return _encode_pieces(batch, step, schema_id, compression, ttl_us, dues)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
     try:
         payload = batch.serialize() if options is None else _serialize(batch, options)
     except pa.ArrowCapacityError as e:
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues)
         raise EventTooLargeError(f"an event has too many values in one column ({e}); split it") from e
-    if payload.size > MAX_PAYLOAD_BYTES - (TTL_SIZE_BYTES if ttl_us else 0):
+    times_bytes = (TTL_SIZE_BYTES if ttl_us else 0) + 8 * len(dues)
+    if payload.size > MAX_PAYLOAD_BYTES - times_bytes:
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues)
         raise EventTooLargeError(
             f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
         )
-    return [Frame.of(FrameType.PUT, payload, rows, schema_id, ttl_us)]
+    return [Frame.of(FrameType.PUT, payload, rows, schema_id, ttl_us, pack_dues(dues) if dues else b"")]
 
 
-def _encode_pieces(batch: pa.RecordBatch, step: int, schema_id: int, compression: str, ttl_us: int) -> list[Frame]:
+def _encode_pieces(
+    batch: pa.RecordBatch, step: int, schema_id: int, compression: str, ttl_us: int, dues: Sequence[int]
+) -> list[Frame]:
     """Return the frames of a batch, split every ``step`` rows."""
-    pieces = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
-    return [frame for piece in pieces for frame in encode_batch(piece, schema_id, compression, ttl_us)]
+    return [
+        frame
+        for start in range(0, batch.num_rows, step)
+        for frame in encode_batch(batch.slice(start, step), schema_id, compression, ttl_us, dues[start : start + step])
+    ]
 
 
 def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:

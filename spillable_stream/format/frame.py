@@ -14,8 +14,9 @@ All integers are little-endian. The payload's checksum covers the payload. The h
 file never pass as frames of another. The 8-byte alignment keeps a length from being torn, and gives Arrow aligned
 buffers.
 
-The only flag is 1, of a PUT whose events expire: its payload begins with their ttl, in microseconds, of 8 bytes. The
-header's checksum covers these, too, so that the ttl is known without the rest of the payload.
+Flags are of a PUT alone. 1: its events expire, and its payload begins with their ttl, in microseconds, of 8 bytes.
+2: a channel that they are shipped to delays them, and when each is due comes next, in milliseconds, of 8 bytes each.
+With a flag the header's checksum covers the first 8 bytes of the payload, too, so that a ttl is known without the rest.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ __all__ = [
     "FrameHeader",
     "FrameType",
     "Payload",
+    "dues_of",
     "encode",
     "file_seed",
     "frame_size",
@@ -63,11 +65,12 @@ HEADER_SIZE_BYTES = 48
 assert _HEADER.size + _CRC.size == HEADER_SIZE_BYTES
 
 _TTL = struct.Struct("<Q")
-_EXPIRES = 1  # the flag
+_EXPIRES, _HAS_DUES = 1, 2  # the flags
 _FLAGS_AT = 9
+_DUE_SIZE_BYTES = 8
 
 TTL_SIZE_BYTES = 8
-"""How much of the payload a ttl is."""
+"""How much of the payload a ttl is; without one, as much is covered of the due times."""
 
 MOST_HEADER_BYTES = HEADER_SIZE_BYTES + TTL_SIZE_BYTES
 """How much `parse_header` looks at, at most."""
@@ -132,6 +135,7 @@ class FrameHeader(NamedTuple):
         payload_crc: the payload's CRC32C.
         ttl_us: for how long after their commit the events count, in microseconds; 0 forever (PUT only). The payload
             begins with it then.
+        has_dues: whether the payload says when each of the events is due, behind the ttl (PUT only).
     """
 
     type: FrameType
@@ -143,6 +147,7 @@ class FrameHeader(NamedTuple):
     time_us: int
     payload_crc: int
     ttl_us: int = 0
+    has_dues: bool = False
 
 
 class Frame(NamedTuple):
@@ -154,10 +159,27 @@ class Frame(NamedTuple):
     count: int = 0  # type: ignore[assignment]
     schema_id: int = 0
     ttl_us: int = 0
+    has_dues: bool = False
 
     @classmethod
-    def of(cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0, ttl_us: int = 0) -> Frame:
-        """Return a frame, and compute its payload's checksum. With a ttl, the payload is copied once.
+    def of(
+        cls,
+        type: FrameType,
+        payload: Payload,
+        count: int = 0,
+        schema_id: int = 0,
+        ttl_us: int = 0,
+        dues: bytes = b"",
+    ) -> Frame:
+        """Return a frame, and compute its payload's checksum. With a ttl or due times, the payload is copied once.
+
+        Args:
+            type: its type.
+            payload: its payload, without these times.
+            count: how many events it is about.
+            schema_id: the number of the payload's schema.
+            ttl_us: the ttl of its events, in microseconds; 0 for none.
+            dues: when each of its events is due, as `spillable_stream.format.dues` writes it; empty for now.
 
         Raises:
             StateTooLargeError: the payload is larger than `MAX_PAYLOAD_BYTES`.
@@ -167,9 +189,9 @@ class Frame(NamedTuple):
                 f"a {type.name} of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes: the "
                 "channel's state is too large; drop groups that nobody needs, and end transactions that are open"
             )
-        if ttl_us:
-            payload = b"".join((_TTL.pack(ttl_us), payload))
-        return cls(type, payload, google_crc32c.value(payload), count, schema_id, ttl_us)
+        if ttl_us or dues:
+            payload = b"".join((_TTL.pack(ttl_us) if ttl_us else b"", dues, payload))
+        return cls(type, payload, google_crc32c.value(payload), count, schema_id, ttl_us, bool(dues))
 
     def header(self, transaction_id: int = 0, write_order_id: int = 0, time_us: int = 0) -> FrameHeader:
         """Return the frame's header.
@@ -179,9 +201,9 @@ class Frame(NamedTuple):
             write_order_id: the ID of the frame's first event, or 0.
             time_us: the time of the commit, in microseconds since 1970.
         """
-        type_, payload, payload_crc, count, schema_id, ttl_us = self
+        type_, payload, payload_crc, count, schema_id, ttl_us, has_dues = self
         ids = transaction_id, write_order_id
-        return FrameHeader(type_, len(payload), *ids, count, schema_id, time_us, payload_crc, ttl_us)
+        return FrameHeader(type_, len(payload), *ids, count, schema_id, time_us, payload_crc, ttl_us, has_dues)
 
 
 @functools.lru_cache(maxsize=256)
@@ -212,10 +234,11 @@ def encode(
 
 def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payload]:
     """Return the buffers of a frame that has its header already; see `encode`."""
-    type_, length, transaction_id, write_order_id, count, schema_id, time_us, payload_crc, ttl_us = header
+    type_, length, transaction_id, write_order_id, count, schema_id, time_us, payload_crc, ttl_us, has_dues = header
     ids = (transaction_id, write_order_id, time_us)
-    head = _HEADER.pack(MAGIC, length, type_, _EXPIRES if ttl_us else 0, schema_id, count, *ids, payload_crc)
-    head += _CRC.pack(google_crc32c.extend(seed, head + _TTL.pack(ttl_us) if ttl_us else head))
+    flags = (_EXPIRES if ttl_us else 0) | (_HAS_DUES if has_dues else 0)
+    head = _HEADER.pack(MAGIC, length, type_, flags, schema_id, count, *ids, payload_crc)
+    head += _CRC.pack(google_crc32c.extend(seed, head + bytes(payload[:TTL_SIZE_BYTES]) if flags else head))
     padding = -length & 7
     if length <= 4096:  # to copy a small payload is cheaper than to write three buffers
         return [head + bytes(payload) + b"\0" * padding]
@@ -236,7 +259,7 @@ def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader 
     if len(buffer) < offset + HEADER_SIZE_BYTES:
         return None
     if buffer[offset + _FLAGS_AT]:
-        return _parse_expiring(buffer, offset, seed)
+        return _parse_timed(buffer, offset, seed)
     if seed is not None:  # asked first: a file that was used again is full of headers of another seed
         crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
         if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
@@ -253,8 +276,8 @@ def header_size(buffer: Payload, offset: int) -> int:
     return MOST_HEADER_BYTES if flags_at < len(buffer) and buffer[flags_at] else HEADER_SIZE_BYTES
 
 
-def _parse_expiring(buffer: Payload, offset: int, seed: int | None) -> FrameHeader | None:
-    """Return the header of a PUT whose events expire, or None if it is not one; see `parse_header`."""
+def _parse_timed(buffer: Payload, offset: int, seed: int | None) -> FrameHeader | None:
+    """Return the header of a PUT whose events have times, or None if it is not one; see `parse_header`."""
     begin, end = offset + HEADER_SIZE_BYTES, offset + MOST_HEADER_BYTES
     if len(buffer) < end:
         return None
@@ -262,11 +285,18 @@ def _parse_expiring(buffer: Payload, offset: int, seed: int | None) -> FrameHead
     if seed is not None and google_crc32c.extend(seed, covered) != _CRC.unpack_from(buffer, begin - _CRC.size)[0]:
         return None
     magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
-    (ttl_us,) = _TTL.unpack_from(buffer, begin)
-    is_put = magic == MAGIC and flags == _EXPIRES and type_ == FrameType.PUT
-    if not is_put or not ttl_us or not TTL_SIZE_BYTES <= length <= MAX_PAYLOAD_BYTES:
+    is_put = magic == MAGIC and flags <= _EXPIRES | _HAS_DUES and type_ == FrameType.PUT
+    expires, has_dues = bool(flags & _EXPIRES), bool(flags & _HAS_DUES)
+    (ttl_us,) = _TTL.unpack_from(buffer, begin) if expires else (0,)
+    least_bytes = max(TTL_SIZE_BYTES, _times_size(ttl_us, count, has_dues=has_dues))
+    if not is_put or (expires and not ttl_us) or not least_bytes <= length <= MAX_PAYLOAD_BYTES:
         return None
-    return FrameHeader(FrameType.PUT, length, tx, order, count, schema_id, time_us, payload_crc, ttl_us)
+    return FrameHeader(FrameType.PUT, length, tx, order, count, schema_id, time_us, payload_crc, ttl_us, has_dues)
+
+
+def _times_size(ttl_us: int, count: int, *, has_dues: bool) -> int:
+    """Return how much of a payload its events' times are, in bytes."""
+    return (TTL_SIZE_BYTES if ttl_us else 0) + (_DUE_SIZE_BYTES * count if has_dues else 0)
 
 
 def payload_matches(header: FrameHeader, payload: Payload) -> bool:
@@ -275,8 +305,17 @@ def payload_matches(header: FrameHeader, payload: Payload) -> bool:
 
 
 def message_of(header: FrameHeader, payload: pa.Buffer) -> pa.Buffer:
-    """Return the Arrow message in a PUT's payload: what is behind the ttl, if there is one."""
-    return payload.slice(TTL_SIZE_BYTES) if header.ttl_us else payload
+    """Return the Arrow message in a PUT's payload: what is behind the events' times, if it has any."""
+    skipped = _times_size(header.ttl_us, header.count, has_dues=header.has_dues)
+    return payload.slice(skipped) if skipped else payload
+
+
+def dues_of(header: FrameHeader, payload: pa.Buffer) -> bytes:
+    """Return what a PUT's payload says of when each of its events is due; empty where it says nothing."""
+    if not header.has_dues:
+        return b""
+    start = TTL_SIZE_BYTES if header.ttl_us else 0
+    return bytes(payload.slice(start, _DUE_SIZE_BYTES * header.count))
 
 
 def total_size(frames: Iterable[Frame]) -> int:

@@ -18,7 +18,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["DelaysOfDisk", "DelaysPort", "readable_delays"]
+__all__ = ["DelaysOfDisk", "DelaysPort", "readable_delays", "whole_pairs"]
 
 
 class DelaysPort(Protocol):
@@ -113,7 +113,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
     path = port.path(file)
     try:
         with port.opened(file) as opened:
-            found = list(_frames(opened, port.seed(file), file))
+            found = list(whole_pairs(opened, port.seed(file), file))
     except FileNotFoundError:
         findings.damage(path, f"the {port.noun} is missing, and with it {_counted(file.events)}")
         return None
@@ -128,7 +128,7 @@ def _checked(port: DelaysPort, file: DelayedFile, findings: Findings) -> Delayed
             waiting = [d for row, d in enumerate(frame.dues) if (d, frame.offset, row) > file.delivered]
             dues += waiting
             events += len(waiting)
-            size_bytes += frame.header.length * len(waiting) // frame.header.count
+            size_bytes += frame.length * len(waiting) // len(frame.dues)
     if end < file.end:
         holes.append((end, file.end))
     if events == file.events and tuple(holes) == file.holes:
@@ -149,11 +149,11 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
     path = port.path(whole)
     try:
         with port.opened(whole) as opened:
-            found = list(_frames(opened, port.seed(whole), whole))
+            found = list(whole_pairs(opened, port.seed(whole), whole))
     except FileNotFoundError:  # it was deleted meanwhile
         return
     named_end = known.end if known else 0
-    unnamed = [(begin, frame.header.count) for begin, frame, _ in found if frame is not None and begin >= named_end]
+    unnamed = [(begin, len(frame.dues)) for begin, frame, _ in found if frame is not None and begin >= named_end]
     if unnamed:
         events = sum([count for _, count in unnamed])
         text = f"no commit that can be read names {_counted(events)}{port.unnamed}; a repair keeps a copy"
@@ -164,8 +164,14 @@ def _counted(events: int) -> str:
     return f"{events:,} delayed event{'' if events == 1 else 's'}"
 
 
-def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
-    """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one."""
+def whole_pairs(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:
+    """Yield where each whole pair of frames begins, the pair, and where it ends; the header comes without one.
+
+    Args:
+        file: the bytes of a side file.
+        seed: what its checksums start from.
+        of: the file; its end is up to where to look.
+    """
     before: LocatedFrame | None = None
     for found in walk(file, seed, 0, of.end):
         if not isinstance(found, LocatedFrame):
@@ -175,7 +181,7 @@ def _frames(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, D
                 dues = parse_dues(before.payload or b"", before.header.count)
             except CorruptionError:
                 continue
-            yield before.offset, DelayedFrame(found.offset, found.header, dues), found.end
+            yield before.offset, DelayedFrame(found.offset, found.header.length, dues), found.end
             before = None
         elif found.header.type is FrameType.SEGMENT_HEADER and not found.offset:
             yield 0, None, found.end

@@ -15,7 +15,7 @@ from spillable_stream.format.slot import HEADER_READ_BYTES, claimed_channel, par
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.object_files import is_there
 from spillable_stream.objects.checkpoints import CHECKPOINTS, HINT, Checkpoint, Checkpoints, Hint, checkpoint_key
-from spillable_stream.objects.identity import IDENTITY, QUERIES, read_identity
+from spillable_stream.objects.identity import IDENTITY, QUERIES, WORKERS, read_identity
 from spillable_stream.objects.salvage import QUARANTINE
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.staged_object import birth_of
@@ -118,7 +118,7 @@ def _is_own(key: str) -> bool:
     for prefix in (LOG, CHECKPOINTS):
         if key.startswith(prefix):
             return _NUMBER.match(key.removeprefix(prefix)) is not None
-    return key in (IDENTITY, HINT) or key.startswith((QUERIES, QUARANTINE)) or birth_of(key) is not None
+    return key in (IDENTITY, HINT) or key.startswith((QUERIES, WORKERS, QUARANTINE)) or birth_of(key) is not None
 
 
 # ── identity ────────────────────────────────────────────────────────────────────────────────────

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from spillable_stream.arguments import path_text
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.loading import restored
 from spillable_stream.engine.memory_directory import MemoryDirectory
@@ -76,16 +77,17 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
 
     Raises:
         ImportError: the address is of a cloud, and obstore is not installed.
-        OptionError: no channel can be at such an address.
+        OptionError: it is not a path, or no channel can be at such an address.
         ChannelBusyError: some process has the channel open; in a store, some process writes to it.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
         CorruptionError: it can't be repaired; the message says why.
         StorageError: the file system or the store refused; do it again.
     """
-    if is_location(path):
-        return repair_objects(Location.parse(str(path)), progress)
-    fs, path = fs or FileSystem(), Path(path).absolute()
+    text = path_text("path", path)
+    if is_location(text):
+        return repair_objects(Location.parse(text), progress)
+    fs, path = fs or FileSystem(), Path(text).absolute()
     require_directory(fs, path)
     meter = Meter("verify", "bytes", progress)
     with _alone(fs, path, make=False):

@@ -14,7 +14,6 @@ until the next image. Up to there,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameT
 from spillable_stream.format.packing import MALFORMED, pack
 from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.integrity.damage_findings import DamageFindings
+from spillable_stream.integrity.doubt import Doubt
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, Steps
@@ -34,53 +34,14 @@ from spillable_stream.log.wal import Position
 from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range
 
 __all__ = ["TolerantReplay", "fits"]
 
 # Placeholder group that retains every event until we know which real groups still need it.
 _PLACEHOLDER = ""
 _MISSING_FILE_BYTES = 1 << 32
-_UNKNOWN_ID = 1 << 62
 _MAY_BE_SEEK = (None, FrameType.GROUP, FrameType.COMMIT)
-
-
-@dataclass(slots=True)
-class _Doubt:
-    """The changes that damage may hide, up to the next exact image.
-
-    Args:
-        is_raised: whether the state may be wrong.
-        hides_records: whether takes or control records may be hidden that no later frame repeats.
-        hides_takes: whether only takes may be hidden.
-        taken: what each group had taken, before anything was hidden that may be a seek.
-        takes_through: the last ID that a hidden take may include; 0 while unknown.
-        transactions: how many transactions may be hidden.
-    """
-
-    is_raised: bool = False
-    hides_records: bool = False
-    hides_takes: bool = False
-    taken: dict[str, RangeSet] = field(default_factory=dict)
-    takes_through: int = 0
-    transactions: int = 0
-
-    def add_bytes(self, count: int) -> None:
-        """Add bytes that may have held any frames."""
-        self.hides_records = True
-        self.takes_through = 0
-        self.transactions += count // HEADER_SIZE_BYTES + 1
-
-    def add_seeks(self, groups: Mapping[str, GroupState]) -> None:
-        """Add seeks that may be hidden: back to what the groups have taken by now."""
-        for name, group in groups.items():
-            self.taken[name] = self.taken.get(name, RangeSet()).union([(1, group.position), *group.ahead])
-
-    def bound_takes(self, header: FrameHeader) -> None:
-        """Bound hidden takes by the COMMIT of a put: they can only include events before it."""
-        may_hide = self.hides_records or self.hides_takes
-        if self.takes_through == 0 and may_hide and header.type == FrameType.COMMIT and header.write_order_id:
-            self.takes_through = header.write_order_id - 1
 
 
 class TolerantReplay:
@@ -115,7 +76,7 @@ class TolerantReplay:
         self.misfits = 0
         self._on_image = on_image
         self._damage = DamageFindings(findings)
-        self._doubt = _Doubt()
+        self._doubt = Doubt()
         self._skipped: dict[str, tuple[Range, ...]] = {}
         self._knows_first_id = exact or state.next_id > 1
         self._with_memory = False
@@ -340,7 +301,7 @@ class TolerantReplay:
         if len(new.blocks.memory):
             new.next_id = max(new.next_id, old.next_id)
         self.state = new
-        self._doubt = _Doubt()
+        self._doubt = Doubt()
         self._knows_first_id = True
         self._damage.close(new.next_id)
 
@@ -358,42 +319,21 @@ class TolerantReplay:
                 self._add_group(name)
         if self.steps.last_id is not None:
             self._damage.close(self.steps.last_id + 1)
-        doubt.takes_through = doubt.takes_through or _UNKNOWN_ID
         self.state.groups.pop(_PLACEHOLDER, None)
         self.state = restored(self.state.image())
         self.state.next_transaction += doubt.transactions
-        self._skipped = self._taken_and_kept()
+        self._skipped = doubt.skipped(self.state)
         if self.state.groups:
             self.state.raise_floor()
         return self.state
 
     def repeated(self) -> dict[str, tuple[Range, ...]]:
         """Return, by group, the events that it may have taken without a remaining record, so they may be repeated."""
-        doubt = self._doubt
-        if not doubt.hides_records and not doubt.hides_takes:
-            return {}
-        through = min(doubt.takes_through, self.state.last_id)
-        found = {
-            name: tuple(group.ahead.gaps(group.position + 1, through)) for name, group in self.state.groups.items()
-        }
-        return {name: ranges for name, ranges in found.items() if ranges}
+        return self._doubt.repeated(self.state)
 
     def skipped(self) -> dict[str, tuple[Range, ...]]:
         """Return, by group, the events that it has taken, and that a hidden seek may have moved it back to."""
         return self._skipped
-
-    def _taken_and_kept(self) -> dict[str, tuple[Range, ...]]:
-        """Return what the groups had taken before seeks may be hidden, as far as it is there and they have it yet."""
-        state, found = self.state, dict[str, tuple[Range, ...]]()
-        kept = [(max(block.first_id, state.first_kept), block.last_id) for block in state.blocks]
-        for name in self._doubt.taken.keys() & state.groups.keys():
-            group = state.groups[name]
-            there = RangeSet(r for block in kept for r in self._doubt.taken[name].within(*block))
-            for first, last in list(group.ahead.gaps(group.position + 1, state.last_id)):
-                there.remove(first, last)
-            if there:
-                found[name] = tuple(there)
-        return found
 
 
 def _as_damage(found: LocatedFrame) -> Damage:

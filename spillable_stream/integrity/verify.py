@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from spillable_stream.arguments import path_text
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
 from spillable_stream.format.packing import MALFORMED
 from spillable_stream.integrity.findings import Report
@@ -34,7 +35,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
 
     Raises:
         ImportError: the address is of a cloud, and obstore is not installed.
-        OptionError: no channel can be at such an address.
+        OptionError: it is not a path, or no channel can be at such an address.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
         CorruptionError: it is so damaged that nothing says what it is.
@@ -42,10 +43,11 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
         StorageError: a file can't be read, or the store refused or failed.
     """
     meter = Meter("verify", "bytes", progress)
-    if is_location(path):
-        report = verify_objects(Location.parse(str(path)), meter)
+    text = path_text("path", path)
+    if is_location(text):
+        report = verify_objects(Location.parse(text), meter)
     else:
-        report = report_of(examine(fs or FileSystem(), Path(path).absolute(), meter))
+        report = report_of(examine(fs or FileSystem(), Path(text).absolute(), meter))
     meter.end()
     return report
 

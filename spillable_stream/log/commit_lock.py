@@ -21,14 +21,10 @@ from spillable_stream.log.head import Head
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock
+from spillable_stream.storage.lock import FileLock, do_nothing
 from spillable_stream.storage.lock_queue import open_lock_queue
 
 __all__ = ["CommitLock", "do_nothing"]
-
-
-def do_nothing() -> None:
-    """Do nothing."""
 
 
 class CommitLock:
@@ -44,6 +40,8 @@ class CommitLock:
         failed: why this handle can't commit any more, or None.
         require_directories: proves that no directory was moved or replaced, and raises if one was; called before
             files are created or removed.
+        meanwhile: called while another process has the lock, again and again: the waiting thread applies what others
+            committed, so that it need not with the lock held, when they wait for it.
     """
 
     def __init__(self, fs: FileSystem, layout: Layout, *, create: bool = True) -> None:
@@ -51,6 +49,7 @@ class CommitLock:
         self.layout = layout
         self.failed: str | None = None
         self.require_directories: Callable[[], None] = do_nothing
+        self.meanwhile: Callable[[], object] = do_nothing
         self._lock = FileLock.open(fs, layout.lock, create=create)
         self._turns = open_lock_queue(self._lock.file)
         try:
@@ -103,7 +102,7 @@ class CommitLock:
         self._holding = had
         if self._closed:
             raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
-        if not self._lock.acquire(timeout_seconds, turns=self._turns):
+        if not self._lock.acquire(timeout_seconds, turns=self._turns, meanwhile=self.meanwhile):
             raise LockTimeoutError(
                 f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
                 f"has held {self.layout.lock} for more than {timeout_seconds} s; check whether it is stuck"

@@ -159,7 +159,7 @@ class DelayedFiles:
         with contextlib.closing(file):
             yield file
 
-    def expect(self, files: Sequence[DelayedFile]) -> None:
+    def expect(self, files: Sequence[DelayedFile], until_ms: int) -> None:
         """Do nothing: they are near."""
 
     def frames(self, of: DelayedFile, start: int = 0, *, verify: bool = False) -> Iterator[DelayedFrame]:

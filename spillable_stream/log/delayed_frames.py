@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.dues import parse_dues
+from spillable_stream.format.dues import parse_dues, parse_puts
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, encode_with
 from spillable_stream.format.packing import pack, unpack
 from spillable_stream.log.frames import Damage, FrameScanner, Readable, walk
@@ -23,20 +23,27 @@ class DelayedFrame(NamedTuple):
 
     Args:
         offset: where it starts.
-        header: its header.
+        length: the size of its payload, in bytes.
         dues: when each of its events is due, in milliseconds since 1970, ascending.
+        puts: the number of each event's put; empty if all of them are of the one that the file is of.
     """
 
     offset: int
-    header: FrameHeader
+    length: int
     dues: Sequence[int]
+    puts: Sequence[int] = ()
 
 
 class SideFiles(Protocol):
     """The side files of a channel, for whoever delivers their events or copies them."""
 
-    def expect(self, files: Sequence[DelayedFile]) -> None:
-        """Learn which files are read next. Those that are far away are fetched at once; what fails shows later."""
+    def expect(self, files: Sequence[DelayedFile], until_ms: int) -> None:
+        """Learn which files are read next. Those that are far away are fetched at once; what fails shows later.
+
+        Args:
+            files: the files.
+            until_ms: up to which due time their events are read, in milliseconds since 1970.
+        """
 
     def frames(self, of: DelayedFile, start: int = 0, *, verify: bool = False) -> Iterator[DelayedFrame]:
         """Yield the PUT frames of a side file that count, in order, without their events.
@@ -116,12 +123,14 @@ def _frames(
 ) -> Iterator[DelayedFrame]:
     scanner = FrameScanner(file, seed, start, end, start if verify else None)
     dues: Sequence[int] | None = None
+    puts: Sequence[int] = ()
     for found in scanner:
         header = found.header
         if header.type is FrameType.DUES and dues is None:
-            dues = parse_dues(found.payload or b"", header.count)
+            payload = found.payload or b""
+            dues, puts = parse_dues(payload, header.count), parse_puts(payload, header.count)
         elif header.type is FrameType.PUT and dues is not None and len(dues) == header.count:
-            yield DelayedFrame(found.offset, header, dues)
+            yield DelayedFrame(found.offset, header.length, dues, puts)
             dues = None
         elif header.type is not FrameType.SEGMENT_HEADER or found.offset:
             raise damaged(found.offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -17,7 +18,7 @@ _FEW_PART = 64  # of the events that are known
 
 
 class DelayedIndex:
-    """Which event of a side file is due next: 24 bytes for each event.
+    """Which event of a side file is due next: 24 bytes for each event, and 8 for each that was copied with others.
 
     Args:
         files: reads the file.
@@ -28,6 +29,7 @@ class DelayedIndex:
         self._end = 0  # up to where the file was read
         self._columns = [array("q"), array("q"), array("q")]
         self._at = 0  # the next event
+        self._puts: dict[int, Sequence[int]] = {}  # of frames with events of several puts, by offset
 
     def follow(self, file: DelayedFile) -> None:
         """Read what was appended to the file, and pass over what was delivered.
@@ -46,6 +48,8 @@ class DelayedIndex:
             dues.extend(frame.dues)
             offsets.extend(array("q", [frame.offset]) * len(frame.dues))
             rows.extend(range(len(frame.dues)))
+            if frame.puts:
+                self._puts[frame.offset] = frame.puts
         for column in self._columns:
             del column[: self._at]
         self._at, self._end = 0, file.end
@@ -67,6 +71,11 @@ class DelayedIndex:
         """Return the place of an event, by its number in the order."""
         dues, offsets, rows = self._columns
         return dues[at], offsets[at], rows[at]
+
+    def put(self, place: Place) -> int:
+        """Return the number of the put that an event was in; 0 if all events of the file were in one put."""
+        _, offset, row = place
+        return self._puts[offset][row] if offset in self._puts else 0
 
     def due(self, now_ms: int, limit: int) -> list[Place]:
         """Return the places of the next events that are due, by a clock in milliseconds since 1970.

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.batch import decode_batch
+from spillable_stream.format.dues import parse_dues
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory, seed_name
 from spillable_stream.format.frame import (
@@ -26,6 +27,7 @@ from spillable_stream.format.frame import (
     MOST_HEADER_BYTES,
     FrameHeader,
     FrameType,
+    dues_of,
     file_seed,
     frame_size,
     header_size,
@@ -56,6 +58,7 @@ class ReadBatch(NamedTuple):
         schema_id: the number of the schema of ``batch``.
         batch: the events.
         expires_us: when they expire, in microseconds since 1970; 0 for never.
+        dues_ms: in a spool, when each is due where it is shipped to, in milliseconds since 1970; else empty.
     """
 
     first_id: int
@@ -64,6 +67,7 @@ class ReadBatch(NamedTuple):
     schema_id: int
     batch: pa.RecordBatch
     expires_us: int = 0
+    dues_ms: Sequence[int] = ()
 
     @property
     def last_id(self) -> int:
@@ -74,8 +78,9 @@ class ReadBatch(NamedTuple):
         """Return the events from ``first_id`` to ``last_id``, without a copy."""
         if first_id == self.first_id and last_id >= self.last_id:
             return self
-        rows = min(last_id, self.last_id) - first_id + 1
-        return self._replace(first_id=first_id, batch=self.batch.slice(first_id - self.first_id, rows))
+        start, rows = first_id - self.first_id, min(last_id, self.last_id) - first_id + 1
+        dues_ms = self.dues_ms[start : start + rows]
+        return self._replace(first_id=first_id, batch=self.batch.slice(start, rows), dues_ms=dues_ms)
 
 
 def events_of(
@@ -93,7 +98,8 @@ def events_of(
         CorruptionError: the payload does not match the header.
     """
     try:
-        message = message_of(header, payload) if header.ttl_us else payload  # a call less for most
+        is_timed = header.ttl_us or header.has_dues
+        message = message_of(header, payload) if is_timed else payload  # a call less for most
         batch = decode_batch(message, schema_of(header.schema_id))
     except IndexError as e:
         raise CorruptionError(f"a frame has the unknown schema {header.schema_id}") from e
@@ -102,8 +108,9 @@ def events_of(
     transaction_id = extent.transaction_id or header.transaction_id
     time_us = extent.time_us or header.time_us
     expires_us = time_us + header.ttl_us if header.ttl_us else 0
+    dues_ms = parse_dues(dues_of(header, payload), header.count) if header.has_dues else ()
     first_id = header.write_order_id + extent.base_id
-    return ReadBatch(first_id, transaction_id, time_us, header.schema_id, batch, expires_us)
+    return ReadBatch(first_id, transaction_id, time_us, header.schema_id, batch, expires_us, dues_ms)
 
 
 class EventReader:

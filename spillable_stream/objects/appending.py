@@ -33,7 +33,7 @@ from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields
 from spillable_stream.objects.patience import Patience
-from spillable_stream.objects.slots import Slots
+from spillable_stream.objects.slots import ForeignSlotError, Slots
 from spillable_stream.objects.store import StoreError
 
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
@@ -167,6 +167,7 @@ class Appending:
         """Append, and return None once it is durable and proven; else the slot that took its place.
 
         Raises:
+            ForeignSlotError: another channel's slot is in its place.
             StorageError: it is not in the log, and never will be.
             CommitOutcomeUnknownError: nobody answered, or the log has moved on: `settle` tells.
         """
@@ -181,6 +182,8 @@ class Appending:
                 if created or there is not None:
                     self._prove(attempt)
                     return None
+            except ForeignSlotError:
+                raise
             except CorruptionError as e:  # what exists can't be read now
                 last = e
             except StoreError as e:
@@ -209,6 +212,7 @@ class Appending:
             None if it is in the log, proven; else the slot that took its place, another writer's.
 
         Raises:
+            ForeignSlotError: another channel's slot is in its place.
             StorageError: the fence is in its place: nothing was committed.
             CommitOutcomeUnknownError: nobody answers, still.
         """
@@ -218,6 +222,8 @@ class Appending:
                 if self._slots.create(fence.number, fence.for_request()):
                     break
                 there = self._slots.read(fence.number)
+            except ForeignSlotError:
+                raise
             except (StoreError, CorruptionError) as e:
                 cause = e
                 continue
@@ -245,6 +251,8 @@ class Appending:
         for _ in self.patience.attempts():
             try:
                 token = self._slots.token(at.number)
+            except ForeignSlotError:
+                token = NO_TOKEN
             except (StoreError, CorruptionError) as e:
                 cause = e
                 continue

@@ -158,7 +158,7 @@ def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:
         return Outcome.WRONG_REGION
     if status:
         return _outcome_of_status(status)
-    if "StartTooLarge" in text:  # Azurite answers 206 for a range that begins where the object ends
+    if "StartTooLarge" in text or "0--1/0" in text:  # Azurite answers 206 for a range that begins at an object's end
         return Outcome.BEYOND
     if found := _NETWORK.search(text):
         return _OUTCOME_OF_NETWORK.get(found[1], Outcome.UNKNOWN)

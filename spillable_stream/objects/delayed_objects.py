@@ -3,13 +3,16 @@
 A side object has the bytes of a side file on a disk (`spillable_stream.log.delayed_frames`). Its key is a segment's, of
 the owner "delayed", so the rules of segments are its rules: it is there before a COMMIT names it, none may name it that
 is born before the last trim's ``births``, and it is deleted once no event waits in it, or if no COMMIT ever named it.
+
+A small object is read whole. Of a large one the table behind its end says when its events are due, and only the parts
+are read in which some are; so a delivery of a few events costs a few requests of a megabyte.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -25,11 +28,13 @@ from spillable_stream.format.frame import (
     file_seed,
     parse_header,
     payload_matches,
+    total_size,
 )
 from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.log.delayed_frames import DelayedFrame, encode_now, frames_for, frames_of
 from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.dues_table import dues_table, parse_dues_table
 from spillable_stream.objects.parallel import in_parallel
 from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.staged_object import segment_key
@@ -40,6 +45,11 @@ __all__ = ["DELAYED_OWNER", "DelayedObjects"]
 
 _AHEAD_BYTES = 32 << 20
 _PARTS_BYTES = 32 << 20
+_LARGE_BYTES = 1 << 20  # from there on not all of an object is read for some of its events
+_WINDOW_BYTES = 1 << 20
+_FRAME_BYTES = 320 << 10  # what is read beyond a window, for a frame that begins in it
+_TABLE_BYTES = 64 << 20  # more than any has
+_WHOLE_PART = 2  # with so large a part of an object, all of it is read
 
 DELAYED_OWNER = "delayed"
 """Whose the objects are in which delayed events wait."""
@@ -78,10 +88,14 @@ class DelayedObjects:
         key = segment_key(birth, DELAYED_OWNER, 0)
         header = {"format": OBJECT_FORMAT_VERSION, "channel": self._channel, "segment": key}
         first = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
-        data = pa.py_buffer(b"".join(encode_now([first, *frames], self._seed(key))))
+        written, seed = [first, *frames], self._seed(key)
+        end = total_size(written)
+        if end > _LARGE_BYTES:
+            written.append(dues_table(frames, total_size([first])))
+        data = pa.py_buffer(b"".join(encode_now(written, seed)))
         self._send(key, data)
         self._cache.put(key, data)  # what is due soon need not be asked for
-        return key, len(data)
+        return key, end
 
     def make(self, content: bytes, of: DelayedFile, channel: str) -> str:
         """Write an object of what `SideFiles.content` returned, in this channel or in another one, and return its key.
@@ -114,16 +128,19 @@ class DelayedObjects:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
-    def expect(self, files: Sequence[DelayedFile]) -> None:
+    def expect(self, files: Sequence[DelayedFile], until_ms: int) -> None:
         """Ask for objects at the same time, as many as the cache can keep; see `SideFiles.expect`."""
-        wanted, size_bytes = list[DelayedFile](), 0
+        wanted, size_bytes, is_large = list[Callable[[], object]](), 0, False
         for file in files:
+            is_all = file.width_ms > 0 and file.begin_ms + file.width_ms <= until_ms
             if self._cache.get(file.name) is None and size_bytes + file.end <= _AHEAD_BYTES:
-                wanted.append(file)
+                is_whole = is_all or file.end <= _LARGE_BYTES
+                wanted.append(partial(self._read if is_whole else self._behind, file))
                 size_bytes += file.end
-        if len(wanted) > 1:
+                is_large |= file.end > _LARGE_BYTES
+        if len(wanted) > 1 or is_large:
             with contextlib.suppress(CorruptionError, StoreError):
-                in_parallel([partial(self._read, file) for file in wanted])
+                in_parallel(wanted)
 
     def _data(self, of: DelayedFile) -> pa.Buffer:
         """Return an object, whole.
@@ -136,32 +153,68 @@ class DelayedObjects:
         return self._read(of) if found is None else found
 
     def _read(self, of: DelayedFile) -> pa.Buffer:
+        return self._asked(of, of.name, self._store.get)
+
+    def _behind(self, of: DelayedFile) -> pa.Buffer:
+        """Return what is behind the bytes of an object that count."""
+        return self._range(of, of.end, of.end + _TABLE_BYTES)
+
+    def _window(self, of: DelayedFile, number: int) -> pa.Buffer:
+        """Return a part of an object: what begins in one of its windows."""
+        start = number * _WINDOW_BYTES
+        return self._range(of, start, min(of.end, start + _WINDOW_BYTES + _FRAME_BYTES))
+
+    def _range(self, of: DelayedFile, start: int, end: int) -> pa.Buffer:
+        key = _part_key(of, start)
+        found = self._cache.get(key)
+        return self._asked(of, key, lambda name: self._store.get_range(name, start, end)) if found is None else found
+
+    def _asked(self, of: DelayedFile, kept_as: str, ask: Callable[[str], Payload]) -> pa.Buffer:
         try:
-            data = self._store.get(of.name)
+            data = ask(of.name)
         except ObjectMissingError as e:
             raise DataLossError(
                 "delayed events are missing: the object was removed; give them up with spillable repair",
                 self._where(of),
             ) from e
         found = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-        self._cache.put(of.name, found)
+        self._cache.put(kept_as, found)
         return found
 
     def frames(self, of: DelayedFile, start: int = 0, *, verify: bool = False) -> Iterator[DelayedFrame]:
         """Yield the PUT frames of a side file that count; see `SideFiles.frames`."""
+        if of.end > _LARGE_BYTES and not verify and self._cache.get(of.name) is None:
+            listed = parse_dues_table(bytes(self._behind(of)), self._seed(of.name), start)
+            if listed is not None and not of.holes:
+                yield from listed
+                return
         data = ObjectBytes(bytes(self._data(of)))
         damaged = partial(self.damaged, of)
         yield from frames_of(data, self._seed(of.name), of, start, damaged=damaged, verify=verify)
 
     def puts(self, of: DelayedFile, offsets: Sequence[int]) -> Generator[tuple[FrameHeader, pa.Buffer]]:
         """Yield the header and the events of PUT frames; see `SideFiles.puts`."""
-        data, seed = self._data(of), self._seed(of.name)
+        seed, needed = self._seed(of.name), sorted({offset // _WINDOW_BYTES for offset in offsets})
+        is_known = of.end <= _LARGE_BYTES or self._cache.get(of.name) is not None
+        is_whole = is_known or len(needed) * _WINDOW_BYTES * _WHOLE_PART > of.end
+        windows: dict[int, pa.Buffer] = {}
+        if not is_whole:
+            asked = in_parallel([partial(self._window, of, number) for number in needed])
+            windows = dict(zip(needed, asked, strict=True))
+        data, base = self._data(of) if is_whole else pa.py_buffer(b""), 0
         for offset in offsets:
-            header = parse_header(data, offset, seed) if offset + HEADER_SIZE_BYTES <= len(data) else None
+            if not is_whole:
+                number = offset // _WINDOW_BYTES
+                data, base = windows[number], number * _WINDOW_BYTES
+            at = offset - base
+            header = parse_header(data, at, seed) if at + HEADER_SIZE_BYTES <= len(data) else None
             if header is None or header.type is not FrameType.PUT:
                 raise self.damaged(of, offset)
-            begin = offset + HEADER_SIZE_BYTES
+            begin = at + HEADER_SIZE_BYTES
             payload = data[begin : begin + header.length]  # fewer bytes where the object was cut
+            if len(payload) < header.length and not is_whole:  # of one large event
+                start = offset + HEADER_SIZE_BYTES
+                payload = self._range(of, start, start + header.length)
             if not payload_matches(header, payload):
                 raise self.damaged(of, offset)
             yield header, payload
@@ -174,7 +227,12 @@ class DelayedObjects:
 
     def damaged(self, of: DelayedFile, offset: int) -> CorruptionError:
         """Return the error of a file that is damaged; it is asked for again by the next read."""
-        self._cache.forget(of.name)
+        for key in (
+            of.name,
+            *(_part_key(of, start) for start in range(0, of.end, _WINDOW_BYTES)),
+            _part_key(of, of.end),
+        ):
+            self._cache.forget(key)
         return CorruptionError("a frame of delayed events is damaged; see spillable verify", self._where(of), offset)
 
     def _where(self, of: DelayedFile) -> str:
@@ -183,3 +241,8 @@ class DelayedObjects:
     def remove(self, of: DelayedFile) -> None:
         """Leave an object to the collector: others may still read it who do not know."""
         self.left.append(of.name)
+
+
+def _part_key(of: DelayedFile, start: int) -> str:
+    """Return what a part of an object is kept as."""
+    return f"{of.name}@{start}"

@@ -28,6 +28,7 @@ from spillable_stream.state.channel_state import ChannelState
 __all__ = [
     "IDENTITY",
     "QUERIES",
+    "WORKERS",
     "create_identity",
     "create_own_identity",
     "extend_identity",
@@ -41,6 +42,9 @@ IDENTITY = "channel.json"
 
 QUERIES = "queries/"
 """What the keys begin with of the objects that say which Spark query reads as a group."""
+
+WORKERS = "workers/"
+"""What the keys begin with of the objects in which workers say what they do."""
 
 
 def read_identity(store: Store) -> str | None:
@@ -149,7 +153,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             if store.create(IDENTITY, _encoded(channel, extended=_is_extended(header))):
                 return channel, is_mine
             if (found := read_identity(store)) is not None:
-                return found, is_mine
+                return found, is_mine and found == channel
         except ObjectMissingError:  # it was a conflict: nobody has it
             continue
         except StoreError as e:

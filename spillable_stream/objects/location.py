@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["DIRECTORY", "Location", "is_location"]
+__all__ = ["DIRECTORY", "Location", "is_location", "require_both_slashes"]
 
 DIRECTORY = "object+file"
 """The scheme of a directory that is used as a store."""
@@ -22,8 +22,22 @@ _OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az", "wasb": "
 
 
 def is_location(path: object) -> bool:
-    """Tell whether a path that a user gave is a URL rather than a directory's path."""
-    return isinstance(path, str) and "://" in path
+    """Tell whether a path that a user gave is a URL, or the path of such a channel, rather than a directory's path."""
+    return isinstance(path, Location) or (isinstance(path, str) and "://" in path)
+
+
+def require_both_slashes(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that is an address with one slash less, as a `Path` makes of it, unless there is such a directory.
+
+    Raises:
+        OptionError: it is one.
+    """
+    scheme, separator, rest = os.fspath(path).partition(":/")
+    if separator and scheme in _SCHEMES and not os.path.exists(path):
+        root = "/" if scheme == DIRECTORY else ""
+        raise OptionError(
+            f"{path} is an address that lost a slash: write {scheme}://{root}{rest} as a string, not as a Path"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +59,13 @@ class Location:
         """Return the location that a URL names.
 
         Raises:
-            OptionError: it has another scheme, no bucket or path, or credentials in it.
+            OptionError: it has another scheme, no bucket or path, credentials in it, or what can't be printed.
         """
         scheme, separator, rest = url.partition("://")
         if not separator:
             raise OptionError(f"{url} is not the address of a store: write s3://bucket/orders, or {DIRECTORY}:///path")
+        if not url.isprintable():
+            raise OptionError(f"the address {url!r} has characters that can't be printed: leave them out")
         if scheme not in _SCHEMES:
             other = _OTHER_NAMES.get(scheme)
             hint = f"write {other}://" if other else f"use one of {', '.join(f'{s}://' for s in _SCHEMES)}"
@@ -80,6 +96,10 @@ class Location:
     def name(self) -> str:
         """The last part of its path."""
         return PurePosixPath(self.prefix).name
+
+    def __fspath__(self) -> str:
+        """Return the URL: a channel's path is taken wherever a path is, and does not name a file."""
+        return str(self)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.bucket}{'/' if self.bucket else ''}{self.prefix}"

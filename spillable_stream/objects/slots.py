@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import Payload
-from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, parse_slot_header
+from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, claimed_channel, parse_slot_header
 from spillable_stream.objects.parallel import in_parallel
 from spillable_stream.objects.store import ObjectMissingError, Store
 
-__all__ = ["LOG", "Slots", "slot_key"]
+__all__ = ["LOG", "ForeignSlotError", "Slots", "slot_key"]
 
 LOG = "log/"
 """What the keys of slots begin with."""
+
+
+class ForeignSlotError(CorruptionError):
+    """A slot is whole, and another channel's: it will not be otherwise at another look."""
 
 
 def slot_key(number: int) -> str:
@@ -41,7 +45,7 @@ class Slots:
         """Return a slot; None if there is none now.
 
         Raises:
-            CorruptionError: what is there is damaged, twice read.
+            CorruptionError: what is there is damaged, twice read; a `ForeignSlotError` if it is another channel's.
             StoreError: the store refused or failed.
             UnsupportedFormatError: a newer version wrote it.
         """
@@ -58,7 +62,17 @@ class Slots:
         try:
             return Slot.parse(self.channel, number, data)
         except CorruptionError as e:
-            raise CorruptionError(e.args[0], f"{self.store.root}/{slot_key(number)}", e.offset) from e
+            self._require_mine(number, data)
+            raise CorruptionError(e.args[0], self._place(number), e.offset) from e
+
+    def _require_mine(self, number: int, data: Payload) -> None:
+        if (found := claimed_channel(data)) not in ("", self.channel):
+            raise ForeignSlotError(
+                f"a slot of the channel {self.channel} is another channel's, {found}", self._place(number), 0
+            )
+
+    def _place(self, number: int) -> str:
+        return f"{self.store.root}/{slot_key(number)}"
 
     def read_all(self, numbers: Sequence[int]) -> list[Slot | None]:
         """Return several slots, read at the same time; what `read` returns and raises for each."""
@@ -68,20 +82,21 @@ class Slots:
         """Return the token of a slot; None if there is none now.
 
         Raises:
-            CorruptionError: what is there is damaged, or another channel's, twice read.
+            CorruptionError: what is there is damaged, twice read; a `ForeignSlotError` if it is another channel's.
             StoreError: the store refused or failed.
         """
         key = slot_key(number)
         try:
             found = parse_slot_header(self.channel, number, self.store.get_range(key, 0, HEADER_READ_BYTES))
             if found is None:  # damaged on the way; or slot 0, whose header holds a state of any size
-                found = parse_slot_header(self.channel, number, self.store.get(key))
+                data = self.store.get(key)
+                found = parse_slot_header(self.channel, number, data)
+                if found is None:
+                    self._require_mine(number, data)
         except ObjectMissingError:
             return None
         if found is None:
-            raise CorruptionError(
-                "the header of a slot is damaged, or another channel's", f"{self.store.root}/{key}", 0
-            )
+            raise CorruptionError("the header of a slot is damaged, or another slot's", self._place(number), 0)
         return found[0].token
 
     def delete(self, number: int) -> None:

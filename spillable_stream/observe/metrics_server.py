@@ -188,7 +188,7 @@ def serve_metrics(
         OptionError: there are no channels, one is given twice, or the port is none.
         OSError: the port is not available.
     """
-    if isinstance(port, bool) or not 0 <= port <= 65_535:
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
         raise OptionError(f"port must be an integer, 0 to 65,535, not {port!r}")
     observer = Observer(channels)
     try:

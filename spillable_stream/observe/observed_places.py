@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from os import PathLike
 
+from spillable_stream.arguments import path_text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.channel_set import channels_matching, is_pattern, require_pattern
 from spillable_stream.engine.open_engine import channel_path, uuid_at
@@ -64,7 +65,7 @@ class ObservedPlaces:
         self._places: dict[str, ObservedChannel | _Pattern] = {}
         self._due = float("-inf")
         for channel in channels:
-            text = str(channel.path) if isinstance(channel, Channel) else fspath(channel)
+            text = str(channel.path) if isinstance(channel, Channel) else path_text("a channel", channel)
             is_search = not isinstance(channel, Channel) and _is_search(text)
             place = text if is_search else _place(text)
             if place in self._places:

@@ -12,10 +12,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-import pyarrow as pa
-
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.ttl import TimeToLive
+from spillable_stream.format.arrow_input import ArrowRows
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.async_room import AsyncRoom
 from spillable_stream.producer.batch import Callback, ProducerBatch
@@ -123,7 +122,7 @@ class AsyncProducer:
 
     async def send_batch(
         self,
-        batch: pa.RecordBatch | pa.Table,
+        batch: ArrowRows,
         *,
         key: str | None = None,
         callback: Callback | None = None,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event, batch_from_columns
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.numbered_batch import Numbers

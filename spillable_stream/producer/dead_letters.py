@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from spillable_stream.channel.event import batch_from_columns
+from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers

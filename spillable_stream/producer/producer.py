@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -13,17 +13,16 @@ from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import ID_COLUMN, Event, read_body, read_event, read_headers
+from spillable_stream.channel.event import ID_COLUMN, Event
 from spillable_stream.channel.ttl import TimeToLive
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
+from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch
-from spillable_stream.format.row_values import row_reader
 from spillable_stream.names import check_producer
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer import process_end
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
-from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.dead_letters import DeadLetters
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.event_size import (
@@ -33,14 +32,15 @@ from spillable_stream.producer.event_size import (
     TINY_BODIES,
     TINY_BODY_BYTES,
     copy_of_batch,
-    headers_bytes,
 )
 from spillable_stream.producer.future import SendFuture
+from spillable_stream.producer.own_copy import own_event, own_row, own_rows
 from spillable_stream.producer.pipeline import Pipeline
 from spillable_stream.producer.room import Place
-from spillable_stream.producer.routing import ByName, Only, Route, Sharded
+from spillable_stream.producer.routing import Only, Route
 from spillable_stream.producer.stats import ProducerStats
-from spillable_stream.producer.target import ChannelTarget, Receiver, Receivers, Target, as_target
+from spillable_stream.producer.target import Receiver, Receivers, Target
+from spillable_stream.producer.targets import Targets
 from spillable_stream.state.producer_history import PASSING
 
 __all__ = ["Producer"]
@@ -88,14 +88,9 @@ class Producer:
         self._mutex = threading.RLock()
         self._closed = False
         self._forked = False
-        self._targets: dict[str | int, Target] = {}  # by where they lead
+        self._targets = Targets(target, dead_letter)
         try:
-            self._keys = self._open(target)
-            receiving = list(self._targets.values())
-            self._dead = None if dead_letter is None else self._open_one(dead_letter)
-            if self._dead in receiving:
-                raise OptionError(f"{self._dead.name} can't be the dead-letter channel: events are sent there")
-            self._config = self._configured(config)
+            self._config = self._targets.config(config)
             self._start()
         except BaseException:
             self._undo()
@@ -105,66 +100,24 @@ class Producer:
     def _undo(self) -> None:
         if hasattr(self, "_pipeline"):
             self._pipeline.shutdown.begin_close()
-            return
-        for opened in self._targets.values():
-            opened.close()
-
-    def _open(self, target: Receiver | Receivers) -> Target | dict[str, Target] | list[Target]:
-        """Open all targets and return them as they were given: one, a mapping or a list."""
-        if isinstance(target, Mapping):
-            found: dict[str, Target] | list[Target] = {key: self._open_one(one) for key, one in target.items()}
-        elif isinstance(target, Sequence) and not isinstance(target, str):
-            found = [self._open_one(one) for one in target]
         else:
-            return self._open_one(target)
-        if not found:
-            raise OptionError("a producer needs at least one channel to send to")
-        return found
-
-    def _open_one(self, target: Receiver) -> Target:
-        """Open a target, unless one that leads to the same place is open: its batches have one sequence of numbers."""
-        opened = as_target(target)
-        place = opened.place if isinstance(opened, ChannelTarget) else id(opened)
-        found = self._targets.setdefault(place, opened)
-        if found is not opened:
-            opened.close()
-        return found
-
-    def _configured(self, given: ProducerKeywords) -> ProducerConfig:
-        receiving = [t for t in self._targets.values() if t is not self._dead]
-        most = min(t.max_events for t in receiving)
-        if self._dead is not None and self._dead.max_events < max(t.max_events for t in receiving):
-            raise OptionError(
-                f"the dead-letter channel {self._dead.name} takes {self._dead.max_events:,} events at once, fewer than "
-                "a batch may have; raise its transactionCapacity"
-            )
-        local = all(isinstance(t, ChannelTarget) for t in receiving)
-        channels = len(self._keys) if isinstance(self._keys, list) else 1
-        return ProducerConfig.of(given, local=local, max_events=most, channels=channels)
+            self._targets.close()
 
     def _start(self) -> None:
         """Start the threads; again in a forked child."""
         process_end.refuse_at_end()
         self.producer_id: str = self._given_id or _passing_id()
-        dead_letters = None if self._dead is None else DeadLetters(self._dead, _passing_id())
-        receiving = [t for t in self._targets.values() if t is not self._dead]
-        if dead_letters is not None and self._given_id is not None:
-            dead_letters.require_distinct(receiving)
-        found = {id(target): self._destination_of(target, dead_letters) for target in receiving}
-        destinations, keys = list(found.values()), self._keys
-        if isinstance(keys, Mapping):
-            route: Route = ByName({key: found[id(target)] for key, target in keys.items()})
-        elif isinstance(keys, list):
-            shards = [found[id(target)] for target in keys]
-            route = Sharded(shards, self._config.buckets, self._config.adjust_shard_hash)
-        else:
-            route = Only(destinations[0])
+        targets, given_id = self._targets, self._given_id
+        dead_letters = None if targets.dead is None else DeadLetters(targets.dead, _passing_id())
+        if dead_letters is not None and given_id is not None:
+            dead_letters.require_distinct(targets.receiving)
+        destinations = [self._destination_of(target, dead_letters) for target in targets.receiving]
+        route = targets.route(destinations, self._config)
         name = f"spillable-producer-{self.producer_id}"
-        targets = self._targets.values()
         self._pipeline = Pipeline(name, self._config, destinations, dead_letters, targets, self._clock, self._rng)
         process_end.started(self._pipeline)
         self._accumulator = self._pipeline.accumulator
-        self._route = route
+        self._route: Route = route
         self._only = destinations[0] if isinstance(route, Only) else None
 
     def _destination_of(self, target: Target, dead_letters: DeadLetters | None) -> Destination:
@@ -238,9 +191,9 @@ class Producer:
                         future.batch, future.index, future.count = batch, index, 1
                         return future
         elif destination.typed:
-            event, size_bytes = _checked_row(event, headers, destination)
+            event, size_bytes = own_row(event, headers, destination)
         else:
-            event, own, size_bytes = _checked_event(event, headers)
+            event, own, size_bytes = own_event(event, headers)
         if callback is not None:
             size_bytes += CALLBACK_BYTES
         times = None
@@ -279,17 +232,19 @@ class Producer:
             ProducerSequenceError: a batch before it failed and was not sent again.
         """
         destination = self._numbered(key, sequence)
+        if not isinstance(events, Iterable):
+            raise SchemaError(f"send_many takes a list or another iterable of events, not {type(events).__name__}")
         found = list(events)
         if not found:
             raise OptionError("send_many needs at least one event")
         headers: dict[int, dict[str, str]] = {}
         bodies: list[Any]
         if destination.typed:
-            bodies, size_bytes = _checked_rows(found, destination)
+            bodies, size_bytes = own_rows(found, destination)
         else:
             bodies, size_bytes = [], 0
             for i, event in enumerate(found):
-                body, own, event_bytes = _checked_event(event, None)
+                body, own, event_bytes = own_event(event, None)
                 bodies.append(body)
                 size_bytes += event_bytes
                 if own:
@@ -307,7 +262,7 @@ class Producer:
 
     def send_batch(
         self,
-        batch: pa.RecordBatch | pa.Table,
+        batch: ArrowRows,
         *,
         key: str | None = None,
         callback: Callback | None = None,
@@ -317,8 +272,9 @@ class Producer:
         deliver_after: float | timedelta | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
-        """Send an Arrow batch or table as a batch of its own; arguments and errors are those of `send_many`."""
+        """Send an Arrow batch, a table or a data frame as a batch of its own, with one future; see `send_many`."""
         destination = self._numbered(key, sequence)
+        batch = arrow_rows(batch, "send_batch")
         if isinstance(batch, pa.Table):
             (batch,) = batch.combine_chunks().to_batches() or [None]
         if batch is None or not batch.num_rows:
@@ -450,9 +406,7 @@ class Producer:
         """In a forked child: what was sent and the name are the parent's; begin anew with the first send."""
         self._mutex = threading.RLock()
         self._forked, self._given_id = True, None
-        for target in self._targets.values():
-            if isinstance(target, ChannelTarget):
-                target.leave_claims()
+        self._targets.leave_claims()
         self._pipeline.after_fork()
         self._only, self._route = None, _Forked(self)
 
@@ -485,36 +439,6 @@ def _passing_id() -> str:
 
 
 def _checked_timeout(seconds: float | None) -> float | None:
-    if seconds is not None and seconds < 0:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0):
         raise OptionError(f"timeout_seconds must be 0 or more, or None, not {seconds!r}")
     return seconds
-
-
-def _checked_event(event: object, headers: object) -> tuple[bytes, dict[str, str] | None, int]:
-    """Return the body, a copy of the headers, and how much both hold; raises SchemaError."""
-    if not issubclass(type(event), Event):
-        body, own = read_body(event), None if headers is None else read_headers(headers)
-    elif headers is None:
-        body, own = read_event(event)
-    else:
-        raise SchemaError("an Event has its own headers; give headers with a body only")
-    size_bytes = BODY_BYTES + len(body)
-    if len(body) < 2:
-        body, size_bytes = TINY_BODIES[body], TINY_BODY_BYTES
-    return body, own, size_bytes if own is None else size_bytes + headers_bytes(own)
-
-
-def _checked_row(event: object, headers: object, destination: Destination) -> tuple[dict[str, Any], int]:
-    """Return a copy of a row, and how much it holds; raises SchemaError."""
-    if headers is not None:
-        raise SchemaError(f"{destination.name} is a typed channel: its events have no headers")
-    reader = row_reader(destination.target.schema)
-    row = reader.read(event)
-    return row, reader.size_bytes(row)
-
-
-def _checked_rows(events: Sequence[object], destination: Destination) -> tuple[list[dict[str, Any]], int]:
-    """Return copies of rows, and how much they hold; raises SchemaError."""
-    reader = row_reader(destination.target.schema)
-    rows = [reader.read(event) for event in events]
-    return rows, sum(map(reader.size_bytes, rows))

@@ -13,6 +13,7 @@ from spillable_stream.errors import (
     ChannelClosedError,
     EventTooLargeError,
     ProducerSequenceError,
+    PutTooLargeError,
     SchemaError,
     StorageError,
     TransactionCapacityError,
@@ -21,7 +22,7 @@ from spillable_stream.producer.batch import ProducerBatch
 
 __all__ = ["MISFITS", "REFUSALS", "RetryQueue", "is_tried_again", "may_pass"]
 
-MISFITS = (EventTooLargeError, ProducerSequenceError, SchemaError, TransactionCapacityError)
+MISFITS = (EventTooLargeError, ProducerSequenceError, PutTooLargeError, SchemaError, TransactionCapacityError)
 """What says like `REFUSALS` that nothing was stored, and will say it again."""
 _MAY_PASS = (*REFUSALS, ChannelClosedError, OSError, StorageError)
 
@@ -33,7 +34,7 @@ def may_pass(error: BaseException) -> bool:
     again. Of other targets any `OSError`, such as a connection that broke. That a batch may have been
     committed anyway does no harm: its number tells.
     """
-    return isinstance(error, _MAY_PASS)
+    return isinstance(error, _MAY_PASS) and not isinstance(error, MISFITS)
 
 
 def is_tried_again(batch: ProducerBatch, retries: int, closing: bool) -> bool:

@@ -51,12 +51,19 @@ class Target(Protocol):
     def claim(self, producer_id: str) -> None:
         """Keep out other producers of this ID until `close`.
 
+        Args:
+            producer_id: the ID.
+
         Raises:
             ProducerBusyError: there is a live one.
         """
 
     def last_sequence(self, producer_id: str) -> int:
-        """Return the highest number that a producer committed here, 0 if it never did."""
+        """Return the highest number that a producer committed here, 0 if it never did.
+
+        Args:
+            producer_id: the producer's ID.
+        """
 
     def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> Range:
         """Store a batch, durably, unless the producer's batch of this number is stored already.

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import ChannelPort, Put, SinkBatch, StagePlan
+from spillable_stream.engine.port import ChannelPort, Delayed, Put, SinkBatch, StagePlan
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
-from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame
 from spillable_stream.log_records import fields
 from spillable_stream.spark.channel_pool import visit
@@ -73,7 +73,7 @@ class ChannelCommit:
 
     def discard(self, staged: Iterable[Staged]) -> None:
         """Remove the staged files of a failed write's tasks."""
-        self._discard([m.segment.name for m in staged if m.segment is not None])
+        self._discard([name for m in staged for name in m.staged_names()])
 
     def _discard(self, names: list[str]) -> None:
         """Remove staged files that the channel has not adopted, even if it is unknown how the commit ended."""
@@ -113,10 +113,10 @@ class OpenCommit:
             ChannelFullError: there was no room in time; nothing was published.
         """
         frames, segments = self._in_order()
-        delayed = self._port.hold_back([chunk for m in self._staged for chunk in m.delayed])
+        delayed = self._delayed()
         if not self._publish(Put(frames, segments, sink, delayed=delayed)):
             _log.warning(_SKIPPED, self._commit.path, *(sink or ("", 0)), extra=fields(self._commit.path))
-            self._port.discard(segment.name for segment in segments)
+            self._port.discard([*(name for m in self._staged for name in m.staged_names()), *self._made])
         self._port.end_staging(self._staged[0].owner, self._batch_id)
         self._port.checkpoint_if_due()
 
@@ -150,6 +150,28 @@ class OpenCommit:
                 segments.append(self._segment_of(m))
                 self._made.append(segments[-1].name)
         return [], segments
+
+    def _delayed(self) -> Delayed | None:
+        """Return all delayed rows; or only as staged side files if any task has some, to keep the tasks' order."""
+        if not any(m.runs for m in self._staged):
+            return self._port.hold_back([chunk for m in self._staged for chunk in m.delayed])
+        runs = list[DelayedRun]()
+        for m in self._staged:
+            runs += m.runs or (self._side_files_of(m) if m.delayed else [])
+        return self._port.adopt(runs)
+
+    def _side_files_of(self, staged: Staged) -> list[DelayedRun]:
+        """Write a task's delayed rows into staged side files."""
+        staging = self._commit.stage.begin_delayed(staged.owner, self._batch_id)
+        try:
+            staging.write(staged.delayed)
+            runs = list(staging.finish().runs)
+        except BaseException:
+            staging.discard()
+            raise
+        staging.close()
+        self._made += [run.name for run in runs]
+        return runs
 
     def _segment_of(self, staged: Staged) -> SegmentRef:
         """Write a task's frames into a staged file."""

@@ -26,6 +26,7 @@ class LateCommit:
 
     Args:
         commit: makes the commit, if it still has to be made; called in a thread of its own.
+        path: the channel, for the log.
     """
 
     def __init__(self, commit: Callable[[], None], path: str) -> None:

@@ -9,7 +9,8 @@ from types import MappingProxyType
 import pyarrow as pa
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
-from spillable_stream.channel.event import ID_COLUMN, id_column
+from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.channel.taken_events import id_column
 from spillable_stream.engine.port import ReadBatch
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import fit_batch

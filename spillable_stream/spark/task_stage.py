@@ -1,8 +1,8 @@
 """A task of a sink stages its rows: a small output for the driver, a large one in a staged file of each channel.
 
-A small output travels in the task's commit message. A large output is a synced staged file that the commit adopts. What
-one task may send through the driver is bounded for all of its channels together. Rows that are due later always travel
-in the message: the commit writes them into side files.
+A small output travels in the task's commit message. A large output is a synced staged file that the commit adopts, and
+one for each stretch of time in which rows are due later: side files to be. What one task may send through the driver is
+bounded for all of its channels together.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -18,19 +19,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.channel.delayed_events import DelayedEvents
 from spillable_stream.channel.row_times import UNTIMED, RowTimes
-from spillable_stream.engine.port import DelayedChunk, StagedFile, StagePlan
-from spillable_stream.errors import SpillableError, TransactionCapacityError
+from spillable_stream.engine.port import DelayedChunk, StagedFile, StagePlan, Staging
+from spillable_stream.errors import SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
-from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.task_guards import query_of_task
 
-__all__ = ["MOST_DELAYED_BYTES", "Staged", "TaskStage", "staging"]
-
-MOST_DELAYED_BYTES = 64 << 20
-"""What the rows of a task that are due later may have, in all channels together."""
+__all__ = ["Staged", "TaskStage", "staging"]
 
 
 @dataclass
@@ -43,7 +41,8 @@ class Staged(WriterCommitMessage):
         query: the ID of the streaming query that the task belongs to, if any.
         frames: the PUT frames of a small output, with payloads that can be pickled.
         segment: the staged file of a large output.
-        delayed: the rows that are due later, with payloads that can be pickled.
+        delayed: the rows of a small output that are due later, with payloads that can be pickled.
+        runs: the staged side files of a large one.
     """
 
     channel: str
@@ -52,11 +51,16 @@ class Staged(WriterCommitMessage):
     frames: list[Frame] = field(repr=False)  # keeps payloads out of logs
     segment: SegmentRef | None
     delayed: list[DelayedChunk] = field(default_factory=list, repr=False)
+    runs: list[DelayedRun] = field(default_factory=list)
 
     @property
     def has_rows(self) -> bool:
         """Whether there is anything to commit."""
-        return bool(self.frames or self.delayed or (self.segment and self.segment.count))
+        return bool(self.frames or self.delayed or self.runs or (self.segment and self.segment.count))
+
+    def staged_names(self) -> list[str]:
+        """Return the names of what the task staged."""
+        return [*([self.segment.name] if self.segment else []), *(run.name for run in self.runs)]
 
 
 @contextmanager
@@ -98,14 +102,12 @@ class TaskStage:
     def __init__(self, stages: Sequence[StagePlan], limit_bytes: int, owner: str, batch_id: int) -> None:
         self._limit_bytes = limit_bytes
         self._owner = owner
-        self._batch_id = batch_id
         self._query = query_of_task()
-        self._outputs = [_Output(stage) for stage in stages]
+        self._outputs = [_Output(stage, owner, batch_id) for stage in stages]
         self._held_bytes = 0
-        self._delayed_bytes = 0
 
     def add(self, channel: int, batch: pa.RecordBatch, times: RowTimes = UNTIMED) -> None:
-        """Encode rows. While all that is held is too large to send, the largest output goes to its staged file.
+        """Encode rows. While all that is held is too large to send, the largest part of it is staged.
 
         Args:
             channel: the number of the rows' channel.
@@ -115,19 +117,13 @@ class TaskStage:
         Raises:
             SchemaError: the rows do not fit the channel.
             StorageError: the storage refused.
-            TransactionCapacityError: the rows of the task that are due later are too large to send.
         """
-        encoded_bytes, delayed_bytes = self._outputs[channel].encode(batch, times)
-        self._held_bytes += encoded_bytes
-        self._delayed_bytes += delayed_bytes
-        if self._delayed_bytes > MOST_DELAYED_BYTES:
-            raise TransactionCapacityError(
-                f"the delayed rows of this task have more than {MOST_DELAYED_BYTES:,} bytes, and they go through the "
-                "driver: divide the rows among more tasks with repartition, or write fewer at once. Nothing was stored"
-            )
+        self._held_bytes += self._outputs[channel].encode(batch, times)
         while self._held_bytes > self._limit_bytes:
-            largest = max(self._outputs, key=lambda output: output.held_bytes)
-            self._held_bytes -= largest.spill(self._owner, self._batch_id)
+            parts: list[_Now | _Later] = [part for output in self._outputs for part in (output.now, output.later)]
+            largest = max(parts, key=lambda part: part.held_bytes)
+            self._held_bytes -= largest.held_bytes
+            largest.spill()
 
     def finish(self) -> list[Staged]:
         """Make the staged files durable, and return what was staged for each channel, rows or none.
@@ -135,15 +131,15 @@ class TaskStage:
         Raises:
             StorageError: the storage refused.
         """
-        with_files = [output for output in self._outputs if output.has_file]
-        side_by_side([output.finish for output in with_files])
+        with_files = [part.finish for o in self._outputs for part in (o.now, o.later) if part.is_staged]
+        side_by_side(with_files)
         return [output.staged(self._owner, self._query) for output in self._outputs]
 
     def discard(self) -> None:
         """Remove the staged files."""
-        for output in self._outputs:
+        for part in [part for output in self._outputs for part in (output.now, output.later)]:
             with contextlib.suppress(SpillableError):  # they are removed when they are old
-                output.discard()
+                part.discard()
 
 
 class _Output:
@@ -151,63 +147,127 @@ class _Output:
 
     Args:
         stage: how rows are staged there.
+        owner: as in `TaskStage`.
+        batch_id: likewise.
 
     Attributes:
-        held_bytes: the size of the frames that are in no file, without the delayed ones.
+        now: the rows that are put now.
+        later: those that are due later.
     """
 
-    def __init__(self, stage: StagePlan) -> None:
-        self.stage = stage
-        self.held_bytes = 0
+    def __init__(self, stage: StagePlan, owner: str, batch_id: int) -> None:
+        self.now = _Now(partial(stage.begin, owner, batch_id))
+        self.later = _Later(partial(stage.begin_delayed, owner, batch_id))
+        self._stage = stage
         self._schema = decode_schema(stage.schema)
-        self._frames: list[Frame] = []
-        self._delayed: list[DelayedChunk] = []
-        self._segment: StagedFile | None = None
-        self._reference: SegmentRef | None = None
 
-    @property
-    def has_file(self) -> bool:
-        return self._segment is not None
-
-    def encode(self, batch: pa.RecordBatch, times: RowTimes) -> tuple[int, int]:
-        """Encode rows and return the size of their frames, in bytes: of those that are put now, and of the others."""
-        stage, added, delayed = self.stage, list[Frame](), list[DelayedChunk]()
+    def encode(self, batch: pa.RecordBatch, times: RowTimes) -> int:
+        """Encode rows and return the size of their frames, in bytes."""
+        stage, held_bytes = self._stage, self.now.held_bytes + self.later.held_bytes
         for rows, ttl_us, dues_ms in times.divide(accept_batch(batch, self._schema)):
             if dues_ms:
                 waiting = DelayedEvents(self._schema, stage.schema_id, typed=True)
                 waiting.add_batch(rows, dues_ms, ttl_us)
-                delayed += waiting.chunks(wall_clock_ms(), stage.compression)
+                self.later.add(waiting.chunks(wall_clock_ms(), stage.compression))
             else:
-                added += encode_batch(rows, stage.schema_id, stage.compression, ttl_us)
-        size_bytes = total_size(added)
-        self._frames += added
-        self._delayed += [c._replace(frames=(c.frames[0], _portable(c.frames[1]))) for c in delayed]
-        self.held_bytes += size_bytes
-        return size_bytes, sum([total_size(chunk.frames) for chunk in delayed])
+                self.now.add(encode_batch(rows, stage.schema_id, stage.compression, ttl_us))
+        return self.now.held_bytes + self.later.held_bytes - held_bytes
 
-    def spill(self, owner: str, batch_id: int) -> int:
-        """Write all frames into the staged file, which may be new, and return their size, in bytes."""
-        self._segment = self._segment or self.stage.begin(owner, batch_id)
-        self._segment.write(self._frames)
-        written_bytes, self._frames, self.held_bytes = self.held_bytes, [], 0
-        return written_bytes
+    def staged(self, owner: str, query: str | None) -> Staged:
+        """Return what the task says of this channel: what can be pickled of its rows, or where they are staged."""
+        frames = [_portable(frame) for frame in self.now.frames]
+        delayed = [c._replace(frames=(c.frames[0], _portable(c.frames[1]))) for c in self.later.chunks]
+        return Staged(self._stage.channel, owner, query, frames, self.now.reference, delayed, self.later.runs)
+
+
+class _Now:
+    """Rows that are put now: frames, or a staged file.
+
+    Args:
+        begin: begins the staged file.
+
+    Attributes:
+        frames: those that are in no file.
+        held_bytes: their size.
+        reference: the staged file, once it is durable.
+    """
+
+    def __init__(self, begin: Callable[[], StagedFile]) -> None:
+        self.frames: list[Frame] = []
+        self.held_bytes = 0
+        self.reference: SegmentRef | None = None
+        self._begin = begin
+        self._file: StagedFile | None = None
+
+    @property
+    def is_staged(self) -> bool:
+        return self._file is not None
+
+    def add(self, frames: Sequence[Frame]) -> None:
+        self.frames += frames
+        self.held_bytes += total_size(frames)
+
+    def spill(self) -> None:
+        """Write all frames into the staged file, which may be new."""
+        self._file = self._file or self._begin()
+        self._file.write(self.frames)
+        self.frames, self.held_bytes = [], 0
 
     def finish(self) -> None:
         """Make the staged file durable."""
-        if self._segment is not None:
-            self._segment.write(self._frames)
-            self._frames = []
-            self._reference = self._segment.finish()
-            self._segment.close()
-
-    def staged(self, owner: str, query: str | None) -> Staged:
-        """Return what the task says of this channel: frames with payloads that can be pickled, or the staged file."""
-        frames = [_portable(f) for f in self._frames]
-        return Staged(self.stage.channel, owner, query, frames, self._reference, self._delayed)
+        self.spill()
+        assert self._file is not None
+        self.reference = self._file.finish()
+        self._file.close()
 
     def discard(self) -> None:
-        if self._segment is not None:
-            self._segment.discard()
+        if self._file is not None:
+            self._file.discard()
+
+
+class _Later:
+    """Rows that are due later: chunks, or staged side files.
+
+    Args:
+        begin: begins to stage them.
+
+    Attributes:
+        chunks: those that are in no file.
+        held_bytes: their size.
+        runs: what a commit needs to name the side files, once they are durable.
+    """
+
+    def __init__(self, begin: Callable[[], Staging]) -> None:
+        self.chunks: list[DelayedChunk] = []
+        self.held_bytes = 0
+        self.runs: list[DelayedRun] = []
+        self._begin = begin
+        self._files: Staging | None = None
+
+    @property
+    def is_staged(self) -> bool:
+        return self._files is not None
+
+    def add(self, chunks: Sequence[DelayedChunk]) -> None:
+        self.chunks += chunks
+        self.held_bytes += sum([total_size(chunk.frames) for chunk in chunks])
+
+    def spill(self) -> None:
+        """Write all chunks into side files, which may be new."""
+        self._files = self._files or self._begin()
+        self._files.write(self.chunks)
+        self.chunks, self.held_bytes = [], 0
+
+    def finish(self) -> None:
+        """Make the side files durable."""
+        self.spill()
+        assert self._files is not None
+        self.runs = list(self._files.finish().runs)
+        self._files.close()
+
+    def discard(self) -> None:
+        if self._files is not None:
+            self._files.discard()
 
 
 def _portable(frame: Frame) -> Frame:

@@ -17,15 +17,19 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock_queue import LockQueue
 from spillable_stream.storage.process_identity import has_no_process
 
-__all__ = ["FileLock", "has_ended", "is_locked", "process_note"]
+__all__ = ["FileLock", "do_nothing", "has_ended", "is_locked", "process_note"]
 
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
-_SPINS = 100
+_SPINS = 50
 _FIRST_WAIT_SECONDS = 0.00005
 _LONGEST_WAIT_SECONDS = 0.005
 _PATIENCE_NS = 10_000_000  # a process queues only after waiting this long: unfair locking is faster
 _FIRST_IN_LINE_SECONDS = 0.0005
 _LONGEST_LOOK_SECONDS = 1.0
+
+
+def do_nothing() -> None:
+    """Do nothing."""
 
 
 class FileLock:
@@ -86,7 +90,14 @@ class FileLock:
         self._held_shared = shared
         return True
 
-    def acquire(self, timeout_seconds: float, *, shared: bool = False, turns: LockQueue | None = None) -> bool:
+    def acquire(
+        self,
+        timeout_seconds: float,
+        *,
+        shared: bool = False,
+        turns: LockQueue | None = None,
+        meanwhile: Callable[[], object] = do_nothing,
+    ) -> bool:
         """Acquire the lock, waiting up to ``timeout_seconds``, and tell whether it was acquired.
 
         Args:
@@ -94,6 +105,7 @@ class FileLock:
             shared: whether others may share the lock.
             turns: the table of waiting processes, which lets the longest waiting go first; without it, whoever polls
                 at the right moment gets the lock.
+            meanwhile: called after each try that failed: what the caller would do with the lock, and can do without it.
 
         Raises:
             LockUnsupportedError: the file system does not support locks.
@@ -103,13 +115,14 @@ class FileLock:
             return True
         since_ns = time.monotonic_ns()
         for _ in range(_SPINS if timeout_seconds else 0):  # a commit to memory takes less time than the shortest sleep
+            meanwhile()
             os.sched_yield()
             if turns is not None and not turns.nobody_waits():
                 break
             if self.try_acquire(shared=shared):
                 return True
         try:
-            return self._wait(since_ns, timeout_seconds, shared, turns)
+            return self._wait(since_ns, timeout_seconds, shared, turns, meanwhile)
         finally:
             if turns is not None:
                 turns.leave()
@@ -144,10 +157,18 @@ class FileLock:
             self.release()
         return free
 
-    def _wait(self, since_ns: int, timeout_seconds: float, shared: bool, turns: LockQueue | None) -> bool:
+    def _wait(
+        self,
+        since_ns: int,
+        timeout_seconds: float,
+        shared: bool,
+        turns: LockQueue | None,
+        meanwhile: Callable[[], object],
+    ) -> bool:
         deadline_ns = since_ns + int(timeout_seconds * 1e9)
         wait = _FIRST_WAIT_SECONDS
         while (left_ns := deadline_ns - (now_ns := time.monotonic_ns())) > 0:
+            meanwhile()
             first = turns is None or turns.is_mine(since_ns)
             if turns is not None and now_ns - since_ns > _PATIENCE_NS:
                 turns.wait(since_ns)

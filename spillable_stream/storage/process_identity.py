@@ -7,8 +7,10 @@ from pathlib import Path
 
 from spillable_stream.storage.boot import boot_id
 
-__all__ = ["has_no_process", "is_gone", "process_name"]
+__all__ = ["NO_PROCESS", "has_no_process", "is_gone", "process_name"]
 
+NO_PROCESS = "none"
+"""The name of a process that is gone, as every host can tell."""
 
 _ENDED = "ended"  # and its parent does not know it yet
 
@@ -29,6 +31,8 @@ def is_gone(name: str) -> bool:
     Args:
         name: what `process_name` returned to it.
     """
+    if name == NO_PROCESS:
+        return True
     boot, _, rest = name.partition(" ")
     space, _, rest = rest.partition(" ")
     pid, _, started = rest.partition(" ")

@@ -1,14 +1,18 @@
-"""The calls of a worker that are under way, and those of them that are written down first.
+"""The calls of a worker that are under way, and what is written down about them.
 
 After a process that was killed, the next worker writes down which events it calls the function with, until it has had
 all events that the former one may have had. If it is killed too, the next one knows which they were, and calls these
-alone. So an event that kills its process is found after a few of them, and in all other times nothing is written.
+alone. So an event that kills its process is found after a few of them.
+
+How often an event has failed is written down too: now and then while events fail, and when the worker ends. In all
+other times nothing is written.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from spillable_stream.errors import SpillableError
@@ -22,6 +26,7 @@ __all__ = ["Calls"]
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
+_INTERVAL_SECONDS = 1.0  # between two notes about events that have failed: in a store each is a request
 
 
 class Calls:
@@ -32,15 +37,26 @@ class Calls:
         most: how many events the worker may have at once.
         write: writes the note.
         about: the fields of log records about the worker.
+        clock: the time, in seconds, for tests.
     """
 
     def __init__(
-        self, changed: threading.Condition, most: int, write: Callable[[str], None], about: RecordFields
+        self,
+        changed: threading.Condition,
+        most: int,
+        write: Callable[[str], None],
+        about: RecordFields,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._changed = changed
         self._most = most
         self._write = write
         self._about = about
+        self._clock = clock
+        self._failed: dict[int, int] = {}  # how often, by event
+        self._former: dict[int, int] = {}  # those of former workers that were not claimed yet
+        self._said_at = float("-inf")
+        self._has_news = False
         self._under_way: list[Work] = []
         self._alone_waiting = 0
         self._suspects: list[Suspect] = []
@@ -56,10 +72,14 @@ class Calls:
             untaken: returns which events between two IDs the group has yet to take.
         """
         left = Unfinished.parse(former)
-        if left is not None:
-            self._left_to_note = left.most
-            self._suspects = suspects_after(left, untaken)
-            self._say()
+        if left is None:
+            return
+        self._left_to_note = left.most
+        self._suspects = suspects_after(left, untaken)
+        self._former = {event: attempts for event, attempts in left.failed.items() if untaken(event, event)}
+        self._failed = dict(self._former)
+        self._say()
+        if left.most:
             alone = sum(count_of(suspect.ranges) for suspect in self._suspects)
             _log.warning(
                 "the process of the former worker was killed; %d events are called alone now", alone,
@@ -68,7 +88,7 @@ class Calls:
 
     def divide(self, ranges: list[Range]) -> list[Work]:
         """Return the work that events are which were just claimed; the mutex is held."""
-        if not self._left_to_note and not self._suspects:
+        if not (self._left_to_note or self._suspects or self._former):
             return [Work(ranges)]
         rest, found = RangeSet(ranges), list[Work]()
         for suspect in self._suspects:
@@ -77,8 +97,12 @@ class Calls:
                 found.append(Work(part, suspect.attempts, care=Care.ALONE))
             for first, last in part:
                 rest.remove(first, last)
+        care = Care.NOTED if self._left_to_note else Care.NONE
+        for event in [event for event in self._former if event in rest]:
+            found.append(Work([(event, event)], self._former.pop(event), care=care))
+            rest.remove(event, event)
         if rest:
-            found.append(Work(list(rest), care=Care.NOTED if self._left_to_note else Care.NONE))
+            found.append(Work(list(rest), care=care))
         self._left_to_note = max(0, self._left_to_note - sum(work.count for work in found))
         return sorted(found, key=lambda work: work.first_id)
 
@@ -125,19 +149,40 @@ class Calls:
         if work.care is not Care.NONE:
             self._say()
 
+    def judged(self, work: Work) -> None:
+        """Remember how often an event has failed, after a call."""
+        if work.count == 1 and work.attempts:
+            with self._changed:
+                self._has_news |= self._failed.get(work.first_id) != work.attempts
+                self._failed[work.first_id] = work.attempts
+
+    def say_what_failed(self) -> None:
+        """Write down how often events have failed, if that has changed, and nothing was written lately."""
+        if self._has_news and self._clock() >= self._said_at + _INTERVAL_SECONDS:
+            self._say()
+
     def settled(self, work: Work) -> None:
-        """Suspect events no more, which are taken; the mutex is held."""
+        """Forget events which are taken; the mutex is held."""
+        if self._failed and work.count == 1:
+            self._failed.pop(work.first_id, None)
         if work.care is Care.ALONE:
             done = RangeSet(work.ranges)
             left = [Suspect([r for a, b in s.ranges for r in done.gaps(a, b)], s.attempts) for s in self._suspects]
             self._suspects = [suspect for suspect in left if suspect.ranges]
+
+    def last_note(self) -> str:
+        """Return what a worker leaves that ends in order; "" for nothing."""
+        with self._changed:
+            is_left = self._suspects or self._failed
+            return Unfinished(0, [], self._suspects, self._failed).note() if is_left else ""
 
     def _say(self) -> None:
         with self._writing:
             with self._changed:
                 calls = [work.ranges for work in self._under_way]
                 self._is_noted = bool(calls)
-                note = Unfinished(self._most, calls, self._suspects).note()
+                self._said_at, self._has_news = self._clock(), False
+                note = Unfinished(self._most, calls, self._suspects, self._failed).note()
             try:
                 self._write(note)
             except SpillableError as e:

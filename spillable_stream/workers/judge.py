@@ -10,7 +10,7 @@ from spillable_stream.errors import WorkerFailedError, WorkerKilledError, Worker
 from spillable_stream.log_records import fields
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.verdicts import DeadLetter, Drop, Retry
-from spillable_stream.workers.work import Fate, Waiting, Work, backoff_seconds, halves
+from spillable_stream.workers.work import Care, Fate, Waiting, Work, backoff_seconds, halves
 
 __all__ = ["Judge"]
 
@@ -85,25 +85,31 @@ class Judge:
     def _given_up(self, work: Work) -> Fate:
         if self._has_dead_letters:
             return Fate.DEAD
+        is_killer = isinstance(work.error, WorkerKilledError)
+        after = "; to have it called once more, raise max_attempts" if is_killer else ""
         times = "once" if work.attempts == 1 else f"{work.attempts:,} times"
         raise WorkerFailedError(
             f"{self._function} failed {times} for {work} of {self._path}: {type(work.error).__name__}: {work.error}. "
-            "There is no dead_letter channel, so the worker stops, and what it had claimed is back in the queue"
+            f"There is no dead_letter channel, so the worker stops, and what it had claimed is back in the queue{after}"
         ) from work.error
 
     def begun(self, work: Work) -> Waiting | None:
         """Return when to call the function for events that were just claimed; None for now, or if they have a fate.
+
+        An event that has ended a process often enough is not called again. One that has failed as often is: the
+        function may have been mended since.
 
         Raises:
             WorkerFailedError: they should become dead letters, and there is no channel for them.
         """
         if not work.attempts:
             return None
-        work.error = WorkerKilledError(f"the process ended during this event (attempt {work.attempts})")
-        if work.attempts < self._config.max_attempts:
-            return Waiting(work, self._backoff(work.attempts))
-        work.fate = self._given_up(work)
-        return None
+        if work.care is Care.ALONE:
+            work.error = WorkerKilledError(f"the process ended during this event (attempt {work.attempts})")
+            if work.attempts >= self._config.max_attempts:
+                work.fate = self._given_up(work)
+                return None
+        return Waiting(work, self._backoff(work.attempts))
 
     def refused(self, work: Work) -> Waiting:
         """Return when to try again to commit the fate of work: a channel has no room or no time now."""

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event, batch_from_columns, events_from_batch
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_columns import batch_from_columns
+from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.log.event_reader import ReadBatch

@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable
 
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.channel.worker_status import SILENT_SECONDS, encode_status
+from spillable_stream.channel.worker_status import encode_status
 from spillable_stream.engine.worker_notes import WorkerNote
 
 __all__ = ["Reporting", "one_line"]
 
-_INTERVAL_SECONDS = 1.0
-_SIGN_OF_LIFE_SECONDS = SILENT_SECONDS / 5
 _MOST_CHARACTERS = 200
 
 
@@ -23,10 +21,10 @@ def one_line(error: BaseException | None) -> str:
 
 
 class Reporting:
-    """Writes down what a worker does: once a second while that changes, and otherwise now and then.
+    """Writes down what a worker does: at the pace of its note while that changes, and otherwise now and then.
 
     Args:
-        note: the file; None where there is none.
+        note: where; None where there is none.
         stats: returns what the worker does.
     """
 
@@ -38,23 +36,23 @@ class Reporting:
 
     def look(self) -> None:
         """Write down what the worker does, if it is time."""
-        now = time.monotonic()
-        if self._note is None or now - self._looked_at < _INTERVAL_SECONDS:
+        now, note = time.monotonic(), self._note
+        if note is None or now - self._looked_at < note.pace.change_seconds:
             return
         self._looked_at = now
         found = self._stats()
-        if found != self._said or now - self._said_at >= _SIGN_OF_LIFE_SECONDS:
+        if found != self._said or now - self._said_at >= note.pace.alive_seconds:
             self._said, self._said_at = found, now
-            self._note.write(encode_status(found))
+            note.write(encode_status(found, note.pace.silent_seconds))
 
     def close(self) -> None:
         """Write down how the worker ended."""
-        if self._note is not None:
-            self._note.write(encode_status(self._stats()))
-        self.leave()
-
-    def leave(self) -> None:
-        """Close the file, and write nothing: in a forked child, the worker is the parent's."""
         note, self._note = self._note, None
         if note is not None:
-            note.close()
+            note.close(encode_status(self._stats(), note.pace.silent_seconds))
+
+    def leave(self) -> None:
+        """Write nothing any more: in a forked child, the worker is the parent's."""
+        note, self._note = self._note, None
+        if note is not None:
+            note.close(None)

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import events_from_batch, table_from_batches
 from spillable_stream.channel.stats import WorkerStats
+from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
@@ -215,8 +215,7 @@ class Worker:
         if self._dead_letter is not None:
             name = transfer_name("worker", self._channel.uuid, self.group)
             self._transfer = Transfer(consumer, self._dead_letter, name)
-        notes = self._engine.worker_notes
-        self._reporting = Reporting(None if notes is None else notes.open(self.group), self.stats)
+        self._reporting = Reporting(self._engine.worker_notes.open(self.group), self.stats)
 
     def _calls_of_it(self) -> Calls:
         assert self._calls is not None
@@ -290,7 +289,7 @@ class Worker:
             if self._reporting is not None:  # while the group is owned: the next worker's is the same file
                 self._reporting.close()
             if self._consumer is not None:
-                self._consumer.forget_note()
+                self._consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
                 self._consumer.close()
         finally:
             if self._dead_letter is not None and self._owns_dead_letter:
@@ -377,9 +376,9 @@ class Worker:
             if not work.is_left and not self._call(lane, work, found):
                 return
             work.is_left = False
-            self._judge(work)
-        if work.fate is not None:
-            self._settle(work, found)
+            if not self._judge(work):
+                return
+        self._settle(work, found)
 
     def _read(self, work: Work) -> list[ReadBatch]:
         """Return the events; none if they have expired meanwhile."""
@@ -391,6 +390,8 @@ class Worker:
             if not consumer.is_taken(*work.ranges[0]):
                 raise
             consumer.release(work.ranges)
+            with self._changed:
+                self._calls_of_it().settled(work)
             return []
 
     def _call(self, lane: _Lane, work: Work, found: list[ReadBatch]) -> bool:
@@ -423,14 +424,21 @@ class Worker:
 
     # ── what becomes of it ──────────────────────────────────────────────────────────────────
 
-    def _judge(self, work: Work) -> None:
-        """Set the work's fate, or let it wait."""
-        waiting = self._judging.judge(work)
+    def _judge(self, work: Work) -> bool:
+        """Set the work's fate, and tell that it has one; else let it wait: another lane may have it by now."""
+        calls = self._calls_of_it()
+        try:
+            waiting = self._judging.judge(work)
+        finally:
+            calls.judged(work)
         with self._changed:
             if self._judging.is_failure(work.error):
                 self._failed_calls += 1
                 self._last_error = one_line(work.error)
+        is_decided = work.fate is not None
         self._wait(waiting)
+        calls.say_what_failed()
+        return is_decided
 
     def _wait(self, waiting: list[Waiting]) -> None:
         with self._changed:

@@ -350,6 +350,75 @@ def test_what_is_half_made_of_something_else_stays_and_is_named(
     assert sorted(p for p in (tmp_path / "restored").rglob("*") if p.is_file()) == left
 
 
+@pytest.mark.parametrize("what", ["another moment", "another identity", "an empty channel"])
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_what_is_half_made_of_something_else_is_replaced_if_that_may_be_whenever_the_restore_is_killed(
+    original: Channel, tmp_path: Path, what: str, done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_restore, "require_sound", lambda store: None)
+    new_identity, asked = what != "another identity", list[str]()
+    with stores_in_memory() as stores:
+        half_made = stores[URL] = MemoryStore(URL)
+        with original:
+            ss.backup(original, tmp_path / "copy")
+            with restoring_to(half_made):
+                if what == "an empty channel":
+                    Channel(URL).close()
+                else:
+                    ss.restore(tmp_path / "copy", URL, new_identity=True)
+            half_made.delete(IDENTITY)
+            if what == "another moment":
+                put(original, b"later")
+                ss.backup(original, tmp_path / "copy")
+            uuid, expected = original.uuid, bodies(original)
+        (tmp_path / "original").rename(tmp_path / "gone")
+
+        def restore(store: Store) -> None:
+            with restoring_to(store):
+                ss.restore(
+                    tmp_path / "copy", URL, new_identity=new_identity, may_replace=lambda it: not asked.append(it)
+                )
+
+        def half_made_again() -> MemoryStore:
+            store = stores[URL] = MemoryStore(URL)
+            store.objects.update(half_made.objects)
+            return store
+
+        restore(counting := FaultyStore(half_made_again()))
+        assert len(asked) == 1 and "began a channel at" in asked[0]
+        for number in range(1, len(counting.requests) + 1):
+            store = half_made_again()
+            with contextlib.suppress(Killed):  # objects are read ahead, so not every run has as many requests
+                restore(kill_at(number, done=done)(store))
+            if IDENTITY not in store.objects:
+                restore(store)
+            assert ss.verify(URL).healthy
+            with Channel(URL, create=False) as channel:
+                assert bodies(channel) == expected and (channel.uuid != uuid) == new_identity
+
+
+def test_a_maker_that_finishes_while_its_slot_may_be_replaced_keeps_its_channel(
+    original: Channel, address: str, tmp_path: Path
+) -> None:
+    identity = tmp_path / "restored" / "channel.json"
+    with original:
+        ss.backup(original, tmp_path / "copy")
+    made = ss.restore(tmp_path / "copy", address, new_identity=True)
+    text = identity.read_bytes()
+    identity.unlink()
+    (tmp_path / "original").rename(tmp_path / "gone")
+
+    def finish(what: str) -> bool:
+        identity.write_bytes(text)
+        return True
+
+    with pytest.raises(ChannelError, match="is there"):
+        ss.restore(tmp_path / "copy", address, may_replace=finish)
+    assert ss.verify(address).healthy
+    with Channel(address, create=False) as channel:
+        assert channel.uuid == made.channel
+
+
 def test_a_channel_in_use_that_lost_its_identity_is_not_taken_for_a_restore(
     original: Channel, address: str, tmp_path: Path
 ) -> None:

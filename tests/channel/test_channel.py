@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import stat
@@ -513,3 +514,9 @@ def test_an_open_that_replays_tells_how_far_it_is_and_can_be_ended(path: Path, r
         Channel(path, create=False, readonly=readonly, progress=stop)
     with Channel(path, create=False, readonly=readonly) as channel:
         assert channel.stats().channel_size == 100
+
+
+def test_a_channel_can_not_be_pickled_and_says_what_to_send_instead(open_channel: Open) -> None:
+    channel = open_channel()
+    with pytest.raises(TypeError, match=r"send its path, .* and open it there"):
+        pickle.dumps(channel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -52,10 +53,15 @@ def test_large_events_have_frames_of_their_own() -> None:
     assert [chunk.frames[1].count for chunk in events.chunks(NOW_MS, "none")] == [1, 1, 1, 1]
 
 
-def test_an_event_that_does_not_fit_adds_nothing() -> None:
-    events = DelayedEvents(EVENT_SCHEMA, 0, typed=False)
+@pytest.mark.parametrize("before", [1, 8192, 20_000])
+@pytest.mark.parametrize("typed", [False, True])
+def test_an_event_that_does_not_fit_adds_nothing(typed: bool, before: int) -> None:
+    schema = pa.schema([("n", pa.int64())]) if typed else EVENT_SCHEMA
+    good: Any = {"n": 1} if typed else Event(b"a")
+    bad: Any = {"n": "text"} if typed else Event("text")  # type: ignore[arg-type]
+    events = DelayedEvents(schema, 0, typed=typed)
     with pytest.raises(SchemaError):
-        events.add([Event(b"a"), Event("text")], NOW_MS + 7)  # type: ignore[arg-type]
+        events.add([*[good] * before, bad], NOW_MS + 7)
     assert events.chunks(NOW_MS, "none") == []
 
 

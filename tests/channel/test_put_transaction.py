@@ -16,6 +16,7 @@ from spillable_stream import (
     ChannelFullError,
     Event,
     OptionError,
+    PutTooLargeError,
     SchemaError,
     StorageError,
     TransactionCapacityError,
@@ -67,8 +68,34 @@ def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) ->
 
 def test_a_transaction_larger_than_the_channel_does_not_wait(open_channel: Open) -> None:
     channel = open_channel(overflow_capacity=10, keep_alive=1e9)
-    with pytest.raises(ChannelFullError, match="put fewer at once"):
+    with pytest.raises(PutTooLargeError, match=r"11 events do not fit .* at most 10 events.* put fewer at once"):
         put(channel, *numbered(0, 11))
+
+
+def event_batch(bodies: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"headers": {}, "body": body} for body in bodies], EVENT_SCHEMA)
+
+
+def test_one_event_that_is_larger_than_the_memory_of_a_channel_without_a_disk_tier_does_not_wait(
+    open_channel: Open,
+) -> None:
+    channel = open_channel(memory_capacity=10, overflow_capacity=0, byte_capacity=1 << 20, keep_alive=1e9)
+    with pytest.raises(PutTooLargeError) as caught:
+        put(channel, bytes(1 << 20))
+    message = str(caught.value)
+    assert "1 event does not fit (1,04" in message and "memory holds at most 10 events and 838,860 bytes" in message
+    assert message.endswith("Raise byteCapacity, or put smaller events")
+
+
+def test_whether_a_batch_can_fit_is_told_before_it_is_put(open_channel: Open) -> None:
+    small = open_channel(memory_capacity=3, overflow_capacity=0, byte_capacity=1 << 20)
+    put(small, b"x" * 800_000)  # what is there does not count
+    with small.put_transaction() as tx:
+        tx.require_fit(event_batch([b"x" * 300_000] * 2))
+        for too_large in ([b"x" * 300_000] * 3, [b"x"] * 4):
+            with pytest.raises(PutTooLargeError, match="put fewer at once"):
+                tx.require_fit(event_batch(too_large))
+        assert tx.count == 0
 
 
 def test_a_put_waits_keep_alive_for_room(open_channel: Open) -> None:
@@ -349,3 +376,19 @@ def test_times_of_rows_are_refused_where_nothing_can_be_delayed(path: Path) -> N
         with pytest.raises(OptionError, match="has no disk tier"), channel.put_transaction() as tx:
             tx.put_timed(rows, RowTimes(0, 1))
         assert channel.stats().channel_size == 0
+
+
+def test_a_data_frame_can_be_put(open_channel: Open) -> None:
+    frame = pa.table({"n": [1, 2], "s": ["a", None]}).to_pandas()
+    channel = open_channel(schema=SCHEMA)
+    with channel.put_transaction() as tx:
+        tx.put_batch(frame)
+    assert [row["n"] for row in channel.head(5).rows()] == [1, 2]
+
+
+@pytest.mark.parametrize("events", [None, 3, "text", b"bytes", Event(b"one")])
+def test_put_many_takes_an_iterable_of_events(open_channel: Open, events: Any) -> None:
+    with open_channel().put_transaction() as tx:
+        with pytest.raises(SchemaError, match="put_many takes a list or another iterable of events, not "):
+            tx.put_many(events)
+        tx.put(Event(b"x"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,11 @@ from spillable_stream import (
 )
 from spillable_stream.channel import spool as spool_module
 from spillable_stream.errors import ChannelClosedError
+from spillable_stream.integrity.verify import verify
 from tests.support.damage import remove_memory_under
+from tests.support.delays import clock_of, put_late
 from tests.support.events import numbered, put, take
+from tests.support.expiry import WallClock
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.object_channels import URL, store_of, stores_in_memory
 from tests.support.spools import kill_with_spool, open_spooled, spool_of, without_threads
@@ -210,6 +215,120 @@ def test_a_spool_learns_at_its_open_of_columns_that_others_added(by_hand: Open) 
     with channel.put_transaction() as tx:
         tx.put({"name": "a", "count": 1, "more": 2.0})
     assert channel.flush() == 1
+
+
+# ── events that wait ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("durability", ["local", "memory"])
+def test_delayed_events_are_shipped_at_once_and_wait_in_the_store(by_hand: Open, durability: str) -> None:
+    channel = by_hand(durability=durability)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"late"), deliver_after=60)
+        tx.put(Event(b"now"))
+        tx.put_many([Event(b"sooner"), Event(b"sooner too")], deliver_at=datetime.now(UTC) + timedelta(seconds=30))
+    assert spool_of(channel).stats().events == 4 and channel.stats().delayed.events == 0
+    assert channel.flush() == 4
+    assert spool_of(channel).stats().events == 0 and channel.stats().delayed.events == 3
+    clock = clock_of(channel)
+    assert take(channel) == [b"now"]
+    clock.pass_by(31)
+    assert take(channel) == [b"sooner", b"sooner too"]
+    clock.pass_by(30)
+    assert take(channel) == [b"late"]
+
+
+@pytest.mark.parametrize("durability", ["local", "memory"])
+def test_a_delay_counts_from_the_put_however_long_the_store_is_down_and_who_ships(
+    by_hand: Open, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, channel = WallClock(monkeypatch), by_hand(durability=durability)
+    fail(channel, Fault.UNAVAILABLE)
+    put_late(channel, 60, b"a")
+    put_late(channel, 90, b"c")
+    put_late(channel, 30, b"b")
+    put(channel, b"plain")
+    clock.pass_by(60)
+    channel.close()
+    channel = by_hand(durability=durability)
+    assert channel.flush() == 4
+    assert take(channel) == [b"plain", b"b", b"a"], "what is due by now comes in the order of due times"
+    clock.pass_by(29)
+    assert take(channel) == []
+    clock.pass_by(1)
+    assert take(channel) == [b"c"]
+
+
+def test_a_ttl_counts_from_when_its_event_is_due_and_goes_on_while_it_is_not_shipped(
+    by_hand: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, channel = WallClock(monkeypatch), by_hand()
+    for delay_seconds, ttl, body in ((30, 5, b"expires"), (30, 100, b"late"), (50, 5, b"in time"), (0, 5, b"plain")):
+        with channel.put_transaction() as tx:
+            tx.put(Event(body), deliver_after=delay_seconds, ttl=ttl)
+    clock.pass_by(40)
+    channel.flush()
+    clock.pass_by(0.001)  # what had expired was shipped with a microsecond, to be counted there
+    assert take(channel) == [b"late"]
+    clock.pass_by(12)
+    assert take(channel) == [b"in time"]
+    assert channel.stats().groups["default"].expired_events == 2
+
+
+def test_delayed_events_count_against_the_spool_and_then_against_the_channel(by_hand: Open, tmp_path: Path) -> None:
+    with Channel(tmp_path / "spool", overflow_capacity=3, minimum_required_space=0):
+        pass
+    channel = by_hand(keep_alive=0, overflow_capacity=4)
+    put_late(channel, 60, *numbered(0, 3))
+    with pytest.raises(ChannelFullError):
+        put_late(channel, 60, b"no room in the spool")
+    channel.flush()
+    put_late(channel, 60, *numbered(3, 2))
+    with pytest.raises(ChannelFullError):
+        channel.flush()
+    assert spool_of(channel).stats().events == 2
+    clock = clock_of(channel)
+    clock.pass_by(61)
+    assert take(channel) == numbered(0, 3)
+    assert channel.flush() == 2
+    clock.pass_by(61)
+    assert take(channel) == numbered(3, 2)
+
+
+def test_typed_events_with_columns_that_came_later_and_large_ones_wait_too(by_hand: Open) -> None:
+    channel = by_hand(schema=TYPED, max_inline_bytes=2000)
+    with channel.put_transaction() as tx:
+        tx.put({"name": "a" * 3000, "count": 1}, deliver_after=60)
+    channel.evolve(TYPED.append(pa.field("more", pa.float64())))
+    with channel.put_transaction() as tx:
+        tx.put_batch(pa.table({"name": ["b", "c"], "more": [0.5, None], "count": [2, 3]}), deliver_after=60)
+        tx.put_batch(pa.table({"name": ["x" * 100] * 500, "count": range(500)}), deliver_after=90)
+    channel.flush()
+    clock = clock_of(channel)
+    clock.pass_by(60)
+    with channel.take_transaction() as take_tx:
+        rows = take_tx.take_many(10)
+    assert [(row["count"], row["more"]) for row in rows] == [(1, None), (2, 0.5), (3, None)]  # type: ignore[index, call-overload]
+    clock.pass_by(30)
+    with channel.take_transaction() as take_tx:
+        assert [row["count"] for row in take_tx.take_many(1000)] == list(range(500))  # type: ignore[index, call-overload]
+
+
+def test_a_spool_with_delayed_events_is_one_that_earlier_versions_refuse(by_hand: Open, tmp_path: Path) -> None:
+    channel = by_hand()
+    put(channel, b"plain")
+    identity = tmp_path / "spool" / "channel.json"
+    assert json.loads(identity.read_text())["format"] == 1
+    put_late(channel, 60, bytes(5 << 20))  # in a staged file
+    assert json.loads(identity.read_text())["format"] == 3
+    assert verify(tmp_path / "spool").healthy
+
+
+def test_a_delay_that_can_not_be_is_refused_by_a_spool(by_hand: Open) -> None:
+    channel = by_hand()
+    with pytest.raises(OptionError, match="at most a year"):
+        put_late(channel, 400 * 86_400, b"no")
+    assert spool_of(channel).stats().events == 0
 
 
 # ── the end, and the next time ──────────────────────────────────────────────────────────────────

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, SpillableError
+from spillable_stream import Channel, Event, SpillableError
 from spillable_stream.channel import spool_mover
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.objects.store import Store
+from tests.support.delays import clock_of, put_late
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request, at
 from tests.support.object_channels import URL, kill, stores_in_memory
@@ -43,6 +44,7 @@ class Run:
     def __init__(self, directory: Path, failing: Callable[[Store], FaultyStore]) -> None:
         self.directory = directory
         self.put: list[bytes] = []
+        self.delayed: list[bytes] = []
         self.requests = 0
         self.channel: Channel | None = None
         self._failing = failing
@@ -66,8 +68,11 @@ class Run:
             store.release()
             self._put(channel, 1)
             channel.flush()
-            found = take(channel, 1_000)
-            assert found == self.put
+            clock = clock_of(channel)
+            assert take(channel, 1_000) == self.put
+            assert channel.stats().delayed.events == len(self.delayed)
+            clock.pass_by(7200)
+            assert take(channel, 1_000) == self.delayed
             kill_with_spool(channel)
         return self.requests
 
@@ -82,17 +87,30 @@ class Run:
         self.channel = channel = open_spooled(self.directory, max_inline_bytes=500, checkpoint_on_close=False)
         for count in (3, 1, 4):
             self._put(channel, count)
+            if count > 1:
+                self._put_mixed(channel, count)
             channel.flush()
         self._put(channel, 1, 1_000)
+        self._put_mixed(channel, 3, 1_000)
         channel.checkpoint()
         channel.flush()
         take_nothing(channel)
 
     def _put(self, channel: Channel, count: int, size_bytes: int = 10) -> None:
         for _ in range(count):
-            body = b"%d" % len(self.put) + bytes(size_bytes)
+            body = b"%d" % (len(self.put) + len(self.delayed)) + bytes(size_bytes)
             put(channel, body)
             self.put.append(body)
+
+    def _put_mixed(self, channel: Channel, count: int, size_bytes: int = 10) -> None:
+        """Put a transaction of events, of which some are due in an hour."""
+        first = len(self.put) + len(self.delayed)
+        bodies = [b"mixed %d" % i + bytes(size_bytes) for i in range(first, first + count)]
+        with channel.put_transaction() as tx:
+            for i, body in enumerate(bodies):
+                tx.put(Event(body), deliver_after=3600 if i % 2 == 0 else 0, ttl=86_400 if i % 3 == 0 else None)
+        self.put += bodies[1::2]
+        self.delayed += bodies[::2]
 
 
 def take_nothing(channel: Channel) -> None:
@@ -191,6 +209,7 @@ def test_a_kill_at_the_take_doubles_nothing_whatever_is_shipped_at_once(
         channel = open_spooled(tmp_path / "spool")
         for body in bodies[:8]:
             put(channel, body)
+            put_late(channel, 3600, b"late " + body)
         monkeypatch.setattr(spool_mover, "_PUT_EVENTS", sizes[0])
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(Consumer, "commit", dies)
@@ -201,7 +220,10 @@ def test_a_kill_at_the_take_doubles_nothing_whatever_is_shipped_at_once(
         for body in bodies[8:]:
             put(channel, body)
         channel.flush()
+        clock = clock_of(channel)
         assert take(channel) == bodies
+        clock.pass_by(7200)
+        assert take(channel) == [b"late " + body for body in bodies[:8]]
         kill(channel)
 
 
@@ -214,6 +236,7 @@ PROGRAM = """
     channel = Channel(sys.argv[1], durability=sys.argv[3], spool=sys.argv[2], minimum_required_space=0)
     with channel.put_transaction() as tx:
         tx.put_many([Event(b"%d" % i) for i in range(100)])
+        tx.put_many([Event(b"late %d" % i) for i in range(100)], deliver_after=3600)
     channel.flush()
 """
 
@@ -226,6 +249,9 @@ def test_a_process_that_is_killed_between_publish_and_take_doubles_nothing(tmp_p
     assert killed.returncode == -signal.SIGKILL
     channel = open_spooled(directory, url, durability=durability)
     put(channel, b"100")
-    assert channel.flush() == 101, "the take was not committed"
+    assert channel.flush() == 201, "the take was not committed"
+    clock = clock_of(channel)
     assert take(channel) == [b"%d" % i for i in range(101)]
+    clock.pass_by(7200)
+    assert take(channel) == [b"late %d" % i for i in range(100)]
     channel.close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import (
     Channel,
+    OptionError,
     TransactionCapacityError,
 )
 from spillable_stream.channel.consumer import Consumer
@@ -82,7 +84,10 @@ def test_a_take_stops_at_the_transaction_capacity(open_channel: Open) -> None:
 
 
 def test_a_limit_below_one_is_refused(open_channel: Open) -> None:
-    with open_channel().take_transaction() as tx, pytest.raises(ValueError, match="limit of at least 1"):
+    with (
+        open_channel().take_transaction() as tx,
+        pytest.raises(ValueError, match="limit must be an integer, 1 or more"),
+    ):
         tx.take_many(0)
 
 
@@ -104,3 +109,20 @@ def test_events_that_expire_between_claim_and_read_are_passed_over(
     monkeypatch.setattr(Consumer, "read", overtaken)
     assert take(channel) == [b"2"]
     assert expired == [[(1, 2)]]
+
+
+@pytest.mark.parametrize("call", ["take_many", "take_batch"])
+def test_a_limit_and_a_timeout_that_are_no_numbers_are_refused_by_their_names(open_channel: Open, call: str) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    with channel.take_transaction() as tx:
+        for limit in (None, "10", 0, -1, 2.5, [1]):
+            with pytest.raises(OptionError, match="limit must be an integer, 1 or more"):
+                getattr(tx, call)(limit)
+        for timeout in ("1", None, float("nan")):
+            with pytest.raises(OptionError, match="timeout_seconds must be a number of seconds"):
+                getattr(tx, call)(1, timeout)
+        with pytest.raises(OptionError, match="timeout_seconds"):
+            tx.take("1")  # type: ignore[arg-type]
+        given: Any = getattr(tx, call)(1, float("inf"))
+        assert len(given) == 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from spillable_stream import Channel
-from tests.support.command_line import run, start
+from spillable_stream.cli import consume
+from tests.support.command_line import ROOT, run, start
 from tests.support.events import numbered, put, take
 
 
@@ -60,6 +63,21 @@ def test_a_take_whose_pipe_breaks_returns_what_was_not_handed_over(path: Path) -
         assert take(channel, 1)[0][:6] == b"000000", "nothing was committed: the first thousand never fit into the pipe"
 
 
+def test_a_large_event_of_which_a_pipe_took_a_part_is_back_in_the_queue(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, bytes(8 << 20))
+    for unbuffered in ("", "1"):  # as images of containers have it: then Python writes what the pipe takes, and no more
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+        with start("take", path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as taking:
+            assert taking.stdout is not None and taking.stderr is not None
+            taking.stdout.read(5)
+            taking.stdout.close()
+            said = taking.stderr.read()
+        assert taking.returncode == 1 and b"the last 1 events are back in the queue" in said, (unbuffered, said)
+    with Channel(path) as channel:
+        assert len(take(channel, 1)) == 1
+
+
 def test_a_take_that_waits_is_interrupted_in_one_line(path: Path) -> None:
     channel_of(path, 2)
     process = start("take", path, "--wait", 60, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -102,6 +120,15 @@ def test_a_tail_finds_enough_events_where_ids_are_missing(path: Path) -> None:
             first.rollback()
         lines = run("tail", path, "-n", 7).stdout.splitlines()
         assert len(lines) == 7 and lines[-5:] == ["21", "22", "23", "24", "25"]
+
+
+def test_a_tail_of_very_many_events_holds_few_of_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consume, "_KEPT_BYTES", 1)
+    with Channel(path) as channel:
+        put(channel, *numbered(0, 5))
+        put(channel, *numbered(5, 5))
+    assert run("tail", path, "-n", "7").stdout.split() == [str(i) for i in range(3, 10)]
+    assert run("tail", path, "-n", "70").stdout.split() == [str(i) for i in range(10)]
 
 
 def test_a_tail_follows_what_comes(path: Path) -> None:

@@ -50,3 +50,20 @@ def test_what_is_not_there_is_status_2(path: Path, tmp_path: Path) -> None:
     assert run("backup", path, tmp_path / "copy").exit_code == 2
     done = run("restore", tmp_path / "copy", path, "--json")
     assert done.exit_code == 2 and json.loads(done.stdout)["error"] == "NotAChannelError"
+
+
+def test_what_another_restore_began_at_an_address_is_replaced_with_yes_only(path: Path, tmp_path: Path) -> None:
+    copy, to = tmp_path / "copy", f"object+file://{tmp_path}/restored"
+    with Channel(path) as channel:
+        put(channel, *numbered(0, 3))
+        assert run("backup", path, copy).exit_code == 0
+        assert run("restore", copy, to, "--new-identity").exit_code == 0
+        (tmp_path / "restored" / "channel.json").unlink()
+        put(channel, b"later")
+        assert run("backup", path, copy).exit_code == 0
+    refused = run("restore", copy, to, "--new-identity")
+    assert refused.exit_code == 2 and "has not finished it. Remove it, and restore there?" in refused.stderr
+    assert not (tmp_path / "restored" / "channel.json").exists()
+    assert run("restore", copy, to, "--new-identity", "--yes").exit_code == 0
+    with Channel(to, create=False) as channel:
+        assert peek(channel) == [*numbered(0, 3), b"later"]

@@ -98,3 +98,19 @@ def test_a_group_that_somebody_owns_is_status_1(ten: Path) -> None:
     with Channel(ten, create=False) as channel:
         assert len(peek(channel, 1, "a")) == 1
         assert run("groups", "drop", ten, "a", "--yes").exit_code == 1
+
+
+def test_a_seek_says_where_the_checkpoint_of_a_query_expects_the_group(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, retention_bytes=1 << 20) as channel:
+        for group in ("p", "q"):
+            channel.consumer(group).position()
+        put(channel, *numbered(0, 10))
+        take(channel, 4, "q")
+        take(channel, 10, "p")
+        channel.engine().log.layout.group_query("q").write_text("a query")  # type: ignore[attr-defined]
+        channel.engine().log.layout.group_query("p").write_text("a query")  # type: ignore[attr-defined]
+    for group, back in (("q", "5"), ("p", "latest")):
+        moved = run("groups", "seek", path, group, "earliest")
+        assert moved.exit_code == 0 and f"refused with its checkpoint now: seek back to {back}, or give" in moved.stderr
+        assert "checkpoint" not in run("groups", "seek", path, group, "earliest").stderr, "it did not move"
+        assert run("groups", "seek", path, group, back, "--yes").exit_code == 0

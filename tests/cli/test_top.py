@@ -86,8 +86,8 @@ def test_on_a_terminal_it_lives_until_a_key_and_leaves_the_terminal_as_it_was(fi
         before = termios.tcgetattr(theirs)
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "30"}
         arguments = [sys.executable, "-m", "spillable_stream", "top", "--interval", "0.1", str(filled)]
-        # The terminal is the process's own, so that Ctrl-C comes as from a keyboard: a signal that the test sent would race
-        # with the key, at which a terminal discards what was written to it.
+        # The terminal is the process's own, so that Ctrl-C comes as from a keyboard: a signal that the test sent would
+        # race with the key, at which a terminal discards what was written to it.
         running = subprocess.Popen(
             ["setsid", "--ctty", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
         )

@@ -20,6 +20,7 @@ from tests.crash.test_kill_points import count_moments, kill_points
 from tests.crash.test_power_cut import power_cut_cycles
 from tests.crash.test_recycling import wrongs_of_overtaken_readers
 from tests.crash.test_system_calls import system_calls
+from tests.engine import test_object_delay_merging
 from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
 from tests.lab.damage_lab import wrongs
@@ -32,6 +33,8 @@ from tests.lab.object_harness import ObjectHarness
 from tests.lab.states import CrashStates
 from tests.lab.subject import DELAYING, KEEPING
 from tests.lab.users import common_directory, why_no_users
+from tests.support.faulty_store import FaultyStore
+from tests.support.object_channels import stores_in_memory
 
 Recipe = Callable[[Path, str], list[str]]
 
@@ -156,6 +159,12 @@ def _raised_by(mutant: str, test: Callable[..., object], *arguments: Any, **more
 
 def object_kills(directory: Path, mutant: str) -> list[str]:
     return test_object_kill.kills(ObjectHarness(directory, mutant=mutant), random.Random(1), looks=10)
+
+
+def copies_beside_deliveries(directory: Path, mutant: str) -> list[str]:
+    test = test_object_delay_merging.test_events_that_are_delivered_while_they_are_copied_come_once
+    with stores_in_memory(FaultyStore) as stores, pytest.MonkeyPatch.context() as patching:
+        return _raised_by(mutant, test, stores, patching, 1_002)
 
 
 def heads_of_earlier_moments(directory: Path, mutant: str) -> list[str]:
@@ -296,6 +305,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "name an object before it is whole": [object_kills],
     "deliver again": [object_kills],
     "register before it is there": [object_kills],
+    "copy what was delivered": [copies_beside_deliveries],
 }
 
 

@@ -107,8 +107,8 @@ def test_a_first_batch_that_is_killed_anywhere_leaves_its_query_one_group(tmp_pa
 
 
 def test_tasks_that_fail_after_they_staged_leave_nothing_behind(tmp_path: Path) -> None:
-    with Lab(tmp_path, KINDS, master="local[2,4]") as lab:
-        for kind in KINDS:
+    with Lab(tmp_path, [*KINDS, "delay"], master="local[2,4]") as lab:
+        for kind in [*KINDS, "delay"]:
             for step in [("read", "after"), ("write", "midway"), ("write", "after")][-sized(ci=1, full=3) :]:
                 for effect in ("fail", "worker"):
                     lab.kill_at(kind, *step, effect)
@@ -145,7 +145,7 @@ def test_killed_executors_and_attempts_that_were_overtaken_leave_nothing_behind(
 @pytest.mark.parametrize(
     ("step", "when"), [("publish", "before"), ("write", "midway"), ("write", "after"), ("commit", "before")]
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "delay"])
 def test_a_zombie_of_a_killed_driver_changes_nothing(tmp_path: Path, kind: str, step: str, when: str) -> None:
     """It goes on with its step when the next driver has done it, and more."""
     with Lab(tmp_path, [kind]) as lab:
@@ -158,6 +158,18 @@ def test_a_zombie_of_a_killed_driver_changes_nothing(tmp_path: Path, kind: str, 
             lab.run_until(partial(has_done, pipeline, pipeline.batches() + 2), "the next driver's batches")
         (pipeline.directory / "wake").touch()
         lab.run_until(zombie.is_gone, "the zombie's end")
+        lab.drain()
+        assert lab.wrongs() == []
+
+
+@FULL_ONLY
+@pytest.mark.parametrize("effect", ["driver", "worker"])
+def test_every_delayed_row_is_there_once_though_what_stages_and_publishes_it_is_killed(
+    tmp_path: Path, effect: str
+) -> None:
+    with Lab(tmp_path, ["delay"]) as lab:
+        for step in WORKERS_STEPS[WORKERS_STEPS.index(("write", "before")) :]:
+            lab.kill_at("delay", *step, effect)
         lab.drain()
         assert lab.wrongs() == []
 

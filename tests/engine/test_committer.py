@@ -57,7 +57,7 @@ def test_threads_that_commit_at_once_share_one_sync(open_channel: Open) -> None:
 def test_a_request_that_is_refused_leaves_its_group_alone(open_channel: Open) -> None:
     channel = open_channel(overflow_capacity=100, keep_alive=0)
     raised = while_the_lock_is_held(channel, 8, lambda i: put(channel, *[b"%d" % i] * (200 if i == 3 else 10)))
-    assert [type(e).__name__ for e in raised if e] == ["ChannelFullError"]
+    assert [type(e).__name__ for e in raised if e] == ["PutTooLargeError"]
     assert len(peek(channel)) == 70
 
 

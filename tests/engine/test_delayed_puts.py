@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from spillable_stream import Channel, CommitOutcomeUnknownError, StorageError
+from spillable_stream import Channel, CommitOutcomeUnknownError, Event, StorageError
+from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.engine import delayed_puts
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts, DelayPlan
+from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts, DelayPlan, chunks_of
 from spillable_stream.engine.put_request import Put
-from spillable_stream.format.dues import dues_frame
+from spillable_stream.format.dues import dues_frame, stretch_of
 from spillable_stream.format.frame import Frame, FrameType, Payload
 from spillable_stream.state.delays import Delays
 from spillable_stream.storage.file import File
-from tests.support.delays import clock_of, deliveries_of, put_late
+from tests.support.delays import clock_of, deliver_all, deliveries_of, put_late
+from tests.support.events import peek
 
 Open = Callable[..., Channel]
 
@@ -137,7 +140,7 @@ def test_a_file_whose_commit_may_count_yet_is_left(
 def test_events_that_wait_do_not_fit_memory(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, overflow_capacity=1, byte_capacity=1 << 20)
     request = Put([], delayed=DelayedPuts(deliveries_of(channel).files, [chunk(0, 1), chunk(0, 2)]))
-    assert not request.fits_empty(channel.engine().state)
+    assert request.too_large(channel.engine().state, channel.path)
 
 
 def _leave_unknown(*_: object) -> NoReturn:
@@ -148,3 +151,32 @@ def test_what_waits_has_a_size(open_channel: Open) -> None:
     puts = DelayedPuts(deliveries_of(open_channel()).files, [chunk(0, 1, 8), chunk(0, 2, 16)])
     assert puts.use() == (2, 24)
     assert puts.size_bytes() == 4 * 48 + 2 * 8 + 24
+
+
+@pytest.mark.parametrize("kind", ["disk", "store"])
+def test_events_that_are_due_at_once_keep_their_order_where_stretches_get_wider(tmp_path: Path, kind: str) -> None:
+    """Many events of one put, due where a stretch is twice as wide as the one of those right before."""
+    address = tmp_path / "c" if kind == "disk" else f"object+file://{tmp_path}/c"
+    with Channel(address, transaction_capacity=20_000) as channel:
+        clock, bodies = clock_of(channel), list[bytes]()
+        with channel.put_transaction() as tx:
+            for seconds in range(519, 531):  # at 524.288 s
+                group = [b"%0200d" % (1_000 * seconds + i) for i in range(700)]
+                tx.put_many([Event(body) for body in group], deliver_after=seconds)
+                bodies += group
+        clock.pass_by(1_000)
+        deliver_all(channel)
+        assert peek(channel) == bodies
+
+
+def test_each_event_is_in_the_stretch_of_its_own_due_time() -> None:
+    now_ms = 1_795_650_000_000
+    stretch = partial(stretch_of, now_ms=now_ms)
+    dues = sorted(now_ms + seconds * 500 for seconds in range(0, 9_000, 7) for _ in range(3))
+    batch = batch_from_columns([b"x"] * len(dues), {})
+    at = 0
+    for chunk in chunks_of(dues, batch, 0, 0, "none", stretch):
+        count = chunk.frames[1].count
+        assert {stretch(due) for due in dues[at : at + count]} == {chunk[:2]}
+        at += count
+    assert at == len(dues)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream import Channel, ChannelFullError, Event, OptionError, StorageError
-from spillable_stream.channel.event import EventColumns
+from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.engine import delayed_puts
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.deliveries import Deliveries, wall_clock_ms
@@ -517,14 +517,6 @@ def test_a_worker_gets_what_is_due(open_channel: Open) -> None:
     worker = channel.worker("group", lambda event: seen.append(event.body) or worker.stop())
     worker.run()
     assert seen == [b"a"]
-
-
-def test_a_spool_refuses_a_delay(tmp_path: Path) -> None:
-    url = f"object+file://{tmp_path}/store"
-    with Channel(url, durability="local", spool=str(tmp_path / "spool")) as channel:
-        with pytest.raises(OptionError, match=r"a spool in front.*Nothing was put"):
-            put_late(channel, 1, b"a")
-        put_late(channel, 0, b"b")
 
 
 def test_a_channel_without_a_disk_tier_refuses_a_delay(open_channel: Open) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
 from tests.support.events import numbered, put, take
+from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
 
@@ -48,6 +53,30 @@ def test_old_events_leave_before_the_checkpoint(open_channel: Open) -> None:
     engine = channel.engine()
     assert engine.state.first_kept > 1
     assert engine.layout.log_files(engine.fs)[0] > 1
+
+
+def test_a_commit_that_waits_for_the_lock_applies_meanwhile_what_others_commit(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the lock held, everybody would wait for that."""
+    one, two = open_channel().engine(), open_channel().engine()
+    follow, held = one.log.follow, list[bool]()
+
+    def noting(*arguments: Any) -> int:
+        held.append(one.log.lock._held is not None)
+        return follow(*arguments)
+
+    monkeypatch.setattr(one.log, "follow", noting)
+    commit = Control(FrameType.GROUP, {"group": "by one", "position": 0})
+    with ThreadPoolExecutor(1) as pool:
+        with two.appender.committing():
+            waiting = pool.submit(one.commit, commit)
+            two.appender.append_alone(Control(FrameType.GROUP, {"group": "by two", "position": 0}))
+            wait_until(lambda: "by two" in one.state.groups)
+            assert not waiting.done()
+        waiting.result()
+    assert held == [False], "applied once, without the lock"
+    assert {"by one", "by two"} <= set(two.follow().groups)
 
 
 def test_a_memory_tier_that_is_empty_is_removed(open_channel: Open) -> None:

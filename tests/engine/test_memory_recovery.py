@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import memory_directory
+from spillable_stream.engine import memory_directory, memory_place
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.position_hint import PositionHint, read_position_hint
@@ -608,7 +608,7 @@ class OtherHost:
         here = os.uname()
         self._memory.rename(self._away)
         self._monkeypatch.setattr(os, "uname", lambda: os.uname_result([here.sysname, self._name, *here[2:]]))
-        for module in (head_module, memory_directory):
+        for module in (head_module, memory_place):
             self._monkeypatch.setattr(module, "boot_id", lambda: bytes(range(16)))
 
     def __exit__(self, *_: object) -> None:

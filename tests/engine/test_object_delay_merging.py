@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -100,6 +101,27 @@ def test_objects_of_one_stretch_become_one_and_few_puts_stay(stores: dict[str, M
     assert len({file.number for file in (*before, *files(channel))}) == 4
     with Channel(URL) as again:
         assert files(again) == files(channel)
+    channel.close()
+
+
+def test_events_that_are_due_at_once_keep_the_order_of_their_puts_whichever_were_copied(
+    stores: dict[str, MemoryStore],
+) -> None:
+    channel, clock, merging = open_with_clock()
+    at = datetime.fromtimestamp(clock.now_ms // 1000 + 100_000, UTC)
+    for number in range(15):
+        with channel.put_transaction() as tx:
+            tx.put(Event(b"%d" % number), deliver_at=at)
+            if number % 5 == 2:  # it is left where it is
+                tx.put(Event(b"soon"), deliver_after=1)
+        if number % 5 == 4:
+            merging.merge()
+    merging.many_of_a_stretch = 2
+    merging.merge()
+    assert len(files(channel)) < 8
+    clock.pass_by(100_001)
+    deliver_all(channel)
+    assert [body for body in peek(channel) if body != b"soon"] == [b"%d" % i for i in range(15)]
     channel.close()
 
 

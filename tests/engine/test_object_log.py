@@ -8,15 +8,22 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, ReadonlyChannelError
-from spillable_stream.engine import object_log
+from spillable_stream import (
+    Channel,
+    ChannelClosedError,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    NotAChannelError,
+    ReadonlyChannelError,
+)
+from spillable_stream.engine import channel_presence, object_log
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import OwnersClock, Watched, collect_now, store_of
+from tests.support.object_channels import URL, OwnersClock, Watched, collect_now, store_of
 from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
@@ -325,7 +332,8 @@ def test_a_put_of_a_handle_that_was_idle_while_slots_were_collected_counts(
 ) -> None:
     """It looks first. Else its slot would be created in a hole, and nobody could tell whether it counts."""
     clock = FakeTime()
-    monkeypatch.setattr(object_log, "time", clock)
+    for module in (object_log, channel_presence):
+        monkeypatch.setattr(module, "time", clock)
     channel, other = open_handle(), open_handle()
     put(channel, b"0")
     for number in range(5):
@@ -343,7 +351,8 @@ def test_a_handle_looks_before_it_appends_where_it_was_idle_for_a_quarter_of_the
     open_handle: Open, monkeypatch: pytest.MonkeyPatch, idle_seconds: float, reads: int
 ) -> None:
     clock = FakeTime()
-    monkeypatch.setattr(object_log, "time", clock)
+    for module in (object_log, channel_presence):
+        monkeypatch.setattr(module, "time", clock)
     channel = open_handle(gc_delay=40)
     store = store_of(channel)
     for call in (lambda: put(channel, b"mine"), channel.engine().follow, channel.checkpoint):
@@ -370,6 +379,48 @@ def test_a_handle_that_slept_while_slots_were_collected_loads_the_state_anew(ope
     assert not {("get", slot_key(number)) for number in range(2, 6)} & set(asked(store)[2:])
     put(channel, b"7")
     assert take(other) == numbered(5, 3)
+
+
+# ── another channel in its place ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("slots", [None, 0, 1, 2, 3, 6], ids=lambda n: "nothing" if n is None else f"{n} slots more")
+def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_nothing(
+    open_handle: Open, slots: int | None
+) -> None:
+    """Whatever number the next slot has in the channel that is there now, or has yet to be made there."""
+    channel = open_handle()
+    put(channel, b"0")
+    put(channel, b"1")
+    log, clock = log_of(channel), FakeTime()
+    log._appending.patience = clock.patience()
+    store_of(channel).inner.objects.clear()  # type: ignore[attr-defined]
+    if slots is not None:
+        another = open_handle()
+        for number in range(slots):
+            put(another, b"%d" % number)
+    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+        put(channel, b"never")
+    assert clock.slept == []
+    if slots is None:
+        another = open_handle()
+    for number in range(slots or 0, 6):
+        put(another, b"%d" % number)
+    assert peek(another) == numbered(0, 6)
+
+
+def test_a_slot_of_another_channel_among_ones_own_is_damage_at_once(open_handle: Open) -> None:
+    channel, another = open_handle(), open_handle(f"{URL}-2")
+    put(channel, b"0")
+    for number in range(2):
+        put(another, b"%d" % number)
+    key, clock = slot_key(2), FakeTime()
+    mine, theirs = store_of(channel).inner, store_of(another).inner
+    mine.objects[key] = theirs.objects[key]  # type: ignore[attr-defined]
+    log_of(channel)._appending.patience = clock.patience()
+    with pytest.raises(CorruptionError, match="is another channel's"):
+        put(channel, b"1")
+    assert clock.slept == []
 
 
 # ── its ends ────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.channel.event import events_from_batch
+from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
 from spillable_stream.errors import DataLossError, NotAChannelError, StorageError
 from spillable_stream.log.salvage import Unreadable

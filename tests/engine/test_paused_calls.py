@@ -75,6 +75,29 @@ def seek(channel: Channel) -> None:
     assert peek(channel, group="mine")[0] == b"second"
 
 
+def drop_a_group(channel: Channel) -> None:
+    channel.consumer("mine")
+    channel.drop_group("mine")
+    state = channel.engine().follow()
+    assert "mine" not in state.groups
+    assert "mine" not in state.owners
+
+
+def commit_a_prepared_take(channel: Channel) -> None:
+    consumer = channel.consumer("query")
+    prepared = consumer.prepare([(1, 1)])
+    assert consumer.commit([(1, 1)], prepared) == prepared
+    assert (consumer.position(), consumer.prepared()) == (1, {})
+
+
+def finish_what_another_handle_prepared(channel: Channel) -> None:
+    consumer = channel.consumer("query")
+    consumer.prepare([(1, 1)])
+    channel.port().commit_through("query", 1, None)
+    channel.engine().follow()
+    assert (consumer.position(), consumer.prepared()) == (1, {})
+
+
 def write_a_batch_of_a_query(channel: Channel) -> None:
     rows = pa.RecordBatch.from_pylist([{"headers": [], "body": b"of a query"}], channel.schema)
     for batch_id in (1, 1):
@@ -97,6 +120,9 @@ CALLS: list[Call] = [
     plan_and_end_batches,
     roll_back,
     give_a_group_up,
+    drop_a_group,
+    commit_a_prepared_take,
+    finish_what_another_handle_prepared,
     seek,
     write_a_batch_of_a_query,
     write_a_numbered_batch,
@@ -196,6 +222,27 @@ def test_what_is_the_users_is_never_done_twice_but_unknown(open_handle: Open, af
             if len(requests) < at:
                 break
             assert peek(channel).count(b"mine") <= 1
+    assert unknown > 0
+
+
+@pytest.mark.usefixtures("owners_clock")
+@pytest.mark.parametrize("after", [False, True], ids=["before a request", "after it"])
+def test_a_batch_that_may_be_stored_is_never_said_not_to_be(open_handle: Open, after: bool) -> None:
+    """What was cut on a producer's last number is refused once it is stored: its own batch is there then."""
+    unknown = 0
+    for at in count(1):
+        with paused(open_handle, f"{URL}-{at}", at, after=after) as (channel, requests):
+            tx = channel.put_transaction()
+            tx.producer, tx.follows = NumberedBatch("load", Numbers(1, 1)), 0
+            try:
+                with tx:
+                    tx.put(Event(b"of a load"))
+            except CommitOutcomeUnknownError:
+                unknown += 1
+            else:
+                assert peek(channel).count(b"of a load") == 1
+            if len(requests) < at:
+                break
     assert unknown > 0
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.channel.event import batch_from_events
-from spillable_stream.engine.memory_directory import file_size_bytes
+from spillable_stream.channel.event_columns import batch_from_events
+from spillable_stream.engine.memory_capacity import file_size_bytes
 from spillable_stream.option_types import ChannelOptions
 from tests.support.events import numbered, put, take
 

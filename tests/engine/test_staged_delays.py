@@ -111,7 +111,7 @@ def test_a_rollback_and_a_killed_process_leave_nothing(open_channel: Open, path:
             tx.rollback()
             tx.close()
             assert staged(path) == []
-    tx._staging.close()  # type: ignore[union-attr]  # as the kernel does
+    tx._delayed.close()  # type: ignore[union-attr]  # as the kernel does
     kill(channel)
     channel = open_channel()
     channel.checkpoint()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.errors import ChannelFullError, StorageError
+from spillable_stream.errors import ChannelFullError, PutTooLargeError, StorageError
 from spillable_stream.flow.left_out import LeftOut
 
 
@@ -24,4 +24,11 @@ def test_what_an_optional_channel_misses_is_said_once_a_minute_and_at_the_end(ca
         "a1.r1: the optional channel c3 did not get 5 events: no space",
         "a1.r1: the optional channel c2 did not get 15 events: it is full",
         "a1.r1: the optional channel c2 did not get 5 events: for the reason above",
+    ]
+
+
+def test_an_optional_channel_that_could_never_hold_a_part_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    LeftOut("a1.r1", lambda: 0).add("c2", 5, PutTooLargeError("it holds at most 9 bytes"))
+    assert [r.getMessage() for r in caplog.records] == [
+        "a1.r1: the optional channel c2 did not get 5 events: it holds at most 9 bytes"
     ]

@@ -28,6 +28,7 @@ from spillable_stream.errors import (
     DeliveryError,
     OptionError,
     ProducerBusyError,
+    PutTooLargeError,
     SpillableError,
     StorageError,
     TransactionCapacityError,
@@ -527,3 +528,17 @@ def test_times_that_a_channel_can_not_have_are_refused_at_once(tmp_path: Path) -
         with pytest.raises(OptionError, match="times are for 'd', and the channels are c"):
             ChannelProcessor({"c": channel}, times={"d": EventTimes(ttl=1)})
         ChannelProcessor({"c": channel}, times={"c": EventTimes(ttl=1)})
+
+
+def test_an_event_that_never_fits_holds_up_only_a_source_that_numbers_its_batches(tmp_path: Path) -> None:
+    options = {"memory_capacity": 9, "overflow_capacity": 0, "byte_capacity": 1 << 20}
+    with (
+        Channel(tmp_path / "c1", **options) as channel,
+        ChannelProcessor({"c1": channel}, producer="a1.r1") as processor,
+    ):
+        for number, why in ((None, ""), (1, "the event a1.r1:1:0 can't pass: ")):
+            with pytest.raises(PutTooLargeError):
+                processor.process([Event(bytes(2 << 20))], number=number)
+            assert processor.stuck.why.startswith(why) and bool(processor.stuck.why) == bool(why)
+        processor.process([Event(b"x")], number=1)
+        assert processor.stuck.why == "" and peek(channel) == [b"x"]

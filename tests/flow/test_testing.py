@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Event
-from spillable_stream.channel.event import batch_from_events
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.errors import OptionError
 from spillable_stream.flow import testing
 from spillable_stream.flow.testing import ConfigurationTest, ExpectedChannel, read_tests, run_file, run_test

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.dues import dues_frame, parse_dues, stretch_of
+from spillable_stream.format.dues import dues_frame, parse_dues, parse_puts, stretch_of
 from spillable_stream.format.frame import FrameType
 
 YEAR_MS = 366 * 86_400_000
@@ -25,6 +25,14 @@ def test_dues_are_read_as_they_were_written(dues: list[int]) -> None:
 
 def test_one_number_says_when_events_are_due_at_once() -> None:
     assert len(dues_frame([7] * 1000).payload) == 8
+
+
+@pytest.mark.parametrize("dues", [[7], [7, 7], [7, 7, 9]])
+def test_a_frame_of_several_puts_says_of_each_event_which_it_was(dues: list[int]) -> None:
+    puts = list(range(3, 3 + len(dues)))
+    payload, plain = bytes(dues_frame(dues, puts).payload), bytes(dues_frame(dues).payload)
+    assert (list(parse_dues(payload, len(dues))), list(parse_puts(payload, len(dues)))) == (dues, puts)
+    assert (list(parse_dues(plain, len(dues))), list(parse_puts(plain, len(dues)))) == (dues, [])
 
 
 def test_dues_of_another_number_of_events_are_refused() -> None:

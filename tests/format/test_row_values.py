@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, SchemaError
+from spillable_stream.format.row_values import RowReader
 
 Open = Callable[..., Channel]
 
@@ -76,3 +77,22 @@ def test_a_row_of_which_nothing_is_lost_is_put(open_channel: Open, depth: str, v
     with channel.put_transaction() as tx:
         tx.put({"c": value_of(value)})
     assert channel.stats().channel_size == 1
+
+
+SCHEMA = pa.schema([pa.field("n", pa.int32(), nullable=False), pa.field("s", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ([1], "takes mappings of column to value, not list"),
+        ({"n": 1, "x": 2}, "no column 'x'; it has n, s"),
+        ({"n": "one"}, "does not fit the channel's schema"),
+        ({"n": 2**40}, "does not fit the channel's schema"),
+        ({"s": "a"}, "'n' is not nullable"),
+        ({"n": None}, "'n' is not nullable"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(row: Any, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        RowReader(SCHEMA).read(row)

@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, ChannelBusyError, CorruptionError, DataLossError, Progress, StorageError
+from spillable_stream import (
+    Channel,
+    ChannelBusyError,
+    CorruptionError,
+    DataLossError,
+    OptionError,
+    Progress,
+    StorageError,
+)
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
@@ -360,3 +368,9 @@ def test_a_repair_that_is_interrupted_while_it_reads_changes_nothing(path: Path)
     with pytest.raises(KeyboardInterrupt):
         repair(path, progress=interrupt)
     assert snapshot(path) == before
+
+
+@pytest.mark.parametrize("value", [None, b"orders", 3, "a\0b"])
+def test_what_is_not_a_path_is_refused_as_such(value: object) -> None:
+    with pytest.raises(OptionError, match=r"path (must be a path|can't be)"):
+        repair(value)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from spillable_stream import (
     CorruptionError,
     ForeignDirectoryError,
     NotAChannelError,
+    OptionError,
     StorageError,
     UnsupportedFormatError,
 )
@@ -237,3 +238,9 @@ def test_it_tells_how_far_it_is_and_can_be_ended(path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         verify(path, progress=stop)
+
+
+@pytest.mark.parametrize("value", [None, b"orders", 3, "a\0b"])
+def test_what_is_not_a_path_is_refused_as_such(value: object) -> None:
+    with pytest.raises(OptionError, match=r"path (must be a path|can't be)"):
+        verify(value)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from spillable_stream import Channel, CommitOutcomeUnknownError, Event, SpillableError
-from spillable_stream.channel.event import batch_from_events
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.deliveries import Deliveries
 from tests.lab.contents import contents
 from tests.lab.ledger import LATE, Found, Ledger, body

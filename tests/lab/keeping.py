@@ -25,7 +25,7 @@ from typing import Any
 from unittest import mock
 
 from spillable_stream import Channel
-from spillable_stream.channel.event import events_from_batch
+from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.upkeep import Upkeep

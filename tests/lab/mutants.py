@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from spillable_stream.engine import creation, memory_directory, opening
+from spillable_stream.engine import creation, memory_directory, memory_place, opening
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.put_request import Put
@@ -368,7 +368,7 @@ def create_over_what_is_there() -> list[Patch]:
 
 def declare_lost_what_is_elsewhere() -> list[Patch]:
     """A memory tier that is not to be seen is gone."""
-    return [patch(memory_directory.Place, "is_certainly_gone", lambda real: lambda *_: True)]
+    return [patch(memory_place.Place, "is_certainly_gone", lambda real: lambda *_: True)]
 
 
 def trust_a_planted_memory() -> list[Patch]:

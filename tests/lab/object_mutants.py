@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.deliveries import _Deliver
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.engine.object_delay_merging import DelayMerge
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.appending import Appending
 from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.store import Store
+from spillable_stream.state.delays import DelayedFile
 from tests.lab.patching import Patch, patch
 
 __all__ = ["OBJECT_MUTANTS"]
@@ -98,6 +100,18 @@ def register_before_it_is_there() -> list[Patch]:
     return [patch(DelayedObjects, "write", make)]
 
 
+def copy_what_was_delivered() -> list[Patch]:
+    """Whether delayed events were delivered while they were copied is not asked."""
+
+    def make(real: Any) -> Any:
+        def _left_first(self: DelayMerge, now: Sequence[DelayedFile]) -> int | None:
+            return 0 if len(now) == len(self.files) else None
+
+        return _left_first
+
+    return [patch(DelayMerge, "_left_first", make)]
+
+
 class _Later:
     """A store that answers before it has done what it is asked."""
 
@@ -117,5 +131,6 @@ OBJECT_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
         name_an_object_before_it_is_whole,
         deliver_again,
         register_before_it_is_there,
+        copy_what_was_delivered,
     )
 }

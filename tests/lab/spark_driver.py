@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import spillable_stream as ss
 from tests.lab.spark_points import KillDataSource, is_armed, step
 from tests.support.spark.sessions import local_files
 from tests.support.spark.versions import ADMISSION_CONTROL
@@ -34,6 +35,7 @@ DELAY_SECONDS = 10
 BATCH_EVENTS = 100
 _WATCH_SECONDS = 0.0005
 _PAUSE_SECONDS = 0.5  # one that fails at once leaves the others some time
+_DELIVERY_SECONDS = 60.0
 _MOST_FAILURES = 5  # of a query when nothing kills it any more
 
 
@@ -65,6 +67,7 @@ def _header(name: str) -> Column:
 KINDS = {
     "map": (mapped, ["number", "size", "task"], 4096),  # staged in the message or in a segment, by the size
     "count": (counted, ["start", "key", "events", "total"], 0),  # always in a segment
+    "delay": (mapped, ["number", "size", "task"], 0),  # always in staged side files
 }
 
 
@@ -90,6 +93,7 @@ def start(spark: SparkSession, pipeline: Path, drain: bool) -> Any:
         .option("minimumRequiredSpace", 0)
         .option("maxInlineBytes", inline_bytes)
         .option("checkpointInterval", 1000)
+        .option("deliverAfter", "2s" if kind_of(pipeline) == "delay" else "0s")
     )
     return (writer.trigger(availableNow=True) if drain else writer).start(str(pipeline / "target"))
 
@@ -147,6 +151,13 @@ def _names(directory: Path) -> set[str]:
         return set()
 
 
+def let_be_delivered(target: Path) -> None:
+    """Wait until no event of a channel is delayed any more."""
+    with ss.Channel(target, create=False) as channel:
+        if not channel.engine().wait_for(lambda state: not state.delays.events, _DELIVERY_SECONDS):
+            raise AssertionError(f"{target} delivers nothing: {channel.stats().delayed}")
+
+
 def listen(orders: queue.Queue[list[Path]], drain: threading.Event) -> None:
     """Pass on what is ordered, till whoever orders is gone."""
     for line in sys.stdin:
@@ -183,6 +194,7 @@ def main(master: str, *settings: str) -> None:
         print("STARTED", flush=True)
         keep_running(spark, list(pipelines), drain)
         for pipeline in pipelines:
+            let_be_delivered(pipeline / "target")
             rows = spark.read.format("spillable").load(str(pipeline / "target")).select(*KINDS[kind_of(pipeline)][1])
             (pipeline / "found").write_text(json.dumps([list(row) for row in rows.collect()]))
         drain.clear()

@@ -37,11 +37,16 @@ def read(data: bytes, end: int = 0, holes: tuple[tuple[int, int], ...] = (), sta
 def test_pairs_are_read_with_their_due_times() -> None:
     data = file_of(HEADER, dues_frame([5, 6]), put(2), dues_frame([7]), put(1))
     first, second = read(data)
-    assert (list(first.dues), first.header.count, list(second.dues), second.header.count) == ([5, 6], 2, [7], 1)
+    assert (list(first.dues), list(first.puts), list(second.dues)) == ([5, 6], [], [7])
     end = len(file_of(HEADER, dues_frame([5, 6]), put(2)))
     assert read(data, end) == [first]
     assert read(data, start=end) == [second]
     assert read(data, holes=((len(file_of(HEADER)), end),)) == [second]
+
+
+def test_pairs_of_several_puts_say_which_these_were() -> None:
+    (frame,) = read(file_of(HEADER, dues_frame([5, 5, 6], [1, 2, 1]), put(3)))
+    assert (list(frame.dues), list(frame.puts)) == ([5, 5, 6], [1, 2, 1])
 
 
 @pytest.mark.parametrize(

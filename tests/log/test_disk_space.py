@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, DiskSpaceError, Event
-from spillable_stream.channel.event import batch_from_events
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log import disk_space

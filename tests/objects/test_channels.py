@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 
+import spillable_stream as ss
 from spillable_stream import Channel, Event, GroupOwnedError, ReadonlyChannelError, repair, verify
 from spillable_stream.engine import object_opening
 from spillable_stream.integrity import object_verify
@@ -153,3 +155,15 @@ def test_a_location_is_shown_and_never_a_credential(opened: Open) -> None:
     with opened() as channel:
         assert repr(channel) == f"Channel({URL!r})"
         assert channel.path == Location.parse(URL)
+
+
+def test_the_path_of_a_channel_is_taken_wherever_a_path_is(tmp_path: Path) -> None:
+    with ss.Channel(f"object+file://{tmp_path}/orders") as channel:
+        put(channel, b"a")
+        path = channel.path
+    with ss.Channel(path, create=False, readonly=True) as channel:
+        assert channel.path == path
+    assert ss.verify(path).healthy and ss.repair(path).healthy
+    assert ss.backup(path, tmp_path / "copy").copied_events == 1
+    with pytest.raises(ss.ChannelError, match="orders is there"):
+        ss.restore(tmp_path / "copy", path, new_identity=True)

@@ -134,6 +134,7 @@ def test_a_failure_of_the_network_is_an_outcome(kind: str, outcome: Outcome) -> 
         ("GenericError", "Error performing PUT http://169.254.169.254/latest/api/token in 1s", Outcome.NO_CREDENTIALS),
         ("GenericError", "Error performing POST https://sts.eu-west-1.amazonaws.com/ in 1s", Outcome.NO_CREDENTIALS),
         ("GenericError", "Wanted range starting at 10 […] StartTooLarge {", Outcome.BEYOND),
+        ("GenericError", 'Failed to parse value for CONTENT_RANGE header: "bytes 0--1/0"', Outcome.BEYOND),
         ("FileNotFoundError", "Bulk delete request failed for key a: It is gone. (code: 404)", Outcome.MISSING),
         ("GenericError", "Bulk delete request failed for key a: You may not. (code: 403)", Outcome.FORBIDDEN),
         ("ValueError", f"Could not parse path: {SECRET}", Outcome.REFUSED),

@@ -83,7 +83,7 @@ def test_what_is_read_next_is_asked_for_at_once(store: FaultyStore, objects: Del
     files = [written(objects) for _ in range(3)]
     other = DelayedObjects(store, "uuid", ObjectCache(1 << 20))
     store.delete(files[2].name)
-    other.expect(files)  # that one is gone shows when it is read
+    other.expect(files, 0)  # that one is gone shows when it is read
     gets = [request.key for request in store.requests if request.kind == "get"]
     assert sorted(gets) == sorted(file.name for file in files)
     for file in files[:2]:
@@ -138,3 +138,89 @@ def test_what_is_not_needed_any_more_is_left_to_the_collector(store: FaultyStore
     objects.remove(file)
     assert list(objects.left) == [file.name]
     assert store.get(file.name)
+
+
+# ── large objects ───────────────────────────────────────────────────────────────────────────────
+
+
+def large(objects: DelayedObjects, pairs: int = 64, size: int = 256 << 10) -> DelayedFile:
+    """Write an object of 16 MiB: events that are due one after the other, four of a frame."""
+    frames = [
+        frame
+        for i in range(pairs)
+        for frame in (
+            dues_frame([4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3], [i] * 4),
+            Frame.of(FrameType.PUT, bytes([i]) * size, 4),
+        )
+    ]
+    key, end = objects.write(3, frames)
+    return DelayedFile(1, 0, 1024, end, 4 * pairs, pairs * size, 0, name=key)
+
+
+def asked(store: FaultyStore) -> list[str]:
+    return [request.kind for request in store.requests if request.kind != "replace"]
+
+
+def test_of_a_large_object_the_table_says_what_is_due_and_only_that_is_read(store: FaultyStore) -> None:
+    file = large(without_cache(store))
+    other = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+    frames = list(other.frames(file))
+    assert asked(store) == ["get_range"]
+    first, second = [bytes(payload) for _, payload in other.puts(file, [frames[0].offset, frames[1].offset])]
+    assert (first, second) == (bytes([0]) * len(first), bytes([1]) * len(second))
+    assert asked(store) == ["get_range"] * 2, "both are in one window"
+    list(other.puts(file, [frames[2].offset]))
+    assert list(other.frames(file, frames[9].offset)) == frames[9:]
+    assert asked(store) == ["get_range"] * 2, "what was read is at hand"
+    whole = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+    whole._read(file)
+    assert list(whole.frames(file)) == frames
+
+
+def test_where_most_is_due_a_large_object_is_read_whole_with_one_request(store: FaultyStore) -> None:
+    file = large(without_cache(store))
+    other = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+    other.expect([file], 2048)  # all of its stretch is over
+    frames = list(other.frames(file))
+    assert len(list(other.puts(file, [frame.offset for frame in frames]))) == 64
+    assert asked(store) == ["get"]
+
+
+def test_however_the_frames_lie_a_large_object_is_read_with_few_requests(store: FaultyStore) -> None:
+    file = large(without_cache(store))
+    for step in range(1, 64):
+        other = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+        before = len(store.requests)
+        frames = list(other.frames(file))[::step]
+        found = [bytes(payload)[0] for _, payload in other.puts(file, [frame.offset for frame in frames])]
+        assert found == list(range(0, 64, step))
+        requests = store.requests[before:]
+        assert len(requests) <= 1 + file.end // (2 << 20)
+
+
+@pytest.mark.parametrize("damage_at", ["no table", "table", "window"])
+def test_a_large_object_whose_table_is_damaged_is_read_whole_and_damage_is_named(
+    store: FaultyStore, damage_at: str
+) -> None:
+    file = large(without_cache(store))
+    expected = [frame.dues for frame in without_cache(store).frames(file)]
+    if damage_at == "no table":  # a restore wrote it
+        store.replace(file.name, bytes(store.get(file.name))[: file.end])
+    else:
+        damage(store, file, file.end + 60 if damage_at == "table" else 1000)
+    other = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+    frames = list(other.frames(file))
+    assert [frame.dues for frame in frames] == expected
+    if damage_at == "window":
+        with pytest.raises(CorruptionError, match="a frame of delayed events is damaged"):
+            list(other.puts(file, [frames[0].offset]))
+        damage(store, file, 1000)  # it was damaged on its way
+    assert [bytes(payload)[0] for _, payload in other.puts(file, [frames[0].offset])] == [0]
+
+
+def test_an_event_that_is_larger_than_a_window_is_read(store: FaultyStore) -> None:
+    file = large(without_cache(store), pairs=4, size=5 << 20)
+    other = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+    frames = list(other.frames(file))
+    assert len(bytes(next(other.puts(file, [frames[2].offset]))[1])) == 5 << 20
+    assert asked(store) == ["get_range"] * 3

@@ -38,6 +38,8 @@ def test_a_url_is_a_scheme_a_bucket_and_a_path(url: str, location: Location) -> 
         ("s3://bucket/a/../b", "leave it out"),
         ("object+file://data/orders", "no absolute path"),
         ("object+file:///", "no absolute path"),
+        ("s3://bucket/orders\n", "can't be printed"),
+        ("s3://bucket/or\0ders", "can't be printed"),
     ],
 )
 def test_other_urls_are_refused_with_what_to_write(url: str, words: str) -> None:

@@ -127,6 +127,7 @@ def test_a_spool_ships_in_order_and_the_next_process_continues(place: str, tmp_p
 def test_events_wait_are_copied_together_and_come_once_whoever_delivers(place: str, store: CloudStore) -> None:
     with Channel(place, commit_interval=0, gc_delay=0) as channel, Channel(place, commit_interval=0) as other:
         clock = clock_of(channel, other)
+        clock.begin_stretch(100_000)
         merging = channel.engine().checkpointing.delay_merging  # type: ignore[attr-defined]
         merging.many_puts = merging.many_of_a_stretch = 3
         for number in range(6):

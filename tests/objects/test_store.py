@@ -54,6 +54,8 @@ def test_a_range_ends_where_the_object_ends(store: Store) -> None:
     store.create("log/1", b"0123456789")
     ranges = {(0, 4): b"0123", (3, 5): b"34", (8, 100): b"89", (0, 512): b"0123456789", (10, 12): b"", (50, 60): b""}
     assert {wanted: bytes(store.get_range("log/1", *wanted)) for wanted in ranges} == ranges
+    store.create("log/2", b"")
+    assert [bytes(store.get_range("log/2", 0, end)) for end in (1, 2, 512)] == [b""] * 3
 
 
 def test_a_replaced_object_is_the_new_one(store: Store) -> None:

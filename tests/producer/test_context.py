@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream import Channel, Event, Producer
-from spillable_stream.channel.event import batch_from_columns, batch_from_events
+from spillable_stream.channel.event_columns import batch_from_columns, batch_from_events
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_batch, encode_batch
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE, with_context
 

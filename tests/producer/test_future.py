@@ -11,7 +11,7 @@ from concurrent.futures import Future
 import pytest
 
 from spillable_stream import Event
-from spillable_stream.channel.event import batch_from_columns
+from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.errors import SendFailedError
 from spillable_stream.producer.future import SendFuture
 from tests.producer.conftest import MakeProducer

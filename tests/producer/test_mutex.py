@@ -14,7 +14,7 @@ from typing import Self
 import pytest
 
 from spillable_stream import Event, Producer
-from spillable_stream.channel.event import batch_from_columns
+from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.errors import ProducerError
 from spillable_stream.producer.mutex import Mutex, runs_undivided
 from tests.producer.conftest import MakeProducer, assert_nothing_left

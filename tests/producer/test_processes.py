@@ -204,7 +204,7 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_parents_name(path: Path)
 
 def test_a_name_is_free_at_the_close_though_a_forked_child_has_yet_to_close_its_copy_of_the_lock(path: Path) -> None:
     producer = Producer(path, producer_id="me")
-    (target,) = producer._targets.values()
+    (target,) = producer._targets
     assert isinstance(target, ChannelTarget)
     (claim,) = target._claims.values()
     assert isinstance(claim, LockedProducer)

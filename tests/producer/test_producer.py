@@ -266,14 +266,6 @@ def channel_size(producer: Producer) -> int:
     return producer.stats().stored_events
 
 
-def test_what_is_no_target_is_refused() -> None:
-    with pytest.raises(TypeError, match="to a path, a Channel or a Target, not to int"):
-        Producer(7)
-    for nothing in ([], {}):
-        with pytest.raises(OptionError, match="at least one"):
-            Producer(nothing)
-
-
 def test_a_batch_that_can_not_be_given_out_again_is_refused_by_the_send(path: Path) -> None:
     bad = pa.MapArray.from_arrays([0, 1], pa.array(["k"]), pa.array([b"\xff"]).view(pa.string()))
     with Channel(path, minimum_required_space=0) as channel, Producer(channel) as producer:

@@ -159,16 +159,26 @@ def test_bad_times_are_refused_at_the_send(channel: Channel, times: dict[str, An
         assert producer.stats().sent_events == 0
 
 
-def test_a_channel_that_can_not_delay_says_so_at_the_send(path: Path, tmp_path: Path) -> None:
-    with (
-        Channel(path, overflow_capacity=0, memory_capacity=10) as small,
-        Channel(f"object+file://{tmp_path}/other", durability="local", spool=tmp_path / "spool") as spooled,
-    ):
-        for channel, text in ((small, "has no disk tier"), (spooled, "has a spool in front")):
-            with Producer(channel, **QUICK) as producer:
-                with pytest.raises(OptionError, match=text):
-                    producer.send(b"1", deliver_after=1)
-                assert producer.stats().sent_events == 0
+def test_a_channel_that_can_not_delay_says_so_at_the_send(path: Path) -> None:
+    with Channel(path, overflow_capacity=0, memory_capacity=10) as small, Producer(small, **QUICK) as producer:
+        with pytest.raises(OptionError, match="has no disk tier"):
+            producer.send(b"1", deliver_after=1)
+        assert producer.stats().sent_events == 0
+
+
+def test_sends_to_a_spool_wait_in_the_store(tmp_path: Path) -> None:
+    url = f"object+file://{tmp_path}/other"
+    with Channel(url, durability="local", spool=tmp_path / "spool") as spooled:
+        with Producer(spooled, **QUICK) as producer:
+            producer.send(b"late", deliver_after=60)
+            producer.send(b"now", ttl=100)
+            producer.send(b"later", deliver_after=90)
+        spooled.flush()
+        assert spooled.stats().delayed.events == 2
+        clock = clock_of(spooled)
+        assert take(spooled) == [b"now"]
+        clock.pass_by(120)
+        assert take(spooled) == [b"late", b"later"]
 
 
 def test_a_send_that_delays_asks_nothing_of_the_log(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:

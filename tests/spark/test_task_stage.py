@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream.channel.row_times import RowTimes
-from spillable_stream.errors import NotAChannelError, SchemaError, StorageError, TransactionCapacityError
+from spillable_stream.errors import NotAChannelError, SchemaError, StorageError
 from spillable_stream.format.batch import encode_schema
 from spillable_stream.format.commit_record import SegmentRef
-from spillable_stream.spark import task_stage as module
 from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.task_stage import Staged, TaskStage, staging
 from tests.support.fake_plans import ObjectStagePlan, StagedObject
@@ -74,9 +73,9 @@ def test_without_a_limit_to_send_every_channel_with_rows_has_a_file() -> None:
     assert [m.segment is not None for m in found] == [True, False, True]
 
 
-def test_rows_that_are_due_later_are_in_the_message_however_small_its_limit_is() -> None:
+def test_a_few_rows_that_are_due_later_are_in_the_message() -> None:
     stages, due_ms = plans(2), wall_clock_ms() + 60_000
-    with staging(stages, lambda task: 0, "query", 7) as task:
+    with staging(stages, lambda task: 1 << 20, "query", 7) as task:
         task.add(0, rows(3), RowTimes(0, pa.array([0, due_ms, due_ms + 1])))
         task.add(1, rows(2), RowTimes(5, due_ms))
         found = task.finish()
@@ -84,18 +83,31 @@ def test_rows_that_are_due_later_are_in_the_message_however_small_its_limit_is()
     assert [events(m) for m in found] == [1, 0]
     assert [[c.frames[1].count for c in m.delayed] for m in found] == [[2], [2]]
     assert [m.delayed[0].frames[1].ttl_us for m in found] == [0, 5]
+    assert [plan.staged for plan in stages] == [{}, {}]
     assert pickle.loads(pickle.dumps(found)) == found
 
 
-def test_more_delayed_rows_than_go_through_the_driver_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_due_later_are_staged_once_they_are_too_large_to_send() -> None:
+    (plan,), due_ms = plans(1), wall_clock_ms() + 60_000
+    with staging([plan], lambda task: 20_000, "query", 7) as task:
+        task.add(0, rows(10))
+        for first in range(0, 5000, 1000):
+            task.add(0, rows(1000, first), RowTimes(0, due_ms))
+        (found,) = task.finish()
+    assert found.has_rows and events(found) == 10 and found.segment is None, "the largest part is staged, and no more"
+    assert (found.delayed, [run.count for run in found.runs]) == ([], [5000])
+    assert found.staged_names() == list(plan.staged) == ["delayed/query.7"]
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_what_is_staged_of_delayed_rows_goes_with_a_task_that_fails() -> None:
     stages, due_ms = plans(2), wall_clock_ms() + 60_000
-    monkeypatch.setattr(module, "MOST_DELAYED_BYTES", 20_000)
-    with pytest.raises(TransactionCapacityError, match="divide the rows among more tasks"):  # noqa: SIM117
-        with staging(stages, lambda task: 0, "query", 7) as task:
-            task.add(0, rows(10_000))
-            task.add(0, rows(1000), RowTimes(0, due_ms))
-            task.add(1, rows(1000), RowTimes(0, due_ms))
-            task.add(1, rows(1000), RowTimes(0, due_ms))
+    with pytest.raises(SchemaError), staging(stages, lambda task: 0, "query", 7) as task:
+        task.add(0, rows(3), RowTimes(0, due_ms))
+        task.add(1, rows(3), RowTimes(0, due_ms))
+        task.finish()
+        assert [len(plan.staged) for plan in stages] == [1, 1]
+        task.add(0, pa.record_batch({"other": [1]}))
     assert [plan.staged for plan in stages] == [{}, {}]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,7 @@ class Query:
     def __init__(self, source: Path, target: Path, checkpoint: Path) -> None:
         self._arguments = [str(source), str(target), str(checkpoint)]
         self._mark = f"query-of-{source}"
+        self._log = checkpoint.with_suffix(".log")
         self.start()
 
     def start(self) -> None:
@@ -53,12 +55,17 @@ class Query:
             [sys.executable, "-c", PROGRAM, *self._arguments],
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "QUERY_MARK": self._mark},
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=self._log.open("wb"),
             start_new_session=True,
         )
 
     def require_alive(self) -> None:
         assert self._process.poll() is None
+
+    def refusal(self) -> str:
+        """Return what the query says as it ends by itself."""
+        wait_until(lambda: self._process.poll() is not None, LONG_SECONDS)
+        return self._log.read_text(errors="replace")
 
     def kill(self) -> None:
         """Kill the driver, its JVM and its tasks' processes at once."""
@@ -89,6 +96,11 @@ def stored(target: Path) -> list[bytes]:
             return [body for batch in channel.read() for body in batch.column("body").to_pylist()]
     except ss.NotAChannelError:
         return []
+
+
+def lag(source: Path, group: str) -> int:
+    with ss.Channel(source, create=False, readonly=True) as channel:
+        return channel.stats().groups[group].lag
 
 
 def test_verbs_beside_a_query_and_beside_its_kill_lose_no_row_and_store_none_twice(tmp_path: Path) -> None:
@@ -148,3 +160,35 @@ def test_verbs_beside_a_query_and_beside_its_kill_lose_no_row_and_store_none_twi
     assert sorted(stored(target)) == sorted(expected)
     works("verify", source)
     works("verify", target)
+
+
+def test_a_query_whose_group_was_moved_while_it_was_dead_is_refused_until_it_is_moved_back(tmp_path: Path) -> None:
+    source, target, expected = tmp_path / "source", tmp_path / "target", numbered(0, BATCH)
+    with ss.Channel(source, minimum_required_space=0, retention_bytes=10**9) as channel:
+        put(channel, *expected)
+    query = Query(source, target, tmp_path / "checkpoint")
+
+    def until(what: Callable[[], object]) -> None:
+        wait_until(lambda: query.require_alive() or what(), LONG_SECONDS)
+
+    try:
+        until(lambda: len(stored(target)) == len(expected) and lag(source, "q") == 0)
+        query.kill()
+        status, said = run("groups", "seek", source, "q", "earliest")
+        assert status == 0 and "takes the event 1 next" in said, said
+        back = re.search(r"a Spark query reads as 'q', .* seek back to (\w+), or", said)
+        assert back, said
+        query.start()
+        assert "was moved by a seek to the event 1, but the Spark checkpoint has" in query.refusal()
+        assert stored(target) == expected
+        works("groups", "seek", source, "q", back[1], "--yes")
+        query.start()
+        with ss.Channel(source, create=False) as channel:
+            put(channel, *numbered(BATCH, BATCH))
+        expected += numbered(BATCH, BATCH)
+        until(lambda: len(stored(target)) >= len(expected))
+        query.kill()
+        assert stored(target) == expected
+    finally:
+        query.kill()
+    works("verify", source)

@@ -63,18 +63,22 @@ def test_rows_with_a_ttl_expire(spark: SparkSession, tmp_path: Path, inline: int
         assert sorted(row["id"] for row in tx.take_many(9)) == [3, 4, 5]
 
 
-def test_columns_say_for_how_long_rows_count_and_when_they_are_due(spark: SparkSession, tmp_path: Path) -> None:
-    path, soon = tmp_path / "c", "timestamp_millis(unix_millis(now()) + 1500)"
+@pytest.mark.parametrize("inline", [1 << 20, 0], ids=["inline", "staged"])
+def test_columns_say_for_how_long_rows_count_and_when_they_are_due(
+    spark: SparkSession, tmp_path: Path, inline: int
+) -> None:
+    path, later = tmp_path / "c", "timestamp_millis(unix_millis(now()) + 3600000)"
     df = spark.range(0, 6).selectExpr(
         "id",
         "case when id < 2 then 0.000001 when id < 4 then 3600.0 end as seconds",
-        f"case when id % 2 = 1 then {soon} end as due",
+        f"case when id % 2 = 1 then {later} end as due",
     )
-    append(df, path, ttlColumn="seconds", deliverAtColumn="due", ttl="1d")
+    append(df, path, ttlColumn="seconds", deliverAtColumn="due", ttl="1d", maxInlineBytes=inline)
     with ss.Channel(path, create=False) as channel:
         assert channel.schema.names == ["id"]
         with channel.take_transaction() as tx:
             assert sorted(row["id"] for row in tx.take_many(9)) == [2, 4]
+        clock_of(channel).pass_by(3600)
         with channel.take_transaction() as tx:
             assert [tx.take(timeout_seconds=60)["id"] for _ in range(2)] == [3, 5]  # type: ignore[index]
         assert channel.stats().groups["default"].expired_events == 2

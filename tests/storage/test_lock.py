@@ -89,6 +89,36 @@ def test_waiting_ends_at_the_timeout(tmp_path: Path) -> None:
     assert time.monotonic() - started >= 0.05
 
 
+def test_who_waits_is_called_after_each_try_that_failed(tmp_path: Path) -> None:
+    first, second = lock(tmp_path), lock(tmp_path)
+    calls: list[int] = []
+
+    def meanwhile() -> None:
+        calls.append(1)
+        if len(calls) == 60:  # later than the tries without a sleep
+            first.release()
+
+    assert second.acquire(30, meanwhile=meanwhile)
+    assert not calls, "a lock that is free is not waited for"
+    second.release()
+    assert first.acquire(0)
+    assert second.acquire(30, meanwhile=meanwhile)
+    assert len(calls) == 60
+
+
+def test_a_wait_that_is_interrupted_leaves_the_lock_as_it_was(tmp_path: Path) -> None:
+    first, second = lock(tmp_path), lock(tmp_path)
+    assert first.acquire(0)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        second.acquire(30, meanwhile=interrupted)
+    first.release()
+    assert second.acquire(0)
+
+
 def test_a_holder_that_is_killed_holds_no_longer(tmp_path: Path) -> None:
     held = (
         "import sys, time, pathlib; from spillable_stream.storage.lock import *\n"

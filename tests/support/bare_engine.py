@@ -122,6 +122,16 @@ class NoCheckpoints:
         self.calls.append("give back")
 
 
+class NoNotes:
+    """`WorkerNotes` where workers say nothing."""
+
+    def open(self, group: str) -> None:
+        return None
+
+    def read(self) -> dict[str, bytes]:
+        return {}
+
+
 class NoUpkeep:
     """`UpkeepPort` where nothing is due."""
 
@@ -148,7 +158,7 @@ class BareHold:
         self.require()
         self.note = self._owners.owned[self._group] = self._owners.former[self._group] = note
 
-    def forget_note(self) -> None:
+    def leave_note(self, note: str) -> None:
         pass
 
     def close(self) -> None:
@@ -228,6 +238,7 @@ class BareEngine(Engine):
         self._wire(owners, Committer(log, follower, appender, *tiers, owners, self.active_calls, self.counters))
         self.checkpointing, self.upkeep = NoCheckpoints(), NoUpkeep()
         self.deliveries = NoDeliveries()  # type: ignore[assignment]
+        self.worker_notes = NoNotes()
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
         self.is_parked = False

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spillable_stream.engine.port import PlanReader, ReadBatch, ReadPlan, Unreadable
+from spillable_stream.engine.delayed_puts import Held, HeldRuns, use_of
+from spillable_stream.engine.port import DelayedChunk, PlanReader, ReadBatch, ReadPlan, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
-from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame
 from spillable_stream.state.ranges import Range
@@ -88,6 +89,9 @@ class ObjectStagePlan:
     def begin(self, owner: str, batch_id: int) -> StagedObject:
         return StagedObject(self, f"segments/{owner}.{batch_id}")
 
+    def begin_delayed(self, owner: str, batch_id: int) -> StagedSideFile:
+        return StagedSideFile(self, f"delayed/{owner}.{batch_id}")
+
 
 class StagedObject:
     """An upload, which is there once it is finished."""
@@ -103,6 +107,36 @@ class StagedObject:
     def finish(self) -> SegmentRef:
         self._plan.staged[self.name] = self._frames
         return SegmentRef(self.name, 0, sum(f.count for f in self._frames), sum(len(f.payload) for f in self._frames))
+
+    def close(self) -> None:
+        pass
+
+    def discard(self) -> None:
+        self._plan.staged.pop(self.name, None)
+
+
+class HeldNowhere(HeldRuns):
+    """Delayed events that no commit ever names."""
+
+    def place(self, plan: object) -> list[DelayedRun]:
+        raise AssertionError("nobody commits it")
+
+
+class StagedSideFile:
+    """One object for all delayed events, whatever stretch of time they are of."""
+
+    def __init__(self, plan: ObjectStagePlan, name: str) -> None:
+        self._plan = plan
+        self.name = name
+        self._chunks: list[DelayedChunk] = []
+
+    def write(self, chunks: Sequence[DelayedChunk]) -> None:
+        self._chunks += chunks
+
+    def finish(self) -> Held:
+        self._plan.staged[self.name] = [frame for chunk in self._chunks for frame in chunk.frames]
+        first_ms = min(chunk.first_ms for chunk in self._chunks)
+        return HeldNowhere([DelayedRun(0, first_ms, 0, 0, 1, *use_of(self._chunks), first_ms, self.name)])
 
     def close(self) -> None:
         pass

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event, StorageError, WorkerFailedError
+from spillable_stream import Channel, Event, GroupOwnedError, StorageError, WorkerFailedError
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.unfinished import Suspect, Unfinished
 from spillable_stream.workers.work import Care, Work
@@ -212,15 +213,172 @@ def test_without_dead_letters_an_event_that_kills_stops_the_worker_instead(tmp_p
             worker.run(until_empty=True)
 
 
-def test_a_worker_that_ends_in_order_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+def test_a_killer_is_known_to_the_worker_that_comes_after_one_which_stopped_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"killer")
+
+    def die() -> None:
+        with Channel(path, minimum_required_space=0) as channel:
+            channel.worker("g", lambda event: os._exit(9), max_attempts=1).run(until_empty=True)
+
+    assert [Child(die, tmp_path / "stderr").wait() for _ in range(2)] == [9, 9]
+    for _ in range(3):
+        with Channel(path, minimum_required_space=0) as channel:
+            worker = channel.worker("g", lambda event: os._exit(9), max_attempts=1)
+            with pytest.raises(WorkerFailedError, match=r"raise max_attempts"):
+                worker.run(until_empty=True)
+    called: list[bytes] = []
+    with Channel(path, minimum_required_space=0) as channel:  # it is mended
+        worker = channel.worker("g", lambda event: called.append(event.body), max_attempts=2, backoff=0)
+        worker.run(until_empty=True)
+    assert called == [b"killer"]
+
+
+def test_a_worker_that_ends_in_order_and_has_done_all_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel, Channel(tmp_path / "dead") as dead:
         put(channel, b"a")
         channel.worker("g", lambda event: None).run(until_empty=True)
         assert "worker" not in channel.engine().owners.owner_of("g")
-        with pytest.raises(WorkerFailedError):
-            put(channel, b"b")
-            channel.worker("g", lambda event: 1 / 0, max_attempts=1).run(until_empty=True)
+        put(channel, b"b")
+        channel.worker("g", lambda event: 1 / 0, max_attempts=2, backoff=0, dead_letter=dead).run(until_empty=True)
         assert "worker" not in channel.engine().owners.owner_of("g")
+
+
+# ── attempts that failed ────────────────────────────────────────────────────────────────────────
+
+
+def failing_twice(notes: Notes, now: Callable[[], float], left: Unfinished | None = None) -> Calls:
+    """Return calls of which the events 3 and 7 have failed twice, and 4 in a batch."""
+    calls = Calls(threading.Condition(), 9, notes.write, {}, now)
+    calls.take_over(OWNER + left.note() if left else OWNER, lambda first, last: [(first, last)])
+    for attempts in (1, 2):
+        for event in (3, 7):
+            calls.judged(Work([(event, event)], attempts))
+            calls.say_what_failed()
+    calls.judged(Work([(4, 5)], 1))
+    return calls
+
+
+def test_attempts_are_written_down_at_most_once_a_second() -> None:
+    notes, seconds = Notes(), [0.0]
+    calls = failing_twice(notes, lambda: seconds[0])
+    assert [note.failed for note in map(Unfinished.parse, (OWNER + text for text in notes.written)) if note] == [{3: 1}]
+    seconds[0] = 1.0
+    calls.judged(Work([(3, 3)], 3))
+    calls.say_what_failed()
+    assert notes.last() == Unfinished(9, [], [], {3: 3, 7: 2})
+    seconds[0] = 9.0
+    calls.judged(Work([(3, 3)], 3))  # a pause is no attempt
+    calls.say_what_failed()
+    assert len(notes.written) == 2
+
+
+def test_what_is_taken_is_not_left_and_where_nothing_is_left_nothing_is_said() -> None:
+    calls = failing_twice(Notes(), lambda: 0.0)
+    assert Unfinished.parse(OWNER + calls.last_note()) == Unfinished(0, [], [], {3: 2, 7: 2})
+    with calls._changed:
+        calls.settled(Work([(1, 100)]))  # a batch of others
+        calls.settled(Work([(3, 3)], 2))
+    assert calls.last_note() == "a worker that stopped; failed 7x2"
+    with calls._changed:
+        calls.settled(Work([(7, 7)], 2))
+    assert calls.last_note() == ""
+
+
+def test_events_that_failed_come_alone_with_their_attempts_after_a_stop_and_after_a_kill() -> None:
+    for most, care in ((0, Care.NONE), (100, Care.NOTED)):
+        notes = Notes()
+        calls = calls_after(Unfinished(most, [], [], {3: 2, 7: 1, 50: 1}), notes)
+        assert notes.last() == Unfinished(9, [], [], {3: 2, 7: 1, 50: 1}), "it is said at once"
+        works = calls.divide([(1, 10)])
+        assert [(work.ranges, work.attempts, work.care) for work in works] == [
+            ([(1, 2), (4, 6), (8, 10)], 0, care),
+            ([(3, 3)], 2, care),
+            ([(7, 7)], 1, care),
+        ]
+        assert [work.ranges for work in calls.divide([(11, 20)])] == [[(11, 20)]]
+
+
+def test_attempts_of_events_that_were_taken_since_are_forgotten() -> None:
+    calls = Calls(threading.Condition(), 9, Notes().write, {})
+    calls.take_over(OWNER + Unfinished(0, [], [], {3: 2, 7: 1}).note(), lambda i, _: [(i, i)] if i == 7 else [])
+    assert calls.last_note() == "a worker that stopped; failed 7x1"
+
+
+def stopped_at_the_first_failure(channel: Channel, letters: Channel, called: list[bytes]) -> None:
+    def fail(event: Event) -> None:
+        called.append(event.body)
+        if event.body == b"bad":
+            worker.stop()
+            raise ValueError("always")
+
+    worker = channel.worker("g", fail, max_attempts=3, backoff=0, dead_letter=letters)
+    worker.run(until_empty=True)
+
+
+def restarted_until_dead(open_channel: Callable[[], Channel], dead: Path) -> tuple[list[bytes], list[dict[str, str]]]:
+    """Stop a worker in order after each failure and start another one; return the calls, and the dead letters."""
+    called: list[bytes] = []
+    for _ in range(4):
+        with open_channel() as channel, Channel(dead) as letters:
+            stopped_at_the_first_failure(channel, letters, called)
+            found = [dict(row["headers"]) for batch in letters.read() for row in batch.to_pylist()]
+    with open_channel() as channel:
+        assert channel.stats().groups["g"].lag == 0
+    return called, found
+
+
+def test_an_event_reaches_its_attempts_though_the_worker_is_restarted_between_them(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c") as channel:
+        put(channel, b"bad", b"good")
+    called, found = restarted_until_dead(lambda: Channel(tmp_path / "c"), tmp_path / "dead")
+    assert Counter(called) == {b"bad": 3, b"good": 1}
+    assert [(h["dead_letter_attempts"], h["dead_letter_error_code"]) for h in found] == [("3", "ValueError")]
+
+
+def test_so_it_is_in_an_object_store_and_the_group_is_free_at_once(tmp_path: Path) -> None:
+    with stores_in_memory():
+        with Channel(URL, commit_interval=0) as channel:
+            put(channel, b"bad", b"good")
+        called, found = restarted_until_dead(lambda: Channel(URL, commit_interval=0), tmp_path / "dead")
+        assert Counter(called) == {b"bad": 3, b"good": 1}
+        assert [h["dead_letter_attempts"] for h in found] == ["3"]
+        with Channel(URL, commit_interval=0) as channel:
+            assert "g" not in channel.engine().state.owners, "a worker that has done all leaves nothing"
+
+
+def test_in_a_store_one_that_left_a_note_can_take_no_more_and_looks_gone(tmp_path: Path) -> None:
+    with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
+        put(channel, b"bad")
+        consumer = channel.consumer("g")
+        ownership, epoch = consumer._ownership, channel.engine().state.owners["g"].epoch
+        consumer.leave_note("a worker that stopped; failed 1x2")
+        consumer.close()
+        owner = channel.engine().state.owners["g"]
+        assert owner.epoch > epoch and not channel.engine().owners.look("g").is_alive
+        with pytest.raises(GroupOwnedError):
+            ownership.require()
+        assert "failed 1x2" in Consumer(channel.engine(), "g").former_owner
+
+
+def test_an_event_that_failed_often_enough_is_called_again_by_a_worker_that_comes_later(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, b"bad")
+        for times in ("once", "2 times", "3 times"):
+            with pytest.raises(WorkerFailedError, match=f"failed {times} for the event 1"):
+                channel.worker("g", lambda event: 1 / 0, max_attempts=1, backoff=0).run(until_empty=True)
+        channel.worker("g", lambda event: None, max_attempts=1, backoff=0).run(until_empty=True)  # it is mended
+        assert channel.stats().groups["g"].lag == 0
+
+
+def test_no_note_is_written_where_all_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(Consumer, "write_note", lambda self, note: written.append(note))
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, *(b"%d" % i for i in range(100)))
+        channel.worker("g", lambda events: None, batch_size=10, threads=2).run(until_empty=True)
+    assert written == []
 
 
 def test_in_a_store_the_note_is_said_again_under_the_same_ownership() -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from spillable_stream.channel.event import Event, batch_from_events, events_from_batch
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_columns import batch_from_events
+from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.errors import SchemaError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.workers.letters import Origin, arrow_stream, dead_letters, event_of, table_of

@@ -14,7 +14,8 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.channel.worker_status import decode_status
+from spillable_stream.channel.worker_status import SILENT_SECONDS, decode_status
+from spillable_stream.engine.worker_notes import NotePace
 from spillable_stream.workers import reporting
 from spillable_stream.workers.reporting import Reporting, one_line
 from tests.support.events import numbered, put
@@ -25,6 +26,8 @@ NEW = WorkerStats("g", "new", True, 0, 0, 0, 0, 0, 0, 0)
 
 
 class FakeNote:
+    pace = NotePace(change_seconds=1.0, alive_seconds=6.0, silent_seconds=SILENT_SECONDS)
+
     def __init__(self) -> None:
         self.said: list[WorkerStats | None] = []
         self.closed = False
@@ -32,7 +35,9 @@ class FakeNote:
     def write(self, value: bytes) -> None:
         self.said.append(decode_status(value))
 
-    def close(self) -> None:
+    def close(self, last: bytes | None) -> None:
+        if last is not None:
+            self.write(last)
         self.closed = True
 
 
@@ -46,7 +51,7 @@ def test_it_is_said_once_a_second_while_it_changes_and_otherwise_as_a_sign_of_li
 ) -> None:
     now, stats, note = [0.0], [NEW], FakeNote()
     monkeypatch.setattr(reporting.time, "monotonic", lambda: now[0])
-    found = Reporting(note, lambda: stats[0])  # type: ignore[arg-type]
+    found = Reporting(note, lambda: stats[0])
 
     def says(at: float, done: int) -> int:
         now[0], stats[0], before = at, replace(NEW, done_events=done), len(note.said)
@@ -64,7 +69,7 @@ def test_it_is_said_once_a_second_while_it_changes_and_otherwise_as_a_sign_of_li
 
 def test_a_forked_child_says_nothing() -> None:
     note = FakeNote()
-    found = Reporting(note, lambda: NEW)  # type: ignore[arg-type]
+    found = Reporting(note, lambda: NEW)
     found.leave()
     found.close()
     assert note.closed and not note.said

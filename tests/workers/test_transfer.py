@@ -7,7 +7,8 @@ import pytest
 
 from spillable_stream import Channel, ChannelFullError, ProducerSequenceError, StorageError
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import Event, batch_from_events
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.engine_port import EnginePort

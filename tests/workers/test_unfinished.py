@@ -21,15 +21,32 @@ def none_taken(first: int, last: int) -> list[Range]:
 @given(
     calls=st.lists(some_ranges, max_size=3),
     suspects=st.lists(st.builds(Suspect, some_ranges, st.integers(0, 9)), max_size=3),
+    failed=st.dictionaries(st.integers(1, 10**15), st.integers(1, 9), max_size=20),
+    most=st.sampled_from([0, 1002]),
 )
-def test_what_a_note_says_is_read_again(calls: list[list[Range]], suspects: list[Suspect]) -> None:
-    left = Unfinished(1002, calls, suspects)
+def test_what_a_note_says_is_read_again(
+    calls: list[list[Range]], suspects: list[Suspect], failed: dict[int, int], most: int
+) -> None:
+    left = Unfinished(most, calls, suspects, failed)
     assert Unfinished.parse(OWNER + left.note()) == left
 
 
 def test_a_note_is_text_that_users_can_read() -> None:
     left = Unfinished(1002, [[(5, 9), (12, 12)], [(20, 20)]], [Suspect([(7, 7)], 2)])
     assert left.note() == "a worker of up to 1002 events; calls 5-9,12 20; suspects 7x2"
+
+
+def test_a_worker_that_stopped_says_only_what_has_failed() -> None:
+    assert Unfinished(0, [], [], {9: 1, 5: 2, 8: 1}).note() == "a worker that stopped; failed 5x2 8-9x1"
+
+
+def test_of_very_many_events_that_failed_those_stay_that_failed_most_often() -> None:
+    failed = {10**12 + 2 * i: 1 + i % 3 for i in range(1000)}
+    note = Unfinished(10**6, [[(i * 10**6, i * 10**6 + 5)] for i in range(1000)], [], failed).note()
+    found = Unfinished.parse(OWNER + note)
+    assert len(note) < 3100 and found is not None
+    assert len(found.failed) > 80 and set(found.failed.values()) == {3}
+    assert found.failed.items() <= failed.items()
 
 
 @pytest.mark.parametrize("note", ["", OWNER, f"{OWNER}load 12", "a worker of up to 5 events", f"{OWNER}a worker of"])

@@ -28,12 +28,13 @@ from spillable_stream import (
     dead_letters,
 )
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import batch_from_events
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers import worker as worker_module
 from spillable_stream.workers.config import WorkerConfig
 from spillable_stream.workers.transfer import Transfer, transfer_name
+from spillable_stream.workers.work import Waiting
 from spillable_stream.workers.worker import Worker
 from tests.lab.children import wait_until
 from tests.support.events import peek, put, take
@@ -282,6 +283,23 @@ def test_a_dead_letter_channel_without_room_makes_its_events_wait_and_no_call_is
         worker = made(channel, work, dead, clock)
         worker.run(until_empty=True)
         assert calls.count(b"0") == 1 and peek(dead)[-1:] == [b"0"] and worker.stats().trouble == ""
+
+
+def test_a_lane_that_let_an_event_wait_leaves_it_to_the_lane_that_called_it_again(
+    channel: Channel, dead: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Worker._wait
+
+    def wait(self: Worker, waiting: list[Waiting]) -> None:
+        real(self, waiting)
+        if waiting:
+            assert wait_until(lambda: worker.stats().dead_letter_events == 1), "another lane gives it up meanwhile"
+
+    monkeypatch.setattr(Worker, "_wait", wait)
+    worker = made(channel, fails_on_three, dead, batch_size=1, threads=2, max_attempts=2)
+    worker.run(until_empty=True)
+    assert (worker.stats().done_events, worker.stats().dead_letter_events) == (9, 1)
+    assert len(letters(dead)) == 1
 
 
 def test_a_dead_letter_that_a_killed_worker_stored_is_taken_without_a_call(channel: Channel, dead: Channel) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event, batch_from_events
+from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.flow.event_batch import EventInput, Header, add_headers, as_event_batch, concat, events_of
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint

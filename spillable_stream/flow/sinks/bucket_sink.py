@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import id_column
+from spillable_stream.channel.taken_events import id_column
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import destinations
@@ -29,6 +29,7 @@ from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling,
 from spillable_stream.flow.sinks.destinations import Files, Resolved
 from spillable_stream.flow.sinks.naming import Naming
 from spillable_stream.flow.sinks.open_file import Content, OpenFile
+from spillable_stream.flow.sinks.open_files import OpenFiles
 from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, without
 from spillable_stream.flow.sources.base import Status
@@ -83,9 +84,8 @@ class BucketSink(BatchSink):
         self._path, self._prefix = path, prefix
         self._names, self._rolling, self._times, self._content = names, rolling, times, content
         self._can_be_cut = can_be_cut
-        self._most_open = max_open_files
+        self._open = OpenFiles(rolling, max_open_files)
         self._naming = Naming(close_tries, retry_interval)
-        self._open: dict[str, OpenFile] = {}
         self._counter = 0
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
 
@@ -108,7 +108,7 @@ class BucketSink(BatchSink):
         self._appends = found.is_local and self._can_be_cut
         self._bucketing = Bucketing(f"{found.path.rstrip('/')}/{self._prefix}", self._times)
         self._counter = int(self.now() * 1000)
-        self._open = {}
+        self._open.clear()
         self._failed: tuple[list[OpenFile], list[OpenFile]] | None = None
         self._naming.begin(self.name)
         self._consumer: Consumer | None = None
@@ -126,7 +126,7 @@ class BucketSink(BatchSink):
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
         self._undo_failed()
-        for file in list(self._open.values()):
+        for file in list(self._open):
             self._finish(file)
         self._naming.again(at_end=True)
 
@@ -135,7 +135,8 @@ class BucketSink(BatchSink):
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
         self._undo_failed()
-        self._end_old()
+        for file in self._open.over(time.monotonic()):
+            self._finish(file)
         self._naming.again()
         return super().process() if self._appends else self._process_claimed()
 
@@ -144,27 +145,15 @@ class BucketSink(BatchSink):
 
     def due_seconds(self) -> float:
         """Return when a file ends; see `Sink.due_seconds`."""
-        ends = [self._rolling.ends_at(f.opened_at, f.written_at) for f in self._open.values()]
-        ends.append(self._naming.next_at())
-        return max(0.0, min(ends) - time.monotonic())
+        return max(0.0, min(self._open.next_end(), self._naming.next_at()) - time.monotonic())
 
     def held_events(self) -> int:
         """See `Sink.held_events`."""
-        return sum(count_of(f.ranges) for f in self._open.values())
-
-    def _end_old(self) -> None:
-        now = time.monotonic()
-        for file in list(self._open.values()):
-            if self._rolling.is_over(file.opened_at, file.written_at, now):
-                self._finish(file)
-
-    def _forget(self, file: OpenFile) -> None:
-        if self._open.get(file.place) is file:
-            del self._open[file.place]
+        return sum(count_of(f.ranges) for f in self._open)
 
     def _finish_surplus(self) -> None:
-        while len(self._open) > self._most_open:
-            self._finish(min(self._open.values(), key=lambda f: f.written_at))
+        for file in self._open.surplus():
+            self._finish(file)
 
     def _divide(self, batch: pa.RecordBatch, ids: pa.Array) -> list[Part]:
         """Return the events by place, without those that were buried.
@@ -176,15 +165,6 @@ class BucketSink(BatchSink):
         if len(untimed.ids) and not self.bury(untimed.batch, untimed.ids, _NO_TIME):
             raise StorageError(f"{self.name}: {self.trouble}")
         return parts
-
-    def _pieces(self, part: Part) -> Iterator[tuple[OpenFile | None, pa.RecordBatch, pa.Array, int]]:
-        """Yield the events of a place by file; None for a file that is yet to be opened."""
-        file = self._open.get(part.place)
-        pieces = self._rolling.pieces(part.batch, part.ids, file.events if file else 0, file.body_bytes if file else 0)
-        for batch, ids, size in pieces:
-            if batch.num_rows:
-                yield file, batch, ids, size
-            file = None
 
     def _new(self, place: str) -> OpenFile:
         """Return a file of a place that is yet to be made: the note must know it first."""
@@ -216,7 +196,7 @@ class BucketSink(BatchSink):
         try:
             for part in self._divide(taken.batch, taken.ids):
                 before = self._open.get(part.place)
-                for file, batch, _, size in self._pieces(part):
+                for file, batch, _, size in self._open.pieces(part):
                     if file is None:
                         file = self._new(part.place)
                         fresh.append(file)
@@ -237,7 +217,7 @@ class BucketSink(BatchSink):
             file.appended.keep()
             file.wrote(batch.num_rows, size, time.monotonic())
         for file in fresh:
-            self._open[file.place] = file
+            self._open.add(file)
         self.written.add(taken.ranges)
         for file in full:
             self._finish(file)
@@ -247,7 +227,7 @@ class BucketSink(BatchSink):
         self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
     ) -> None:
         if fresh:
-            self._note_lengths([*self._open.values(), *fresh], [])
+            self._note_lengths([*self._open, *fresh], [])
             for file in fresh:
                 self._make(file)
             for directory in {Path(f.in_use).parent for f in fresh}:
@@ -263,7 +243,7 @@ class BucketSink(BatchSink):
         for file in touched.values():
             assert file.appended is not None
             file.appended.sync()
-        self._note_lengths([*self._open.values(), *fresh], ranges)
+        self._note_lengths([*self._open, *fresh], ranges)
 
     def _note_lengths(self, files: Iterable[OpenFile], ranges: list[Range]) -> None:
         lengths = {f.in_use: f.appended.size_bytes if f.appended is not None else 0 for f in files}
@@ -298,7 +278,7 @@ class BucketSink(BatchSink):
 
     def _finish(self, file: OpenFile) -> None:
         """Close a file, and give it its name."""
-        self._forget(file)
+        self._open.forget(file)
         self.counters.connection_closed_count += 1
         if file.stream is not None:
             self._publish(file)
@@ -332,7 +312,7 @@ class BucketSink(BatchSink):
                 self._commit(consumer, buried)
             left = divided
             for part in parts:
-                for file, piece, piece_ids, size in self._pieces(part):
+                for file, piece, piece_ids, size in self._open.pieces(part):
                     ranges = ranges_of(piece_ids)
                     left = without(left, ranges)
                     self._fill(part.place, file, piece, ranges, size)
@@ -364,12 +344,12 @@ class BucketSink(BatchSink):
                 self._finish(before)
             try:
                 file = self._new(place)
-                self._notes.write_open([*self._open.values(), file])
+                self._notes.write_open([*self._open, file])
                 self._make(file)
             except BaseException:
                 self._consumer.release(ranges)
                 raise
-            self._open[place] = file
+            self._open.add(file)
         file.ranges += ranges
         try:
             assert file.stream is not None
@@ -386,7 +366,7 @@ class BucketSink(BatchSink):
         assert file.stream is not None and self._consumer is not None
         try:
             file.stream.write(bytes(file.content.end()))
-            self._notes.write_open(self._open.values(), closing=file)
+            self._notes.write_open(self._open, closing=file)
             self._files.publish(file.stream, file.in_use, file.final)
         except BaseException:
             self._discard(file, file.in_use, file.final)  # it may have its name though the file system says no
@@ -403,7 +383,7 @@ class BucketSink(BatchSink):
     def _discard(self, file: OpenFile, *paths: str) -> None:
         """Remove a file that failed by the names that it may have, and give its events back."""
         assert file.stream is not None and self._consumer is not None
-        self._forget(file)
+        self._open.forget(file)
         steps = [("closed", file.stream.close)]  # Arrow would do it later, and an object would be there
         steps += [("removed", partial(self._files.remove, path)) for path in dict.fromkeys(paths)]
         for what, step in steps:

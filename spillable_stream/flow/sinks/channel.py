@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
 
@@ -13,7 +14,7 @@ class ChannelSink(BatchSink):
     """Moves events into another channel.
 
     A batch is put, and then its take is committed: after a crash in between the batch comes again. Headers and bodies
-    stay as they are.
+    stay as they are, and what is left of a ttl goes with its event.
 
     Args:
         path: the other channel's directory, or its address in a store. It is made if it is missing.
@@ -42,7 +43,11 @@ class ChannelSink(BatchSink):
         assert self._target is not None
         with self._target.put_transaction() as transaction:
             transaction.is_bounded = False
-            transaction.put_batch(taken.batch)
+            ttls_us = taken.transaction.ttls_left_us(taken.ids)
+            if ttls_us is None:
+                transaction.put_batch(taken.batch)
+            else:
+                transaction.put_timed(taken.batch, RowTimes(ttls_us))
 
     def close(self) -> None:
         """Close the other channel; see `Sink.close`."""

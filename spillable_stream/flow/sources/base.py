@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import PutTooLargeError, SpillableError
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
 from spillable_stream.log_records import fields
 
-__all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "fitting", "put_held"]
+__all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "fitting", "halves", "put_held"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -89,10 +90,20 @@ class PolledSource(SourceBase):
         self.max_backoff_sleep = max_backoff_sleep
 
     def open(self, processor: BatchProcessor) -> None:
-        """Open what the source reads, before the first `poll`."""
+        """Open what the source reads, before the first `poll`.
+
+        Args:
+            processor: where its batches will go; it knows which one came last (`BatchProcessor.newest`).
+        """
 
     def poll(self, processor: BatchProcessor) -> Status:
         """Read a batch, put it, and say whether there may be more.
+
+        Args:
+            processor: where the batch goes.
+
+        Returns:
+            Whether the next round should come at once.
 
         Raises:
             ChannelError: a required channel refused; the batch is held, and the next call puts it again.
@@ -116,7 +127,11 @@ class EventSource(SourceBase):
     """A source with threads or tasks of its own."""
 
     def start(self, processor: BatchProcessor) -> None:
-        """Begin to read and to put; returns when the source is ready."""
+        """Begin to read and to put; returns when the source is ready.
+
+        Args:
+            processor: where its batches go.
+        """
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -139,10 +154,17 @@ def fitting(processor: BatchProcessor, batch: pa.RecordBatch) -> Iterator[pa.Rec
         yield batch.slice(start, processor.most_events)
 
 
+def halves(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return both halves of a batch that is too large for a channel; it has two events or more."""
+    middle = batch.num_rows // 2
+    return batch.slice(0, middle), batch.slice(middle)
+
+
 def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> bool:
     """Put a batch, again and again while its channels refuse, so that the source reads nothing meanwhile.
 
-    One that is too large for a transaction of a channel is put in pieces.
+    One that is too large for a transaction of a channel, or for a channel, is put in pieces. An event that is alone too
+    large for a channel is lost, and named in the log: what comes behind it does not wait forever.
 
     Args:
         source: the source, for its counters and its name.
@@ -154,10 +176,16 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
         Whether the batch is stored; if not, the source is being stopped.
     """
     source.counters.received(batch.num_rows)
-    left = batch.num_rows
-    for piece in fitting(processor, batch):
+    left, pieces = batch.num_rows, deque(fitting(processor, batch))
+    while pieces:
+        piece = pieces.popleft()
         try:
             _put_piece(source, processor, piece, stopping)
+        except PutTooLargeError as e:
+            if piece.num_rows > 1:
+                pieces.extendleft(reversed(halves(piece)))
+                continue
+            _lose(source, e)
         except SpillableError as e:
             _log.error(
                 "%s: %d events that were read are not stored, and are lost: %s",
@@ -171,14 +199,33 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
     return True
 
 
+def _lose(source: SourceBase, error: PutTooLargeError) -> None:
+    """Name an event that is too large for a channel, and that nobody can read again."""
+    source.counters.event_read_fail += 1
+    _log.error(
+        "%s: an event is lost, because it is too large for a channel: %s. Or give the source a deadLetter channel, "
+        "which gets such events",
+        source.name,
+        error,
+        extra=fields(component=source.name, count=1),
+    )
+
+
 def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> None:
-    """Put a piece of a batch; raises what a channel says when the source is being stopped."""
+    """Put a piece of a batch.
+
+    Raises:
+        PutTooLargeError: a channel could not hold it if it were empty; no channel has any of it.
+        SpillableError: the source is being stopped, and a channel refused.
+    """
     wait_seconds = _FIRST_WAIT_SECONDS
     routed = None
     while True:
         try:
             routed = routed or processor.route(batch)
             processor.deliver(routed)
+        except PutTooLargeError:
+            raise
         except SpillableError as e:
             source.counters.channel_write_fail += 1
             source.counters.pauses.begin(id(batch))

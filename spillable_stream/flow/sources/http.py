@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +13,9 @@ import pyarrow as pa
 from spillable_stream.errors import (
     ChannelError,
     DeliveryError,
+    EventTooLargeError,
     OptionError,
+    PutTooLargeError,
     SchemaError,
     SpillableError,
     TransactionCapacityError,
@@ -33,15 +35,16 @@ __all__ = ["Http"]
 
 _log = logging.getLogger("spillable_stream.flow")
 _RETRY_AFTER_SECONDS = "5"
+_TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
 
 
 class Http(NetworkSource):
     """Takes events over HTTP: a request is one transaction.
 
     It answers 200 after the commit, 400 to a malformed request, 413 to one with more events than a transaction of a
-    channel can hold, 503 with ``Retry-After`` where a channel refuses, and 500 for other failures. A request with the
-    header ``Idempotency-Key: PRODUCER/NUMBER``, whose numbers grow by one, is stored once in each channel, however
-    often it is sent.
+    channel can hold, or more bytes than the channel, 503 with ``Retry-After`` where a channel refuses, and 500 for
+    other failures. A request with the header ``Idempotency-Key: PRODUCER/NUMBER``, whose numbers grow by one, is
+    stored once in each channel, however often it is sent.
 
     Args:
         port: the port; 0 for any that is free, see `port`.
@@ -136,13 +139,13 @@ class Http(NetworkSource):
             await self.put(batch, None if key is None else lambda b: self._store_once(b, *key))
         except OptionError as e:
             return 400, str(e)
-        except TransactionCapacityError as e:
+        except _TOO_LARGE as e:
             self.counters.event_read_fail += 1
             return 413, str(e)
         except ChannelError as e:
             return 503, str(e)
         except DeliveryError as e:
-            return (503 if all(isinstance(f, ChannelError) for f in e.failures.values()) else 500), str(e)
+            return _status(e.failures.values()), str(e)
         except SpillableError as e:
             self.counters.generic_processing_fail += 1
             _log.warning("%s: a request is answered with 500: %s", self.name, e, extra=fields(component=self.name))
@@ -169,6 +172,13 @@ class Http(NetworkSource):
     def _store_once(self, batch: pa.RecordBatch, client: str, number: int) -> None:
         assert self._clients is not None
         self._clients.store(batch, client, number)
+
+
+def _status(failures: Collection[Exception]) -> int:
+    """Return the status for a request that some channels did not take."""
+    if any(isinstance(f, _TOO_LARGE) for f in failures):
+        return 413
+    return 503 if all(isinstance(f, ChannelError) for f in failures) else 500
 
 
 def _charset(content_type: str) -> str:

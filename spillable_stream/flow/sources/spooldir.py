@@ -11,13 +11,14 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgpack
 import pyarrow as pa
 
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import OptionError, PutTooLargeError, SpillableError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.flow.sources.batch_limit import BatchLimit
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.spool_directory import spool_directory
@@ -32,10 +33,23 @@ _KIND = "spooldir"
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A batch that is being put."""
+    """A batch that is being put.
+
+    Args:
+        batch: its events.
+        note: its note.
+        path: their file.
+        start: where they start in it.
+        state: what the file was.
+        is_repeated: whether some channels have it: then it stays as it is.
+    """
 
     batch: pa.RecordBatch
     note: bytes
+    path: str
+    start: int
+    state: FileState
+    is_repeated: bool = False
 
 
 class SpoolDir(PolledSource):
@@ -111,6 +125,7 @@ class SpoolDir(PolledSource):
         self._file_header = file_header_key if file_header else ""
         self._basename_header = basename_header_key if basename_header else ""
         self._batch_size = batch_size
+        self._limit = BatchLimit(batch_size)
         blob_bytes = deserializer_max_blob_length if _is_blob(deserializer) else 0
         self._decoding = Decoding(
             input_charset, decode_error_policy, deserializer_output_charset, deserializer_max_line_length, blob_bytes
@@ -141,7 +156,7 @@ class SpoolDir(PolledSource):
             return
         path, start, end, state = found["path"], found["start"], found["end"], FileState(*found["state"])
         try:
-            if FileState.of(path).inode != state.inode:
+            if not self._is_same(path, end, state, found.get("seal")):
                 raise FileNotFoundError(path)  # another file of the same name
             if not complete:
                 self._held = self._again(path, start, end, state)
@@ -157,6 +172,26 @@ class SpoolDir(PolledSource):
         except UnreadableFileError as e:
             self._set_aside(path, e)
 
+    def _is_same(self, path: str, end: int, state: FileState, seal: int | None) -> bool:
+        """Whether the file at a path is the one that was being read, though perhaps changed.
+
+        The inode does not tell: a file system gives that of a removed file to a new one.
+
+        Args:
+            path: the path.
+            end: how far it was read.
+            state: what the file was.
+            seal: what it had before ``end``; None if nobody wrote that down.
+        """
+        now = FileState.of(path)
+        if now == state or now.inode != state.inode or seal is None:
+            return now.inode == state.inode
+        file = SpooledFile(path, self._decoding)
+        try:
+            return file.seal(end) == seal
+        finally:
+            file.close()
+
     def _again(self, path: str, start: int, end: int, state: FileState) -> _Held:
         file = SpooledFile(path, self._decoding, start, state)
         try:
@@ -165,10 +200,10 @@ class SpoolDir(PolledSource):
                 bodies.append(part.bodies)
                 if part.end >= end:
                     break
+            whole = pa.concat_arrays(bodies) if bodies else pa.array([], pa.binary())
+            return replace(self._hold(file, Part(whole, start, end)), is_repeated=True)
         finally:
             file.close()
-        whole = pa.concat_arrays(bodies) if bodies else pa.array([], pa.binary())
-        return self._hold(path, state, Part(whole, start, end))
 
     def close(self) -> None:
         """Close the file that is being read."""
@@ -200,10 +235,30 @@ class SpoolDir(PolledSource):
             self.finished = False
             self._number += 1
             self.counters.received(self._held.batch.num_rows)
-        with self.counters.storing(self._held.batch.num_rows):
-            processor.process(self._held.batch, number=self._number, note=self._held.note)
+        try:
+            with self.counters.storing(self._held.batch.num_rows):
+                processor.process(self._held.batch, number=self._number, note=self._held.note)
+        except PutTooLargeError:
+            if self._held.is_repeated or self._held.batch.num_rows == 1:
+                raise
+            self._read_less(self._held)
+            return Status.READY
         self._held = None
+        self._limit.was_stored()
         return Status.READY
+
+    def _read_less(self, held: _Held) -> None:
+        """Go back to the beginning of a batch that is too large for a channel: the next one has half as many events."""
+        self._limit.was_too_large(held.batch.num_rows)
+        self.counters.will_come_again(held.batch.num_rows)
+        self._held, self._number = None, self._number - 1
+        self._close_file()
+        try:
+            self._file = SpooledFile(held.path, self._decoding, held.start, held.state)
+        except FileNotFoundError:
+            pass  # it has gone meanwhile
+        except UnreadableFileError as e:
+            self._set_aside(held.path, e)
 
     def _next(self) -> _Held | None:
         """Return the next batch, or None when there is no other file."""
@@ -216,8 +271,8 @@ class SpoolDir(PolledSource):
                         return None
                     self._file = SpooledFile(path, self._decoding)
                 path = self._file.path
-                if (part := self._file.next(self._batch_size)) is not None:
-                    return self._hold(path, self._file.state, part)
+                if (part := self._file.next(self._limit.events)) is not None:
+                    return self._hold(self._file, part)
                 self._complete(self._file)
             except FileNotFoundError:
                 self._close_file()  # it has gone meanwhile
@@ -251,14 +306,22 @@ class SpoolDir(PolledSource):
             extra=fields(component=self.name, file=path),
         )
 
-    def _hold(self, path: str, state: FileState, part: Part) -> _Held:
+    def _hold(self, file: SpooledFile, part: Part) -> _Held:
         headers = {}
         if self._file_header:
-            headers[self._file_header] = os.path.abspath(path)
+            headers[self._file_header] = os.path.abspath(file.path)
         if self._basename_header:
-            headers[self._basename_header] = os.path.basename(path)
-        note = {"source": _KIND, "path": path, "start": part.start, "end": part.end, "state": list(state)}
-        return _Held(event_batch(self._encoded(part.bodies), headers), bytes(msgpack.packb(note)))
+            headers[self._basename_header] = os.path.basename(file.path)
+        note = {
+            "source": _KIND,
+            "path": file.path,
+            "start": part.start,
+            "end": part.end,
+            "state": list(file.state),
+            "seal": file.seal(part.end),
+        }
+        batch = event_batch(self._encoded(part.bodies), headers)
+        return _Held(batch, bytes(msgpack.packb(note)), file.path, part.start, file.state)
 
     def _encoded(self, bodies: pa.Array) -> pa.Array:
         """Return the bodies in the output's character set; they are in UTF-8, unless they are whole files."""

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from spillable_stream.flow.sources.lines import Lines, cut_long, split_lines
 __all__ = ["Decoding", "FileState", "Part", "SpooledFile", "UnreadableFileError"]
 
 _PIECE_BYTES = 4 << 20
+_SEALED_BYTES = 4096
 
 
 class UnreadableFileError(SpillableError):
@@ -154,6 +156,15 @@ class SpooledFile:
                 f"{self.path} was changed while it was read, from {self.state.size_bytes:,} to {now.size_bytes:,} "
                 f"bytes: {how}"
             )
+
+    def seal(self, end: int) -> int:
+        """Return a checksum of the last bytes before an offset, 4 KiB at most: it tells this file from another.
+
+        Args:
+            end: the offset, as in `Part`.
+        """
+        start = max(0, end - _SEALED_BYTES)
+        return int(google_crc32c.value(self._bytes(start, end - start)))
 
     def next(self, limit: int) -> Part | None:
         """Return the next events, ``limit`` at most; None at the end.

@@ -139,7 +139,19 @@ class SyslogTcp(MultiportSyslogTcp):
 
     Args:
         port: the port; 0 for any that is free, see `port`.
-        options: those of `MultiportSyslogTcp`, without the ones about several ports.
+        host: as in `MultiportSyslogTcp`, like all that follow.
+        event_size: the longest message in bytes.
+        keep_fields: the fields that stay in the body.
+        client_ip_header: the header that gets the sender's address.
+        client_hostname_header: the header that gets the sender's host name.
+        ssl: whether clients must use TLS.
+        keystore: the certificate and its key, a PEM file.
+        keystore_password: the key's password.
+        keystore_type: ``PEM``.
+        now: the clock, in seconds since 1970; for tests.
+
+    Raises:
+        OptionError: a field or the keystore is not valid.
     """
 
     capitals = False

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import PutTooLargeError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.flow.sources.batch_limit import BatchLimit
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_groups import file_groups
 from spillable_stream.flow.sources.file_watch import FileWatch
@@ -135,7 +136,7 @@ class TailDir(PolledSource):
         self._byte_offset_header = byte_offset_header
         self._idle_seconds = idle_timeout / 1000
         self._write_seconds = write_pos_interval / 1000
-        self._batch_size = batch_size
+        self._limit = BatchLimit(batch_size)
         self._max_batch_count = max_batch_count
         self._file_header = file_header_key if file_header else ""
         self._now = now
@@ -234,13 +235,28 @@ class TailDir(PolledSource):
             self._number += 1
             self.counters.received(self._held.batch.num_rows)
         held = self._held
-        with self.counters.storing(held.batch.num_rows):
-            processor.process(held.batch, number=self._number, note=held.note)
+        try:
+            with self.counters.storing(held.batch.num_rows):
+                processor.process(held.batch, number=self._number, note=held.note)
+        except PutTooLargeError:
+            if held.file is None or held.batch.num_rows == 1:
+                raise
+            self._read_less(held)
+            return Status.READY
         if held.file is not None:
             held.file.mark = held.after
             self._changed[held.after.inode] = Place(held.file.path, held.after)
         self._held = None
+        self._limit.was_stored()
         return Status.READY
+
+    def _read_less(self, held: _Held) -> None:
+        """Go back to the beginning of a batch that is too large for a channel: the next one has half as many events."""
+        self._limit.was_too_large(held.batch.num_rows)
+        self.counters.will_come_again(held.batch.num_rows)
+        self._held = self._piece = None  # the file's mark is still where the batch begins
+        self._number -= 1
+        self._batches_of_file -= 1
 
     def _next(self) -> _Held | None:
         """Return the next batch, or None when every file was read to its end."""
@@ -301,7 +317,7 @@ class TailDir(PolledSource):
         """Return the next lines of a piece, as many as a batch has."""
         if self._files.has_unsaved:  # after the batch nothing else would say where they are
             self._write_positions()
-        first, last = piece.done, min(piece.done + self._batch_size, len(piece.lines.starts))
+        first, last = piece.done, min(piece.done + self._limit.events, len(piece.lines.starts))
         start, end = piece.lines.end_of(first), piece.lines.end_of(last)
         file, offset = piece.file, piece.chunk.start.position
         bodies, starts = piece.lines.bodies.slice(first, last - first), piece.lines.starts[first:last]

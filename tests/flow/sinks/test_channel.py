@@ -8,6 +8,7 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.flow.sinks.channel import ChannelSink
+from tests.support.expiry import WallClock
 
 
 @pytest.mark.parametrize("where", ["", "object+file://"])
@@ -35,3 +36,27 @@ def test_a_typed_channel_makes_one_of_its_own_schema(open_channel: Callable[...,
     sink.close()
     with Channel(tmp_path / "other") as other, other.take_transaction() as tx:
         assert tx.take() == {"n": 7}
+
+
+@pytest.mark.parametrize("where", ["", "object+file://"])
+def test_events_have_what_is_left_of_their_ttl_in_the_other_channel(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    clock, channel = WallClock(monkeypatch), open_channel()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"short"), ttl=30)
+        tx.put(Event(b"forever"))
+        tx.put_many([Event(b"long"), Event(b"long too")], ttl=90)
+    sink = ChannelSink(f"{where}{tmp_path}/other")
+    sink.open(channel)
+    clock.pass_by(20)
+    sink.process()
+    sink.close()
+    clock.pass_by(11)
+    with Channel(f"{where}{tmp_path}/other", create=False) as other:
+        with other.take_transaction() as tx:
+            assert [e.body for e in tx.take_many(10)] == [b"forever", b"long", b"long too"]
+            tx.rollback()
+        clock.pass_by(60)
+        with other.take_transaction() as tx:
+            assert [e.body for e in tx.take_many(10)] == [b"forever"]

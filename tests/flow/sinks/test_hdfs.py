@@ -354,7 +354,9 @@ def test_files_that_a_name_can_not_be_given_to_are_named_later(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "rename", fails)
-        sink._naming.name(sink._open.pop(str(tmp_path / "FlumeData")))
+        (file,) = sink._open
+        sink._open.forget(file)
+        sink._naming.name(file)
     assert list(files(tmp_path)) == ["FlumeData.1000.tmp"]
     assert sink.due_seconds() == 0
     sink.process()

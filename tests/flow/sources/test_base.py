@@ -9,9 +9,11 @@ from spillable_stream import Channel
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.selectors import Multiplexing
 from spillable_stream.flow.sources.base import SourceBase, put_held
 from spillable_stream.flow.sources.event_columns import events_of
+from tests.support.events import take
 from tests.support.flow_processors import KeptBatches, Routed
 
 BATCH = events_of([b"x"], [{}])
@@ -50,6 +52,30 @@ def test_a_batch_that_no_transaction_can_hold_is_put_in_pieces(tmp_path: Path) -
                     found += transaction.take_many(7)
             assert [e.body for e in found] == [b"%d" % i for i in range(first, 60, 2)]
             assert {(e.headers["n"], e.headers["s"]) for e in found} == {(str(first % 2), "x")}
+
+
+def test_events_that_do_not_fit_a_channel_together_are_put_in_pieces_and_one_that_never_fits_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Channel(tmp_path / "c", memory_capacity=100, overflow_capacity=0, byte_capacity=1 << 20) as channel:
+
+        class Drained(ChannelProcessor):
+            def deliver(self, routed: RoutedBatch) -> Processed:
+                done = super().deliver(routed)
+                found.extend(take(channel))
+                return done
+
+        found: list[bytes] = []
+        bodies = [bytes([65 + i]) * (900_000 if i == 2 else 300_000) for i in range(7)]
+        source, events = SourceBase(), events_of(bodies, [{}] * 7)
+        assert put_held(source, Drained({"c": channel}), events, threading.Event())
+        assert found == bodies[:2] + bodies[3:]
+        counters = source.counters.flume_counters()
+        assert (counters["EventReceivedCount"], counters["EventAcceptedCount"], counters["EventReadFail"]) == (7, 6, 1)
+    lost = [
+        record.getMessage() for record in caplog.records if record.levelname == "ERROR" and "is lost" in record.message
+    ]
+    assert len(lost) == 1 and "Raise byteCapacity" in lost[0] and "deadLetter" in lost[0]
 
 
 def test_a_stop_tries_one_piece_and_names_all_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.errors import ChannelFullError, DeliveryError, OptionError, PutTooLargeError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.http import Http
@@ -95,6 +95,36 @@ def test_a_request_that_no_transaction_can_hold_is_answered_with_413_and_is_in_n
         assert source.counters.flume_counters()["EventReadFail"] == 1
         assert client.post("/", content=json.dumps(EVENTS[:2]), headers=headers).status_code == 200
         assert a.stats().channel_size == b.stats().channel_size == 2
+
+
+@pytest.mark.parametrize("key", [None, "client/1"])
+def test_a_request_that_is_larger_than_a_channel_is_answered_with_413_and_is_in_no_channel(
+    tmp_path: Path, key: str | None
+) -> None:
+    """It could be sent again forever: a 503 would say that it may fit later."""
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        Channel(tmp_path / "b", memory_capacity=100, overflow_capacity=0, byte_capacity=1 << 20) as b,
+        ChannelProcessor({"a": a, "b": b}) as processor,
+        listening(processor) as (source, client),
+    ):
+        headers = {"Idempotency-Key": key} if key else {}
+        large = [{"body": "x" * 300_000}]
+        answer = client.post("/", content=json.dumps(large * 3), headers=headers)
+        assert (answer.status_code, "Retry-After" in answer.headers) == (413, False)
+        assert "3 events do not fit" in answer.text and answer.text.endswith("Raise byteCapacity, or put fewer at once")
+        assert source.counters.flume_counters()["EventReadFail"] == 1
+        assert client.post("/", content=json.dumps(large * 2), headers=headers).status_code == 200
+        assert a.stats().channel_size == b.stats().channel_size == 2
+
+
+def test_a_channel_whose_capacity_was_lowered_refuses_for_good_too() -> None:
+    class TooLarge(KeptBatches):
+        def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+            raise DeliveryError("not in b", {"a": ChannelFullError("full"), "b": PutTooLargeError("too large")})
+
+    with listening(TooLarge()) as (_, client):
+        assert client.post("/", content=json.dumps(EVENTS)).status_code == 413
 
 
 @pytest.mark.parametrize("error", [StorageError("the disk refused"), RuntimeError("a bug")])

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.errors import OptionError, PutTooLargeError, StorageError
 from spillable_stream.flow.sources.netcat import Netcat
-from tests.support.flow_processors import KeptBatches
+from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.waiting import wait_until
 
 
@@ -78,6 +79,21 @@ def test_a_refused_batch_is_answered_with_the_reason() -> None:
         assert answer(c, 3) == b"OK\n"
         assert source.counters.flume_counters()["ChannelWriteFail"] == 1
     assert kept.bodies() == [b"one"]
+
+
+def test_a_line_that_never_fits_is_refused_alone_with_the_reason() -> None:
+    class Small(KeptBatches):
+        def route(self, events: pa.RecordBatch) -> Routed:
+            if sum(map(len, events.column("body").to_pylist())) > 4:
+                raise PutTooLargeError("too large")
+            return super().route(events)
+
+    kept = Small()
+    with listening(kept) as source, client(source) as c:
+        c.sendall(b"one\ntwo\nthree\nfour\n")
+        expected = b"OK\nOK\nFAILED: too large\nOK\n"
+        assert answer(c, len(expected)) == expected
+    assert kept.bodies() == [b"one", b"two", b"four"]
 
 
 def test_without_answers_a_refused_batch_is_held_until_it_is_stored() -> None:

@@ -5,11 +5,15 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
-from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError
+from spillable_stream import Channel
+from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError, PutTooLargeError
+from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.spooldir import SpoolDir
+from tests.support.events import peek, take
 from tests.support.flow_processors import KeptBatches
 
 
@@ -209,3 +213,87 @@ def test_a_batch_that_only_one_channel_has_is_put_again_after_a_crash(spool: Pat
 def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAChannelError, match="is not a directory; make it"):
         SpoolDir(tmp_path / "none").open(KeptBatches())
+
+
+@pytest.mark.parametrize("charset", ["UTF-8", "ISO-8859-1"])
+def test_a_new_file_of_the_name_and_inode_of_one_that_was_read_is_read(spool: Path, charset: str) -> None:
+    kept, options = KeptBatches(), {"delete_policy": "immediate", "input_charset": charset}
+    add(spool, "a", b"1\n2\n", age=9)
+    assert read_all(spool, kept, **options).bodies() == [b"1", b"2"]
+    assert names(spool) == []
+    inode = os.stat(add(spool, "a", b"3\n4\n", age=5)).st_ino
+    newest = kept.newest()
+    assert newest is not None
+    state = msgpack.unpackb(newest.note)
+    state["state"][0] = inode  # file systems give the inode of a removed file to the next one
+    kept._note = bytes(msgpack.packb(state))
+    assert read_all(spool, kept, **options).bodies() == [b"1", b"2", b"3", b"4"]
+    assert names(spool) == []
+
+
+def test_a_file_that_was_changed_behind_what_was_read_of_it_is_still_set_aside_after_a_restart(
+    spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(spool, "a", b"1\n2\n", age=1)
+    kept, source = KeptBatches(), SpoolDir(spool, batch_size=1)
+    source.open(kept)
+    source.poll(kept)
+    source.close()
+    with (spool / "a").open("ab") as f:
+        f.write(b"more\n")
+    assert read_all(spool, kept).bodies() == [b"1"]
+    assert names(spool) == ["a.ASIDE"]
+    assert "was changed while it was read, from 4 to 9 bytes" in caplog.text
+
+
+def test_a_file_whose_lines_do_not_fit_a_channel_together_is_read_in_smaller_batches(
+    spool: Path, tmp_path: Path
+) -> None:
+    lines = [bytes([65 + i]) * 300_000 for i in range(7)]
+    add(spool, "a", b"\n".join(lines) + b"\n")
+    with (
+        Channel(tmp_path / "large", minimum_required_space=0) as large,
+        Channel(tmp_path / "small", memory_capacity=100, overflow_capacity=0, byte_capacity=1 << 20) as small,
+        ChannelProcessor({"large": large, "small": small}, producer="a1.r1") as processor,
+    ):
+        source = SpoolDir(spool, batch_size=5, deserializer_max_line_length=1 << 20)
+        source.open(processor)
+        found = []
+        while source.poll(processor) is Status.READY:
+            found += take(small, 10)
+        source.close()
+        assert found == lines and peek(large, 10) == lines
+        counters = source.counters.flume_counters()
+        assert counters["EventReceivedCount"] == counters["EventAcceptedCount"] == 7
+    assert names(spool) == ["a.COMPLETED"]
+
+
+@pytest.mark.parametrize("with_letters", [False, True])
+def test_an_event_that_never_fits_goes_to_the_dead_letters_or_is_named(
+    spool: Path, tmp_path: Path, with_letters: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(spool, "a", b"1\n" + b"x" * 1_000_000 + b"\n2\n")
+    with (
+        Channel(tmp_path / "dead", minimum_required_space=0) as dead,
+        Channel(tmp_path / "small", memory_capacity=100, overflow_capacity=0, byte_capacity=1 << 20) as small,
+        ChannelProcessor({"small": small}, producer="a1.r1", dead_letter=dead if with_letters else None) as processor,
+    ):
+        source = SpoolDir(spool, deserializer_max_line_length=1 << 20)
+        source.open(processor)
+        if with_letters:
+            while source.poll(processor) is Status.READY:
+                pass
+            assert peek(small, 9) == [b"1", b"2"]
+            with dead.take_transaction() as tx:
+                letter = tx.take()
+            assert len(letter.body) == 1_000_000 and letter.headers["deadletter.component"] == "a1.r1/small"
+            assert letter.headers["deadletter.error"].startswith("PutTooLargeError: ")
+            assert "Raise byteCapacity" in letter.headers["deadletter.error"]
+            assert names(spool) == ["a.COMPLETED"]
+        else:
+            with pytest.raises(PutTooLargeError, match="1 event does not fit"):
+                while source.poll(processor) is Status.READY:
+                    pass
+            assert peek(small, 9) == [b"1"] and names(spool) == ["a"]
+            assert "the event a1.r1:2:0 can't pass" in caplog.text and "deadLetter channel" in caplog.text
+        source.close()

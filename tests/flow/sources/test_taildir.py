@@ -10,10 +10,11 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.errors import CorruptionError, DeliveryError
+from spillable_stream.errors import CorruptionError, DeliveryError, PutTooLargeError
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.sources.base import BatchProcessor, Status
 from spillable_stream.flow.sources.taildir import TailDir
+from tests.support.events import peek, take
 from tests.support.flow_processors import KeptBatches
 
 
@@ -36,7 +37,7 @@ def source(logs: Path, pattern: str = "app.*", **options: Any) -> TailDir:
     return TailDir({"g": f"{logs}/{pattern}"}, position_file=logs.parent / "positions.json", **options)
 
 
-def read_all(tail: TailDir, into: KeptBatches) -> None:
+def read_all(tail: TailDir, into: BatchProcessor) -> None:
     while tail.poll(into) is Status.READY:
         pass
 
@@ -46,7 +47,7 @@ def append(path: Path, text: str) -> None:
         f.write(text)
 
 
-def opened(tail: TailDir, into: KeptBatches) -> TailDir:
+def opened(tail: TailDir, into: BatchProcessor) -> TailDir:
     tail.open(into)
     return tail
 
@@ -505,3 +506,36 @@ def test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels(logs: Path
     for name in ("a", "b"):
         with Channel(logs.parent / name) as channel, channel.take_transaction() as tx:
             assert sorted(int(e.body) for e in tx.take_many(100)) == list(range(12)), name
+
+
+def test_lines_that_do_not_fit_a_channel_together_are_read_in_smaller_batches(logs: Path, tmp_path: Path) -> None:
+    lines = [bytes([65 + i]) * 300_000 for i in range(7)]
+    (logs / "app.log").write_bytes(b"\n".join(lines) + b"\n")
+    with (
+        Channel(tmp_path / "large", minimum_required_space=0) as large,
+        Channel(tmp_path / "small", memory_capacity=100, overflow_capacity=0, byte_capacity=1 << 20) as small,
+        ChannelProcessor({"large": large, "small": small}, producer="a1.r1") as processor,
+    ):
+        tail, found = opened(source(logs, batch_size=5), processor), []
+        while tail.poll(processor) is Status.READY:
+            found += take(small)
+        tail.close()
+        assert found == lines and peek(large) == lines
+        counters = tail.counters.flume_counters()
+        assert counters["EventReceivedCount"] == counters["EventAcceptedCount"] == 7
+
+
+def test_a_line_that_never_fits_stops_the_source_and_is_named(
+    logs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (logs / "app.log").write_bytes(b"1\n" + b"x" * 1_000_000 + b"\n2\n")
+    with (
+        Channel(tmp_path / "small", memory_capacity=100, overflow_capacity=0, byte_capacity=1 << 20) as small,
+        ChannelProcessor({"small": small}, producer="a1.r1") as processor,
+    ):
+        tail = opened(source(logs), processor)
+        with pytest.raises(PutTooLargeError, match="1 event does not fit"):
+            read_all(tail, processor)
+        assert take(small) == [b"1"]
+        tail.close()
+    assert "the event a1.r1:2:0 can't pass" in caplog.text

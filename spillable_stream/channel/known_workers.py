@@ -1,0 +1,43 @@
+"""The workers that a handle has made, as long as somebody has them."""
+
+from __future__ import annotations
+
+import weakref
+from itertools import count
+from typing import Protocol, TypeVar
+
+from spillable_stream.channel.stats import WorkerStats
+
+__all__ = ["KnownWorkers"]
+
+
+class _Worker(Protocol):
+    def stats(self) -> WorkerStats: ...
+
+    def leave(self) -> None: ...
+
+
+_W = TypeVar("_W", bound=_Worker)
+
+
+class KnownWorkers:
+    """The workers of one handle, for its statistics. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._workers: weakref.WeakValueDictionary[int, _Worker] = weakref.WeakValueDictionary()
+        self._numbers = count()
+
+    def add(self, worker: _W) -> _W:
+        """Return a worker, which `stats` shows from now on."""
+        self._workers[next(self._numbers)] = worker
+        return worker
+
+    def stats(self) -> tuple[WorkerStats, ...]:
+        """Return what each of them does, in the order in which they were made."""
+        return tuple(worker.stats() for worker in list(self._workers.values()))
+
+    def leave(self) -> None:
+        """In a forked child: forget them, and leave them to the parent."""
+        for worker in self._workers.values():
+            worker.leave()
+        self._workers = weakref.WeakValueDictionary()

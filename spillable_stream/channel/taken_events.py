@@ -1,0 +1,111 @@
+"""Turns events that were read from a channel into Python objects, or into one table, with their IDs."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.batch import fit_batch
+from spillable_stream.format.types import NOT_ARROW
+from spillable_stream.log.event_reader import ReadBatch
+
+__all__ = ["ID_FIELD", "events_from_batch", "header_maps", "id_column", "rows_from_batch", "table_from_batches"]
+
+_NO_OBJECT = (*NOT_ARROW, ArithmeticError)
+
+ID_FIELD = pa.field(ID_COLUMN, pa.int64())
+"""The column's field, as `id_column` has it."""
+
+
+def _int64_array(values: Iterable[int]) -> pa.Array:
+    """Return an array, made of a buffer: for a list, `pyarrow.array` imports pandas where that is installed."""
+    buffer = array("q", values)
+    return pa.Array.from_buffers(pa.int64(), len(buffer), [None, pa.py_buffer(buffer)])
+
+
+_COUNT = 10_000  # transactionCapacity's default
+_COUNTED = _int64_array(range(_COUNT))
+_last_ids: tuple[int, pa.Array] = (0, _COUNTED)
+
+
+def id_column(read: ReadBatch) -> pa.Array:
+    """Return the write-order IDs of what was read: mostly a slice of IDs that other reads have slices of, too."""
+    global _last_ids
+    first_id, rows = read.first_id, read.batch.num_rows
+    begin, ids = _last_ids
+    if not begin <= first_id <= begin + len(ids) - rows:
+        import pyarrow.compute as pc  # takes a fifth of this package's import: only for a program that takes
+
+        first = _int64_array([first_id])[0]  # `pyarrow.scalar` imports pandas, too
+        begin = first_id
+        if rows > _COUNT:
+            return pc.add(_int64_array(range(rows)), first)
+        ids = pc.add(_COUNTED, first)
+        _last_ids = begin, ids
+    return ids.slice(first_id - begin, rows)
+
+
+def events_from_batch(read: ReadBatch) -> list[Event]:
+    """Return what was read from an event channel as events.
+
+    Raises:
+        SchemaError: a header is not text: an earlier version took bytes that are not UTF-8.
+    """
+    try:
+        headers, bodies = header_maps(read.batch.column(0)), read.batch.column(1).to_pylist()
+    except _NO_OBJECT as e:
+        raise _not_given(read, e) from e
+    seconds = read.time_us / 1e6
+    first, transaction_id = read.first_id, read.transaction_id
+    return [
+        Event(body, header, first + i, transaction_id, seconds)
+        for i, (body, header) in enumerate(zip(bodies, headers, strict=True))
+    ]
+
+
+def _not_given(read: ReadBatch, error: Exception) -> SchemaError:
+    return SchemaError(
+        f"Python has no object for a value among the events {read.first_id} to {read.last_id} ({error}); they are "
+        "still in the queue: take them with take_batch, which gives them as Arrow"
+    )
+
+
+def header_maps(headers: pa.MapArray) -> list[dict[str, str]]:
+    """Return one mapping for each row; without the per-row objects that ``to_pylist`` makes."""
+    offsets = headers.offsets.to_pylist()
+    start = offsets[0]
+    keys = headers.keys.slice(start, offsets[-1] - start).to_pylist()
+    values = headers.items.slice(start, offsets[-1] - start).to_pylist()
+    pairs = list(zip(keys, ("" if v is None else v for v in values), strict=True))
+    return [dict(pairs[a - start : b - start]) for a, b in pairwise(offsets)]
+
+
+def rows_from_batch(read: ReadBatch) -> list[dict[str, Any]]:
+    """Return what was read from a typed channel as dictionaries.
+
+    Raises:
+        SchemaError: Python has no object for a value, such as a time after the year 9999.
+    """
+    try:
+        rows: list[dict[str, Any]] = read.batch.to_pylist()
+    except _NO_OBJECT as e:
+        raise _not_given(read, e) from e
+    return rows
+
+
+def table_from_batches(found: Sequence[ReadBatch], schema: pa.Schema) -> pa.Table:
+    """Return what was read as one table with the events' IDs in a column ``write_order_id`` at the end.
+
+    Args:
+        found: the events; at least one.
+        schema: the channel's newest schema.
+    """
+    ids = pa.chunked_array([id_column(read) for read in found])
+    table = pa.Table.from_batches([fit_batch(read.batch, schema) for read in found], schema)
+    return table.append_column(ID_FIELD, ids)

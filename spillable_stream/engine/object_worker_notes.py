@@ -1,0 +1,143 @@
+"""What workers of a channel in an object store say of themselves: a small object for each group.
+
+::
+
+    a worker   writes workers/GROUP, at most every 10 seconds, in a thread of its own: no commit waits for it
+    a reader   lists workers/ once, and reads a group's object while the state says that a worker owns the group
+
+Without a worker nothing is written, and after that one listing nothing is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.periodic_thread import PeriodicThread
+from spillable_stream.engine.worker_notes import WORKER_MARK, NotePace
+from spillable_stream.format.frame import file_seed
+from spillable_stream.format.sealed_note import seal, unseal
+from spillable_stream.objects.identity import WORKERS
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+
+__all__ = ["READ_SECONDS", "ObjectWorkerNote", "ObjectWorkerNotes"]
+
+READ_SECONDS = 10.0
+"""How much time there is between two reads of an object by one handle, at least."""
+
+_PACE = NotePace(change_seconds=10.0, alive_seconds=60.0, silent_seconds=180.0)
+_NEVER = float("-inf")
+
+
+class ObjectWorkerNote:
+    """The object of a group's worker. It implements `WorkerNote`.
+
+    Args:
+        write_now: writes a value, or fails without an error.
+        is_owner: tells whether the worker still owns the group, as far as is known: otherwise the object is another's.
+
+    Attributes:
+        pace: how often to write.
+    """
+
+    pace: NotePace = _PACE
+
+    def __init__(self, write_now: Callable[[bytes], None], is_owner: Callable[[], bool]) -> None:
+        self._write_now = write_now
+        self._is_owner = is_owner
+        self._next: bytes | None = None
+        self._thread = PeriodicThread(self, "spillable worker note")
+
+    def write(self, value: bytes) -> None:
+        """Let a thread write over the object. Where the last write is under way, this one comes with the next."""
+        self._next = value
+        self._thread.ensure()
+
+    def period_seconds(self) -> float:
+        """Return 0: the thread writes at once."""
+        return 0.0
+
+    def run_once(self) -> bool:
+        """Write the last thing that was said; the thread ends then."""
+        value, self._next = self._next, None
+        if value is not None and self._is_owner():
+            self._write_now(value)
+        return False
+
+    def close(self, last: bytes | None) -> None:
+        """Write the last thing, and wait for it. A forked child has no thread, and leaves all to the parent."""
+        if last is not None:
+            self._thread.end()
+            self._next = last
+            self.run_once()
+
+
+class ObjectWorkerNotes:
+    """The objects of a channel's workers. It implements `WorkerNotes`.
+
+    Args:
+        store: where the channel is.
+        channel: its UUID.
+        follower: its state.
+    """
+
+    def __init__(self, store: Store, channel: str, follower: Follower) -> None:
+        self._store = store
+        self._channel = channel
+        self._follower = follower
+        self._found: dict[str, bytes] = {}
+        self._reads: dict[str, tuple[int, float]] | None = None  # for which ownership each was read last, and when
+
+    def open(self, group: str) -> ObjectWorkerNote:
+        """Return the object of a group that is owned."""
+        epoch = self._epoch(group)
+
+        def write_now(value: bytes) -> None:
+            with contextlib.suppress(StoreError):
+                self._store.replace(WORKERS + group, seal(value, self._seed(group)))
+
+        return ObjectWorkerNote(write_now, lambda: self._epoch(group) == epoch)
+
+    def read(self) -> dict[str, bytes]:
+        """Return the notes, by group, as they were up to `READ_SECONDS` ago."""
+        if self._reads is None:
+            self._reads = {}
+            for group in self._listed():
+                self._read(group)
+        now = time.monotonic()
+        for group, owner in self._follower.state.owners.items():
+            if WORKER_MARK in owner.note:
+                epoch, read_at = self._reads.get(group, (0, _NEVER))
+                if epoch != owner.epoch or now - read_at >= READ_SECONDS:
+                    self._read(group)
+        for group, (epoch, _) in list(self._reads.items()):
+            if epoch and self._epoch(group) != epoch:  # it says how it ended before it gives the group up
+                self._read(group)
+        return dict(self._found)
+
+    def _listed(self) -> list[str]:
+        with contextlib.suppress(StoreError):
+            return [info.key.removeprefix(WORKERS) for info in self._store.list(WORKERS)]
+        return []
+
+    def _read(self, group: str) -> None:
+        assert self._reads is not None
+        self._reads[group] = self._epoch(group), time.monotonic()
+        try:
+            data = bytes(self._store.get(WORKERS + group))
+        except ObjectMissingError:
+            data = b""
+        except StoreError:
+            return
+        if (value := unseal(data, self._seed(group))) is not None:
+            self._found[group] = value
+
+    def _epoch(self, group: str) -> int:
+        """Return the number of a group's ownership, as it is known; 0 if nobody owns it."""
+        owner = self._follower.state.owners.get(group)
+        return 0 if owner is None else owner.epoch
+
+    def _seed(self, group: str) -> int:
+        return file_seed(self._channel, f"worker/{group}")

@@ -1,0 +1,89 @@
+"""Whether channels can hold their parts of a batch: told before any of them has its part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import EventTooLargeError, PutTooLargeError, SpillableError, TransactionCapacityError
+from spillable_stream.flow.event_batch import concat
+from spillable_stream.flow.interceptors.base import Rejected
+
+__all__ = ["PartRoom"]
+
+
+class PartRoom:
+    """Tells which parts of a batch their channels could not hold if they were empty.
+
+    Args:
+        channels: the channels by name; one may be added later.
+    """
+
+    def __init__(self, channels: Mapping[str, Channel]) -> None:
+        self._channels = channels
+        # As they were when a part was looked at that was larger.
+        self._transaction_events: dict[str, int] = {}
+        self._disk_events: dict[str, int] = {}
+
+    def require(self, parts: Mapping[str, pa.RecordBatch]) -> None:
+        """Refuse a batch that a channel can never hold.
+
+        Args:
+            parts: the parts, by the channel's name.
+
+        Raises:
+            TransactionCapacityError: a part has more events than a transaction of its channel.
+            PutTooLargeError: a part has more events or bytes than its channel.
+            EventTooLargeError: an event is larger than a frame of the log can be.
+        """
+        for name, part in parts.items():
+            self._require_transaction(name, part)
+            if (error := self._too_large(name, part)) is not None:
+                raise error
+
+    def divide(self, parts: dict[str, pa.RecordBatch], *, except_for: str) -> list[Rejected]:
+        """Take events that their channel can never hold out of its part, and return them as rejected by the channel.
+
+        Args:
+            parts: the parts, by the channel's name; one that is left without events is removed.
+            except_for: a channel whose part stays as it is.
+        """
+        rejected: list[Rejected] = []
+        for name, part in list(parts.items()):
+            if name == except_for or self._too_large(name, part) is None:
+                continue
+            fitting = []
+            for event in (part.slice(i, 1) for i in range(part.num_rows)):
+                if (error := self._too_large(name, event)) is None:
+                    fitting.append(event)
+                else:
+                    rejected.append(Rejected(event, name, f"{type(error).__name__}: {error}"))
+            parts[name] = concat(fitting)
+            if not fitting:
+                del parts[name]
+        return rejected
+
+    def _require_transaction(self, name: str, part: pa.RecordBatch) -> None:
+        if part.num_rows <= self._transaction_events.get(name, 0):
+            return
+        most = self._transaction_events[name] = self._channels[name].options["transaction_capacity"]
+        if part.num_rows > most:
+            raise TransactionCapacityError(
+                f"a batch has {part.num_rows:,} events for the channel {name}, whose transactionCapacity is "
+                f"{most:,}: send {most:,} at most, or raise transactionCapacity"
+            )
+
+    def _too_large(self, name: str, part: pa.RecordBatch) -> SpillableError | None:
+        """Return why a channel could not hold a part of a batch if it were empty; None if it could."""
+        if part.num_rows <= self._disk_events.get(name, 0):
+            return None
+        self._disk_events[name] = self._channels[name].options["overflow_capacity"]
+        if part.num_rows <= self._disk_events[name]:
+            return None
+        try:
+            self._channels[name].put_transaction().require_fit(part)
+        except (EventTooLargeError, PutTooLargeError) as e:
+            return e
+        return None

@@ -1,0 +1,72 @@
+"""What damage may hide of a log, between it and the next exact image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
+from spillable_stream.state.ranges import Range, RangeSet
+
+__all__ = ["Doubt"]
+
+
+@dataclass(slots=True)
+class Doubt:
+    """The changes that damage may hide, up to the next exact image.
+
+    Args:
+        is_raised: whether the state may be wrong.
+        hides_records: whether takes or control records may be hidden that no later frame repeats.
+        hides_takes: whether only takes may be hidden.
+        taken: what each group had taken, before anything was hidden that may be a seek.
+        takes_through: the last ID that a hidden take may include; 0 while unknown.
+        transactions: how many transactions may be hidden.
+    """
+
+    is_raised: bool = False
+    hides_records: bool = False
+    hides_takes: bool = False
+    taken: dict[str, RangeSet] = field(default_factory=dict)
+    takes_through: int = 0
+    transactions: int = 0
+
+    def add_bytes(self, count: int) -> None:
+        """Add bytes that may have held any frames."""
+        self.hides_records = True
+        self.takes_through = 0
+        self.transactions += count // HEADER_SIZE_BYTES + 1
+
+    def add_seeks(self, groups: Mapping[str, GroupState]) -> None:
+        """Add seeks that may be hidden: back to what the groups have taken by now."""
+        for name, group in groups.items():
+            self.taken[name] = self.taken.get(name, RangeSet()).union([(1, group.position), *group.ahead])
+
+    def bound_takes(self, header: FrameHeader) -> None:
+        """Bound hidden takes by the COMMIT of a put: they can only include events before it."""
+        may_hide = self.hides_records or self.hides_takes
+        if self.takes_through == 0 and may_hide and header.type == FrameType.COMMIT and header.write_order_id:
+            self.takes_through = header.write_order_id - 1
+
+    def repeated(self, state: ChannelState) -> dict[str, tuple[Range, ...]]:
+        """Return, by group of a state, the events that it may have taken without a remaining record."""
+        if not self.hides_records and not self.hides_takes:
+            return {}
+        through = min(self.takes_through or state.last_id, state.last_id)
+        found = {name: tuple(group.ahead.gaps(group.position + 1, through)) for name, group in state.groups.items()}
+        return {name: ranges for name, ranges in found.items() if ranges}
+
+    def skipped(self, state: ChannelState) -> dict[str, tuple[Range, ...]]:
+        """Return what the groups had taken before seeks may be hidden, as far as it is there and they have it yet."""
+        found: dict[str, tuple[Range, ...]] = {}
+        kept = [(max(block.first_id, state.first_kept), block.last_id) for block in state.blocks]
+        for name in self.taken.keys() & state.groups.keys():
+            group = state.groups[name]
+            there = RangeSet(r for block in kept for r in self.taken[name].within(*block))
+            for first, last in list(group.ahead.gaps(group.position + 1, state.last_id)):
+                there.remove(first, last)
+            if there:
+                found[name] = tuple(there)
+        return found

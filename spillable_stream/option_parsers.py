@@ -1,0 +1,221 @@
+"""Parsers of options: from a string or a value to a value of the option's type.
+
+A parser takes any value: an integer may come as a string, from a file or from Spark. It raises one of `REFUSED` at what
+it does not take; `parse_options` says what is allowed. Its annotations say which type a type checker asks of people,
+and which type the value then has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+__all__ = [
+    "REFUSED",
+    "boolean",
+    "columns",
+    "directories",
+    "directory",
+    "directory_of_this_host",
+    "duration",
+    "duration_above_zero",
+    "duration_of_a_second",
+    "integer",
+    "integer_or_zero",
+    "mode",
+    "not_empty",
+    "offset",
+    "one_of",
+    "power_of_two",
+    "seconds",
+    "timestamp",
+]
+
+REFUSED = (ValueError, TypeError, LookupError, OverflowError)
+"""What a parser raises at a value that it does not take."""
+
+
+def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
+    """Return a parser of integers from ``low`` to ``high``."""
+
+    def parse(value: int) -> int:
+        if isinstance(value, bool) or (isinstance(value, float) and value % 1):
+            raise ValueError
+        number = int(str(value).replace("_", "")) if isinstance(value, str) else int(value)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def seconds(value: float) -> float:
+    """Return a number of seconds, up to 10**9."""
+    number = float(value)
+    if isinstance(value, bool) or not 0 <= number <= 10**9:
+        raise ValueError
+    return number
+
+
+def boolean(value: bool) -> bool:
+    """Return a truth value."""
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    """Return a parser of some words, in any case."""
+
+    def parse(value: Any) -> str:
+        if str(value).lower() not in words:
+            raise ValueError
+        return str(value).lower()
+
+    literal = f"Literal[{', '.join(map(json.dumps, words))}]"
+    parse.__annotations__.update({"value": literal, "return": literal})
+    return parse
+
+
+def directories(value: str | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return different directories: a list of them, or text with commas between."""
+    found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
+    found = [d.strip() for d in found if d.strip()]
+    if not found or len(set(found)) != len(found):
+        raise ValueError
+    return found
+
+
+def columns(value: str | Sequence[str]) -> list[str]:
+    """Return different names of columns: a list of them, or text with commas between."""
+    found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
+    found = [name.strip() for name in found]
+    if not all(found) or not found or len(set(found)) != len(found):
+        raise ValueError
+    return found
+
+
+def mode(value: int | str) -> str:
+    """Return the mode of a channel's files, as four octal digits."""
+    text = f"{value:04o}" if type(value) is int else f"{int(str(value).removeprefix('0o'), 8):04o}"
+    if text not in ("0700", "0750", "0770"):
+        raise ValueError
+    return text
+
+
+def not_empty(value: str | os.PathLike[str]) -> str:
+    """Return text that is not empty."""
+    if not str(value):
+        raise ValueError
+    return str(value)
+
+
+def directory(value: str | os.PathLike[str]) -> str:
+    """Return a directory, absolute."""
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise ValueError
+    return os.path.abspath(value)
+
+
+def directory_of_this_host(value: str | os.PathLike[str]) -> str:
+    """Return a directory, absolute, that is not an address in a store."""
+    if "://" in str(value):
+        raise ValueError
+    return directory(value)
+
+
+def integer_or_zero(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
+    """Return a parser of integers from ``low`` on, and of 0, which means none."""
+    parse_integer = integer(0, high)
+
+    def parse(value: int) -> int:
+        number = parse_integer(value)
+        if 0 < number < low:
+            raise ValueError
+        return number
+
+    return parse
+
+
+_event_id = integer(0)
+
+
+def offset(*words: str) -> Callable[[Any], str]:
+    """Return a parser of write-order IDs, of offsets as Spark's progress shows them (JSON), and of some words."""
+
+    def parse(value: int | str) -> str:
+        text = str(value).strip()
+        if text.startswith("{"):
+            offset = json.loads(text)
+            if type(offset["writeOrderId"]) is not int or not isinstance(offset.get("channel", ""), str):
+                raise ValueError
+            _event_id(offset["writeOrderId"])
+        elif (text := text.lower()) not in words:
+            if not (text.isascii() and text.isdecimal()):
+                raise ValueError
+            _event_id(text)
+        return text
+
+    return parse
+
+
+def timestamp(value: datetime | int | str) -> int:
+    """Return a point in time as microseconds since 1970."""
+    if not isinstance(value, datetime):
+        text = str(value).strip()
+        if text.isascii() and text.isdecimal():
+            return int(text) * 1000
+        value = datetime.fromisoformat(text)
+    if value.tzinfo is None:
+        raise ValueError
+    since: timedelta = value - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1)
+
+
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def duration(value: float | str) -> float:
+    """Return a time span in seconds: a number of them, or a number with a unit."""
+    if type(value) is float:  # whose text may have an exponent
+        return seconds(value)
+    text = str(value).strip().lower()
+    unit = text.lstrip("0123456789.")
+    if unit:
+        return seconds(float(text.removesuffix(unit))) * _DURATION_UNITS[unit.strip()]
+    return seconds(float(text))
+
+
+def duration_of_a_second(value: float | str) -> float:
+    """Return a time span in seconds, of a second at least."""
+    span = duration(value)
+    if span < 1:
+        raise ValueError
+    return span
+
+
+def duration_above_zero(value: float | str | timedelta) -> float:
+    """Return a time span in seconds, of a microsecond at least."""
+    span = value.total_seconds() if isinstance(value, timedelta) else duration(value)
+    if isinstance(value, bool) or span < 1e-6:
+        raise ValueError
+    return span
+
+
+def power_of_two(low: int, high: int) -> Callable[[Any], int]:
+    """Return a parser of powers of two from ``low`` to ``high``."""
+    parse_integer = integer(low, high)
+
+    def parse(value: int) -> int:
+        number = parse_integer(value)
+        if number & number - 1:
+            raise ValueError
+        return number
+
+    return parse

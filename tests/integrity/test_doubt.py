@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.integrity.doubt import Doubt
+from spillable_stream.option_types import ChannelOptions
+from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
+
+
+def state_of_nine(**positions: int) -> ChannelState:
+    """A state with the events 1 to 9, and groups at their positions."""
+    state = ChannelState(ChannelOptions(), [])
+    state.next_id, state.blocks = 10, Blocks([Block(1, 9, 1, 0, 90, 0)])
+    state.groups.update({name: GroupState(position) for name, position in positions.items()})
+    return state
+
+
+def commit_of_put(first_id: int) -> FrameHeader:
+    return FrameHeader(FrameType.COMMIT, 0, 1, first_id, 1, 0, 0, 0)
+
+
+def test_no_damage_repeats_and_skips_nothing() -> None:
+    state = state_of_nine(a=3)
+    assert (Doubt().repeated(state), Doubt().skipped(state)) == ({}, {})
+
+
+def test_what_a_group_has_yet_to_take_may_come_again_where_takes_may_be_hidden() -> None:
+    doubt = Doubt()
+    doubt.add_bytes(100)
+    assert doubt.repeated(state_of_nine(a=3, b=9)) == {"a": ((4, 9),)}
+
+
+def test_a_put_behind_the_damage_bounds_what_may_come_again() -> None:
+    doubt = Doubt(hides_takes=True)
+    doubt.bound_takes(commit_of_put(6))
+    doubt.bound_takes(commit_of_put(8))
+    assert doubt.repeated(state_of_nine(a=3)) == {"a": ((4, 5),)}
+    doubt.add_bytes(100)
+    assert doubt.repeated(state_of_nine(a=3)) == {"a": ((4, 9),)}
+
+
+def test_what_a_group_had_taken_and_has_still_taken_is_skipped_if_a_hidden_seek_moved_it_back() -> None:
+    doubt = Doubt()
+    doubt.add_seeks(state_of_nine(a=5, gone=5).groups)
+    assert doubt.skipped(state_of_nine(a=7)) == {"a": ((1, 5),)}
+    assert doubt.skipped(state_of_nine(a=2)) == {"a": ((1, 2),)}

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel, OptionError
+from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.targets import Targets
+from tests.support.fake_targets import FakeTarget
+
+
+def destinations_of(targets: Targets) -> list[Destination]:
+    return [Destination(target, "p", 0, 0, 0) for target in targets.receiving]
+
+
+@pytest.mark.parametrize("nothing", [[], {}])
+def test_no_target_is_refused(nothing: Any) -> None:
+    with pytest.raises(OptionError, match="at least one"):
+        Targets(nothing, None)
+
+
+def test_what_is_no_target_is_refused_and_the_others_are_closed() -> None:
+    target = FakeTarget()
+    with pytest.raises(TypeError, match="to a path, a Channel or a Target, not to int"):
+        Targets([target, 7], None)  # type: ignore[list-item]
+    assert target.closed
+
+
+def test_two_ways_to_one_place_are_one_target(path: Path) -> None:
+    targets = Targets({"a": path, "b": str(path)}, None)
+    assert len(targets.receiving) == len(list(targets)) == 1
+    route = targets.route(destinations_of(targets), targets.config({}))
+    assert route.to("a") is route.to("b")
+    targets.close()
+
+
+def test_the_dead_letters_go_elsewhere_and_fit_there() -> None:
+    target, small = FakeTarget(), FakeTarget(max_events=1)
+    with pytest.raises(OptionError, match="can't be the dead-letter channel: events are sent there"):
+        Targets(target, target)
+    with pytest.raises(OptionError, match="takes 1 events at once, fewer than a batch may have"):
+        Targets(FakeTarget(), small).config({})
+
+
+def test_only_channels_of_this_host_are_sent_to_without_a_long_wait(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        assert Targets(channel, None).config({}).linger_ms == 20
+        assert Targets([channel, FakeTarget()], None).config({}).linger_ms == 2000
+
+
+def test_each_key_leads_to_the_destination_of_its_target() -> None:
+    one, other = FakeTarget(), FakeTarget()
+    named = Targets({"one": one, "other": other}, None)
+    destinations = destinations_of(named)
+    route = named.route(destinations, named.config({}))
+    assert [route.to("one"), route.to("other")] == destinations
+    shared = Targets([one, other], None)
+    destinations = destinations_of(shared)
+    route = shared.route(destinations, shared.config({}))
+    assert {route.to(f"key {i}") for i in range(100)} == set(destinations)
