@@ -583,7 +583,7 @@ class Channel:
             found = channel_stats(engine, as_known=True)
         if spool is not None:
             found = replace(found, spool=spool.stats())
-        workers = seen_workers(engine.worker_notes.read()) if self.readonly else self._workers.stats()
+        workers = seen_workers(engine.worker_notes.read(), found.groups) if self.readonly else self._workers.stats()
         return replace(found, workers=workers) if workers else found
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -79,7 +79,7 @@ class LocalOwnership:
 
 
 class UnownedGroup:
-    """A group that nobody owns while it is changed, since its lock is held for that. It is a `GroupHold`.
+    """A group that nobody owns while it is changed, since its lock is held for that. It is a `ChangeHold`.
 
     Args:
         group: the group's name.
@@ -96,6 +96,9 @@ class UnownedGroup:
     def note(self) -> str:
         """What the last owner wrote about itself."""
         return self._lock.read_holder()
+
+    def forget_note(self) -> None:
+        self._lock.write_holder("")
 
     def require(self) -> None:
         """Prove that nobody can own the group; the channel's lock is held.

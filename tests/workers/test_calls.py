@@ -430,3 +430,13 @@ def test_in_a_store_the_note_is_said_again_under_the_same_ownership() -> None:
         put(channel, b"a")
         assert consumer.commit(consumer.claim(1))
         kill(channel)
+
+
+def test_a_group_that_is_made_again_knows_nothing_of_the_failures_of_the_one_that_was_dropped(tmp_path: Path) -> None:
+    with stores_in_memory():
+        for path in (str(tmp_path / "c"), URL):
+            with Channel(path) as channel, Channel(tmp_path / "dead") as letters:
+                put(channel, b"bad")
+                stopped_at_the_first_failure(channel, letters, [])
+                channel.drop_group("g")
+                assert "failed" not in channel.consumer("g").former_owner
