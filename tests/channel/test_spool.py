@@ -341,6 +341,15 @@ def test_a_spool_with_delayed_events_is_refused_by_earlier_versions_after_a_repa
     assert [json.loads((path / "channel.json").read_text())["format"] for path in (spool, again)] == [3, 3]
 
 
+def test_a_spool_takes_no_delayed_rows_that_nobody_could_ship(by_hand: Open) -> None:
+    channel = by_hand(schema=pa.schema([("text", pa.string_view())]))
+    with channel.put_transaction() as tx:
+        tx.put({"text": "now"})
+        with pytest.raises(OptionError, match="of the column 'text' in another order"):
+            tx.put({"text": "late"}, deliver_after=60)
+    assert channel.flush() == 1
+
+
 def test_a_delay_that_can_not_be_is_refused_by_a_spool(by_hand: Open) -> None:
     channel = by_hand()
     with pytest.raises(OptionError, match="at most a year"):
