@@ -151,7 +151,7 @@ class Calls:
             self._say()
 
     def judged(self, work: Work) -> None:
-        """Remember how often an event has failed, after a call: one that was alone and returned is suspected no more."""
+        """Remember how often an event has failed, and suspect no event that was called alone and failed."""
         if work.count == 1 and work.attempts:
             with self._changed:
                 self._has_news |= self._failed.get(work.first_id) != work.attempts
