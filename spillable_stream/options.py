@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from spillable_stream.errors import OptionError
@@ -47,6 +48,7 @@ __all__ = [
     "SOURCE",
     "Option",
     "defaults",
+    "keyword_of",
     "parse_options",
 ]
 
@@ -103,7 +105,7 @@ class Option:
     @property
     def keyword(self) -> str:
         """The option as a keyword argument."""
-        return "".join("_" + c.lower() if c.isupper() else c for c in self.name)
+        return keyword_of(self.name)
 
     @property
     def given_type(self) -> str:
@@ -114,6 +116,12 @@ class Option:
     def parsed_type(self) -> str:
         """The type, as an annotation, of a value that was parsed."""
         return str(self.parse.__annotations__["return"])
+
+
+@cache
+def keyword_of(name: str) -> str:
+    """Return the name of an option as a keyword argument."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in name)
 
 
 _MIB = 1 << 20

@@ -18,6 +18,7 @@ from spillable_stream.engine import opening, readonly_view
 from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
+from tests.support.left_out import LEFT_OUT, may_have_what_is_left_out
 
 register_profiles()
 quick_pythons()
@@ -34,6 +35,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(sized(ci=900, full=7200)))
         elif item.get_closest_marker("slow") or item.get_closest_marker("hypothesis"):
             item.add_marker(pytest.mark.timeout(600))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spare `make test-rest` the files that have nothing for it: more than half, which each process would import."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if config.option.markexpr == LEFT_OUT and is_test and not may_have_what_is_left_out(collection_path):
+        return True
+    return None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Prove that a file has nothing for `make test-rest` if it is spared."""
+    is_left_out = getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or any(
+        item.get_closest_marker(name) for name in ("slow", "crash")
+    )
+    if is_left_out and not may_have_what_is_left_out(item.path):
+        raise pytest.UsageError(f"`make test-rest` would miss {item.nodeid}: name its mark in {item.path.name}")
 
 
 def pytest_collection_finish() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from spillable_stream.errors import OptionError
-from spillable_stream.options import CHANNEL, CREATION, defaults
+from spillable_stream.options import CHANNEL, CREATION, defaults, keyword_of
 
 __all__ = [
     "SpoolOptions",
@@ -30,6 +30,7 @@ _OF_DISKS = {
     "mode": "the store's own policies say who may read and write",
 }
 _OF_STORES = ("commitInterval", "commitTimeout", "pollInterval", "gcDelay")
+_DEFAULTS = {**defaults(CHANNEL), **defaults(CREATION)}
 
 
 class SpoolOptions(NamedTuple):
@@ -82,7 +83,7 @@ def divide_spool_options(
         )
     if readonly:
         raise OptionError("a handle that only looks puts nothing, so it has no spool; leave durability and spool out")
-    of_spool = {name: rest.pop(name) for name in map(_keyword, _OF_DISKS) if name in rest}
+    of_spool = {name: rest.pop(name) for name in map(keyword_of, _OF_DISKS) if name in rest}
     if durability == "local" and of_spool.get("memory_capacity"):
         raise OptionError(
             "memoryCapacity contradicts durability=local, with which a put is synced on disk when it is acknowledged; "
@@ -100,7 +101,7 @@ def fitting_options(given: Mapping[str, Any], *, in_store: bool) -> dict[str, An
         given: options by keyword name.
         in_store: whether the channel is in an object store.
     """
-    unfit = set(map(_keyword, _OF_DISKS if in_store else _OF_STORES))
+    unfit = set(map(keyword_of, _OF_DISKS if in_store else _OF_STORES))
     return {name: value for name, value in given.items() if name not in unfit}
 
 
@@ -135,9 +136,5 @@ def refuse_options_of_stores(given: Mapping[str, object]) -> None:
 
 
 def _is_given(name: str, given: Mapping[str, object]) -> bool:
-    keyword = _keyword(name)
-    return given.get(keyword) not in (None, {**defaults(CHANNEL), **defaults(CREATION)}[keyword])
-
-
-def _keyword(name: str) -> str:
-    return "".join("_" + c.lower() if c.isupper() else c for c in name)
+    keyword = keyword_of(name)
+    return given.get(keyword) not in (None, _DEFAULTS[keyword])

@@ -16,6 +16,7 @@ from benchmarks import run, spark_rows
 from benchmarks.spark import SPARK_PARTS
 from benchmarks.spark_session import session
 from benchmarks.targets import SPARK_TARGETS
+from tests.support.spark.sessions import short_sessions
 
 pytestmark = pytest.mark.spark
 
@@ -24,10 +25,10 @@ _ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> run.Run:
-    """What all parts measured, each with a JVM of its own, as a process with a session of the tests can't have."""
+    """What all parts measured, in JVMs of their own, as a process with a session of the tests can't have."""
     directory = tmp_path_factory.mktemp("work")
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**short_sessions(directory / "spark-conf"), "PYTHONPATH": path}
     command = [sys.executable, "-m", "tests.support.spark.small_benchmarks", directory]
     subprocess.run(command, env=environment, check=True)
     whole: run.Run = pickle.loads((directory / "found").read_bytes())

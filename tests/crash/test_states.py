@@ -27,6 +27,9 @@ def samples(configuration: str) -> int:
     return sized(ci=0 if configuration.startswith((KEEPING, DELAYING)) else 1, full=10)
 
 
+EVERY = sized(ci=5, full=1)  # of the operations; a prime, so that in the end each kind of operation has its turn
+
+
 def shown(lab: CrashStates) -> str:
     return "\n\n".join(map(str, lab.failures))
 
@@ -35,7 +38,7 @@ def shown(lab: CrashStates) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 @CONFIGURATIONS
 def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, configuration: str, seed: int) -> None:
-    lab = CrashStates(shared_memory, configuration, seed, samples(configuration))
+    lab = CrashStates(shared_memory, configuration, seed, samples(configuration), EVERY)
     lab.run()
     assert not lab.failures, shown(lab)
     while lab.states < many(configuration):  # crashes on top of crashes: of a recovery, and of what follows it

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 
 from spillable_stream import Channel, CommitOutcomeUnknownError, Event, StorageError
-from spillable_stream.channel.event import batch_from_columns
+from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.engine import delayed_puts
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.delayed_puts import DelayedChunk, DelayedPuts, DelayPlan, chunks_of

@@ -69,7 +69,8 @@ class CrashStates:
         directory: where the program runs and the states are rebuilt, best in memory.
         configuration: one that has a `subject`.
         seed: chooses the program's steps and the states.
-        samples: how many arbitrary subsets are tried after each operation (`images`).
+        samples: how many arbitrary subsets are tried after an operation (`images`).
+        every: after which operations: 1 for each, 5 for every fifth. After the others, 0 are tried.
 
     Attributes:
         states: how many distinct states were opened.
@@ -80,6 +81,7 @@ class CrashStates:
     configuration: str = "disk"
     seed: int = 1
     samples: int = 10
+    every: int = 1
     states: int = 0
     failures: list[Failure] = field(default_factory=list)
     _boots: int = 0
@@ -153,7 +155,7 @@ class CrashStates:
                 if operation.name == "store":
                     continue
             verdict = self._subject.verdict([lines])
-            for image in images(disk, rng, self.samples):
+            for image in images(disk, rng, self.samples if i % self.every == 0 else 0):
                 if len(self.failures) >= _ENOUGH:
                     return
                 rebooted = self._is_rebooted(image)
