@@ -15,6 +15,7 @@ from spillable_stream.format.conversion import cast_column
 from spillable_stream.format.dues import pack_dues
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, TTL_SIZE_BYTES, Frame, FrameType
 from spillable_stream.format.types import NOT_ARROW, check_field, has_dictionary, stored_schema
+from spillable_stream.format.views import has_views, without_others
 from spillable_stream.format.widening import misfit
 
 __all__ = [
@@ -38,6 +39,7 @@ EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string()))
 _TARGET_FRAME_BYTES = 16 << 20
 _LARGE_BYTES = 256 << 10  # below, validating the whole buffers is cheaper than copying the slice
 _last_required: tuple[pa.Schema | None, list[int]] = None, []  # a schema, and its columns that are not nullable
+_last_plain = EVENT_SCHEMA  # the last schema without views
 _COMPRESSIONS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 
 
@@ -80,6 +82,8 @@ def encode_batch(
     rows = batch.num_rows
     if rows == 0:
         return []
+    if not _last_plain.equals(batch.schema):
+        batch = _without_others(batch)
     # The size of the whole buffers is cheap to compute, and an upper bound of a slice's size.
     if batch.get_total_buffer_size() > _TARGET_FRAME_BYTES < batch.nbytes and rows > 1:
         step = max(1, rows * _TARGET_FRAME_BYTES // batch.nbytes)
@@ -100,6 +104,15 @@ def encode_batch(
             f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
         )
     return [Frame.of(FrameType.PUT, payload, rows, schema_id, ttl_us, pack_dues(dues) if dues else b"")]
+
+
+def _without_others(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch without the values of other rows, which Arrow would write for each slice where it has views."""
+    global _last_plain
+    if any(has_views(t) for t in batch.schema.types):
+        return without_others(batch)
+    _last_plain = batch.schema
+    return batch
 
 
 def _encode_pieces(

@@ -53,6 +53,20 @@ def test_a_put_beyond_the_transaction_capacity_is_refused_whole(open_channel: Op
     assert peek(channel, 5) == [b"a"] * 3 + [b"c"] * 2
 
 
+def test_a_put_of_a_slice_of_views_stores_its_own_rows_alone(open_channel: Open) -> None:
+    texts = pa.array([f"{i} {'x' * 1000}" for i in range(1000)], pa.string_view())
+    whole = pa.record_batch({"text": texts, "in_lists": pa.array([[text] for text in texts], pa.list_(texts.type))})
+    channel = open_channel(schema=whole.schema)
+    for i in range(50):
+        with channel.put_transaction() as tx:
+            tx.put_batch(whole.slice(i * 10, 2))
+    assert channel.engine().positions.disk.offset < 4 * 50 * 2 * 2000
+    with channel.take_transaction() as take_tx:
+        rows = take_tx.take_batch(100)
+    assert rows is not None
+    assert rows.column("text").to_pylist() == [texts[i * 10 + k].as_py() for i in range(50) for k in range(2)]
+
+
 def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) -> None:
     channel = open_channel(overflow_capacity=10, keep_alive=0.05)
     put(channel, *numbered(0, 8))
