@@ -14,6 +14,7 @@ from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.engine.delayed_puts import DelayedChunk, chunks_of
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.format.row_values import row_reader
+from spillable_stream.format.views import without_others
 
 __all__ = ["DelayedEvents"]
 
@@ -87,6 +88,7 @@ class DelayedEvents:
         """
         self._flush()
         if batch.num_rows:
+            batch = without_others(batch)
             self._batches.append((dues_ms, batch, each_us))
             self.size_bytes += batch.nbytes
 

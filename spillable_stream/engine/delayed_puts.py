@@ -14,6 +14,7 @@ from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.dues import dues_frame
 from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.views import without_others
 from spillable_stream.log.delayed_files import DelayedFiles, DelayedWrite
 from spillable_stream.state.delays import DelayedFile, Delays
 from spillable_stream.state.spill_rules import TierUsage
@@ -90,9 +91,11 @@ def chunks_of(
             belong = partial(_is_beyond, dues, stretch, (begin_ms, width_ms))
             until = bisect_left(range(until), True, lo=start, key=belong)
         count = until - start
-        while count > 1 and batch.slice(start, count).nbytes > _FRAME_BYTES:
+        part = without_others(batch.slice(start, count))
+        while count > 1 and part.nbytes > _FRAME_BYTES:
             count = (count + 1) // 2
-        for put in encode_batch(batch.slice(start, count), schema_id, compression, ttl_us):
+            part = without_others(part.slice(0, count))
+        for put in encode_batch(part, schema_id, compression, ttl_us):
             due = dues[start : start + put.count]
             yield DelayedChunk(begin_ms, width_ms, due[0], (dues_frame(due, puts[start : start + put.count]), put))
             start += put.count

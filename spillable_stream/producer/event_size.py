@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import EventTooLargeError
 from spillable_stream.format.value_leaf import GC_HEAD_BYTES
+from spillable_stream.format.views import without_others
 
 __all__ = [
     "ATTEMPT_BYTES",
@@ -71,7 +72,7 @@ def copy_of_batch(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         EventTooLargeError: it is larger than Arrow can write at once.
     """
     try:
-        message = batch.serialize()
+        message = without_others(batch).serialize()
     except pa.ArrowCapacityError as e:
         raise EventTooLargeError(f"a batch of {batch.num_rows:,} events is too large to send at once: {e}") from e
     return pa.ipc.read_record_batch(message, batch.schema), message.size

@@ -74,3 +74,24 @@ def test_rows_and_batches_wait_like_events() -> None:
     found = [decode_batch(pa.py_buffer(c.frames[1].payload), schema).column("n").to_pylist() for c in chunks]
     assert found == [[2], [3, 1]]
     assert {c.frames[1].schema_id for c in chunks} == {2}
+
+
+def test_a_small_slice_of_a_large_batch_of_views_is_held_as_what_it_is() -> None:
+    schema = pa.schema([("numbers", pa.list_view(pa.int64()))])
+    whole = pa.record_batch([pa.array([[i] * 10 for i in range(100_000)], schema.field(0).type)], schema)
+    events = DelayedEvents(schema, 0, typed=True)
+    for i in range(100):
+        events.add_batch(whole.slice(i * 1000, 10), [NOW_MS + 7] * 10)
+    assert events.size_bytes < 2 * 1000 * 88
+    assert sum(len(chunk.frames[1].payload) for chunk in events.chunks(NOW_MS, "none")) < 3 * 1000 * 88
+
+
+def test_small_rows_of_list_views_share_frames_as_others_do() -> None:
+    schema = pa.schema([("numbers", pa.list_view(pa.int64()))])
+    events = DelayedEvents(schema, 0, typed=True)
+    rows = pa.array([[i] * 10 for i in range(10_000)], schema.field(0).type)
+    events.add_batch(pa.record_batch([rows], schema), [NOW_MS + 10_000 - i for i in range(10_000)])
+    chunks = events.chunks(NOW_MS, "none")
+    assert len(chunks) <= 20
+    found = [decode_batch(pa.py_buffer(c.frames[1].payload), schema).column(0).to_pylist() for c in chunks]
+    assert [row for part in found for row in part] == rows.to_pylist()[::-1]

@@ -288,3 +288,11 @@ def test_a_row_that_is_refused_counts_nothing(produce: MakeProducer) -> None:
         with pytest.raises(SchemaError):
             send()
     assert producer.stats().queued_bytes == 0
+
+
+def test_the_copy_of_a_slice_of_views_has_its_own_values_alone() -> None:
+    texts = pa.array([f"text {k} that is not inside of the view" for k in range(10_000)], pa.string_view())
+    batch = pa.record_batch({"text": texts}).slice(5000, 10)
+    own, size_bytes = copy_of_batch(batch)
+    assert own.equals(batch)
+    assert own.get_total_buffer_size() <= size_bytes < 2000

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.escapes import PathEscapes, Rounding
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.views import without_others
 
 __all__ = ["Bucketing", "Names", "Part", "Rolling", "Times"]
 
@@ -176,7 +177,7 @@ class Rolling:
 def _sizes(batch: pa.RecordBatch) -> np.ndarray:
     index = batch.schema.get_field_index("body")
     if index < 0 or batch.schema.field(index).type != pa.binary():
-        return np.full(batch.num_rows, batch.nbytes // max(1, batch.num_rows), np.int64)
+        return np.full(batch.num_rows, without_others(batch).nbytes // max(1, batch.num_rows), np.int64)
     lengths = pc.fill_null(pc.binary_length(batch.column(index)), 0)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 

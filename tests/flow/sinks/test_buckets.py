@@ -62,3 +62,10 @@ def test_names_are_made_of_their_parts() -> None:
     names = Names(".log", "_", ".tmp")
     assert names.final("/a/b", 7) == "/a/b.7.log"
     assert names.in_use("/a/b.7.log") == "/a/_b.7.log.tmp"
+
+
+def test_a_slice_of_views_counts_as_its_own_rows() -> None:
+    whole = pa.record_batch({"text": pa.array(["x" * 1000] * 1000, pa.string_view())})
+    ids = pa.array(range(10), pa.int64())
+    pieces = Rolling(0, 5000, 0).pieces(whole.slice(500, 10), ids, 0, 0)
+    assert [piece.num_rows for piece, _, _ in pieces] == [5, 5]
