@@ -30,7 +30,7 @@ from spillable_stream.errors import (
     TransactionStateError,
 )
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
-from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
+from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
@@ -64,6 +64,8 @@ class PutTransaction(Transaction):
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
         carries_dues: whether its events are shipped to another channel, which delays them (a spool): this one puts them
             now, with their due times.
+        delays_as: the schema in which `put_timed` stores delayed rows, and its number: the channel's, or an earlier one
+            that they came in, since nothing can put values of some later columns in another order.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -86,6 +88,7 @@ class PutTransaction(Transaction):
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
         self.carries_dues: bool = False
+        self.delays_as: tuple[pa.Schema, int] = schema, schema_id
         self._has_dues = False
         self._delayed: DelayedPut | None = None
 
@@ -190,11 +193,11 @@ class PutTransaction(Transaction):
         if not self.carries_dues and not self._engine.follower.state.options.overflow_capacity:
             raise without_disk(self._engine.path)
         if self._typed:
-            require_orderable(self._schema, self._engine.path)
+            require_orderable(self.delays_as[0], self._engine.path)
 
     def _delay(self) -> DelayedPut:
         if self._delayed is None:
-            self._delayed = DelayedPut(self._engine, DelayedEvents(self._schema, self._schema_id, typed=self._typed))
+            self._delayed = DelayedPut(self._engine, DelayedEvents(*self.delays_as, typed=self._typed))
         return self._delayed
 
     def put_batch(
@@ -271,8 +274,9 @@ class PutTransaction(Transaction):
         Raises what `put` raises.
         """
         self._begin_put("put_timed")
-        fitted = accept_batch(batch, self._schema, ID_COLUMN)
-        if times.has_delays():
+        has_delays = times.has_delays()
+        fitted = accept_batch(batch, self.delays_as[0] if has_delays else self._schema, ID_COLUMN)
+        if has_delays:
             self.require_delays()
         self._admit(batch.num_rows)
         if self._rows or self._events.bodies:
@@ -281,7 +285,7 @@ class PutTransaction(Transaction):
             if dues_ms:
                 self._undivided(self._add_late, rows, dues_ms, each_us)
             else:
-                self._undivided(self._add, rows, each_us)
+                self._undivided(self._add, fit_batch(rows, self._schema), each_us)
         self.count += batch.num_rows
 
     def take(self, *_: object, **__: object) -> NoReturn:

@@ -199,11 +199,35 @@ class SpoolMover:
         with tx:
             for piece in self._pieces(consumer, first, last):
                 _put_now(tx, [read for read in piece if not read.dues_ms], schema)
-                _put_due(tx, [read for read in piece if read.dues_ms], schema)
+                self._put_due(tx, [read for read in piece if read.dues_ms])
                 through = piece[-1].last_id
             tx.follows = shipped
             tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER))
         return max(shipped, through)
+
+    def _put_due(self, tx: PutTransaction, piece: list[ReadBatch]) -> None:
+        """Put delayed events in the order of their due times; those that are due by now come behind all others.
+
+        They keep to the columns that they came with: one that the channel got since may hold them in no other order.
+        """
+        if not piece:
+            return
+        schema = self._spool.schemas()[max(read.schema_id for read in piece)]
+        schemas = enumerate(self._store.schemas())
+        with_all = ((s, number) for number, s in schemas if set(schema.names) <= set(s.names))
+        tx.delays_as = next(with_all, tx.delays_as)
+        dues, ttls, by_us = array("q"), array("q"), now_us()
+        for read in piece:
+            dues += array("q", read.dues_ms)
+            ttls += array("q", [read.expires_us - read.time_us if read.expires_us else 0]) * len(read.dues_ms)
+        order = sorted(range(len(dues)), key=dues.__getitem__)  # of those due at once, in the order of their puts
+        due_ms = [dues[i] if dues[i] * 1000 > by_us else 0 for i in order]
+        ttl_us = [ttls[i] and max(1, ttls[i] - max(0, by_us - dues[i] * 1000)) for i in order]
+        rows, at = _together(piece, schema).take(pa.array(order, pa.int64())).combine_chunks(), 0
+        for batch in rows.to_batches():
+            end = at + batch.num_rows
+            tx.put_timed(batch, RowTimes(pa.array(ttl_us[at:end], pa.int64()), pa.array(due_ms[at:end], pa.int64())))
+            at = end
 
     def _pieces(self, consumer: Consumer, first: int, last: int) -> Iterator[list[ReadBatch]]:
         """Yield the events of one put: whole transactions, as many as fit; one that is larger comes in several pieces.
@@ -244,24 +268,6 @@ class SpoolMover:
 def _put_now(tx: PutTransaction, piece: list[ReadBatch], schema: pa.Schema) -> None:
     for ttl, reads in groupby(piece, partial(_ttl_left, by_us=now_us())):
         tx.put_batch(_together(reads, schema), ttl=ttl)
-
-
-def _put_due(tx: PutTransaction, piece: list[ReadBatch], schema: pa.Schema) -> None:
-    """Put delayed events in the order of their due times; those that are due by now come behind all others."""
-    if not piece:
-        return
-    dues, ttls, by_us = array("q"), array("q"), now_us()
-    for read in piece:
-        dues += array("q", read.dues_ms)
-        ttls += array("q", [read.expires_us - read.time_us if read.expires_us else 0]) * len(read.dues_ms)
-    order = sorted(range(len(dues)), key=dues.__getitem__)  # of those due at once, in the order of their puts
-    due_ms = [dues[i] if dues[i] * 1000 > by_us else 0 for i in order]
-    ttl_us = [ttls[i] and max(1, ttls[i] - max(0, by_us - dues[i] * 1000)) for i in order]
-    rows, at = _together(piece, schema).take(pa.array(order, pa.int64())).combine_chunks(), 0
-    for batch in rows.to_batches():
-        end = at + batch.num_rows
-        tx.put_timed(batch, RowTimes(pa.array(ttl_us[at:end], pa.int64()), pa.array(due_ms[at:end], pa.int64())))
-        at = end
 
 
 def _together(reads: Iterable[ReadBatch], schema: pa.Schema) -> pa.Table:

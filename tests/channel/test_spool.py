@@ -317,6 +317,25 @@ def test_typed_events_with_columns_that_came_later_and_large_ones_wait_too(by_ha
         assert [row["count"] for row in take_tx.take_many(1000)] == list(range(500))  # type: ignore[index, call-overload]
 
 
+def test_delayed_rows_are_shipped_after_the_channel_got_a_column_that_can_not_be_ordered(by_hand: Open) -> None:
+    channel = by_hand(schema=TYPED)
+    with channel.put_transaction() as tx:
+        tx.put({"name": "last", "count": 3}, deliver_after=90)
+        tx.put({"name": "late", "count": 2}, deliver_after=60)
+        tx.put({"name": "due by then", "count": 1}, deliver_after=30)
+    channel.evolve(TYPED.append(pa.field("text", pa.string_view())))
+    with channel.put_transaction() as tx:
+        tx.put({"name": "now", "count": 0, "text": "a text that is longer than a view keeps inside"})
+    clock = clock_of(channel)
+    assert channel.flush() == 4
+    found = []
+    for _ in range(4):
+        with channel.take_transaction() as take_tx:
+            found += [(row["count"], row["text"]) for row in take_tx.take_many(10)]  # type: ignore[index, call-overload]
+        clock.pass_by(30)
+    assert found == [(0, "a text that is longer than a view keeps inside"), (1, None), (2, None), (3, None)]
+
+
 def test_a_spool_with_delayed_events_is_one_that_earlier_versions_refuse(by_hand: Open, tmp_path: Path) -> None:
     channel = by_hand()
     put(channel, b"plain")
