@@ -15,6 +15,7 @@ from spillable_stream.errors import OptionError
 __all__ = [
     "APPLICATION",
     "NAME",
+    "SPOOL_PREFIX",
     "check_group",
     "check_owner",
     "check_producer",
@@ -25,6 +26,9 @@ __all__ = [
 
 NAME = "letters, digits, `-`, `_` and `.` (not first), at most 128 (240 bytes)"
 APPLICATION = "a text of 1 to 1,024 bytes"
+
+SPOOL_PREFIX = "spool-"
+"""What the name begins with of the group that a spool's mover takes as, and of its producer."""
 
 _NAME_LETTERS = 128
 _NAME_BYTES = 240  # a file's name has at most 255, and the longest ending is ".position"

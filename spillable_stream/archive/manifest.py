@@ -23,7 +23,7 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format.packing import NONSENSE
-from spillable_stream.objects.store import Store
+from spillable_stream.objects.store import ObjectMissingError, Store
 
 __all__ = [
     "BACKUP_FORMAT",
@@ -139,9 +139,17 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
         NotAChannelError: there are other objects here, and no backup.
         UnsupportedFormatError: a newer version wrote it.
     """
-    found = max((info.key for info in store.list(_FOLDER) if info.key.endswith(".json")), default=None)
-    if found is not None:
-        return _parsed(bytes(store.get(found)), f"{store.root}/{found}")
+    missed = ""
+    while True:
+        found = max((info.key for info in store.list(_FOLDER) if info.key.endswith(".json")), default=None)
+        if found is None:
+            break
+        try:
+            return _parsed(bytes(store.get(found)), f"{store.root}/{found}")
+        except ObjectMissingError:  # a later backup takes its place, and was there before
+            if found == missed:
+                raise
+            missed = found
     other = next((name for name in sorted(store.folders()) if name not in ("delays", "events", "states")), None)
     if other is not None:
         raise NotAChannelError(

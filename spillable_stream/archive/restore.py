@@ -13,7 +13,13 @@ from spillable_stream.archive.directory_restore import restore_to_directory
 from spillable_stream.archive.manifest import Manifest, newest_manifest
 from spillable_stream.archive.store_restore import MayReplace, restore_to_store
 from spillable_stream.engine.open_engine import channel_path, uuid_at
-from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, SpillableError
+from spillable_stream.errors import (
+    ChannelBusyError,
+    CorruptionError,
+    ForeignDirectoryError,
+    NotAChannelError,
+    SpillableError,
+)
 from spillable_stream.log_records import fields
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.progress import OnProgress
@@ -77,6 +83,7 @@ def restore(
         NotAChannelError: there is no backup at ``copy``.
         ChannelError: something is at ``to``, or was begun there and may not be replaced.
         ForeignDirectoryError: the original is where it was, and ``new_identity`` is false.
+        ChannelBusyError: another backup took the place of this one meanwhile; nothing was made.
         CorruptionError: the backup is damaged; nothing was made.
         OptionError: nothing can be at ``copy``, or no channel at ``to``; or ``to`` is in a store, and events of
             the backup wait until they are due.
@@ -92,10 +99,17 @@ def restore(
     if not new_identity:
         _require_original_gone(manifest)
     content = BackupContent(store, manifest, where)
-    if isinstance(path, Path):
-        made = restore_to_directory(content, path, new_identity, progress)
-    else:
-        made = restore_to_store(content, path, new_identity, progress, may_replace)
+    try:
+        if isinstance(path, Path):
+            made = restore_to_directory(content, path, new_identity, progress)
+        else:
+            made = restore_to_store(content, path, new_identity, progress, may_replace)
+    except CorruptionError as e:
+        newest = newest_manifest(store, where)
+        if newest is None or newest.number == manifest.number:
+            raise
+        text = f"another backup to {where} was made meanwhile, and took the place of this one; restore again"
+        raise ChannelBusyError(text) from e
     more = fields(path, last_id=manifest.last_id)
     _log.info("restored %s from %s up to the event %d", path, where, manifest.last_id, extra=more)
     of = where, manifest.number, manifest.taken_at, manifest.last_id

@@ -20,7 +20,7 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
-from spillable_stream.channel.due_time import due_ms, without_disk
+from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
 from spillable_stream.channel.event_table import EventTable, events_from, last_events
 from spillable_stream.channel.known_workers import KnownWorkers
 from spillable_stream.channel.last_batch import LastBatch
@@ -301,6 +301,8 @@ class Channel:
         found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())
         if found_ms and not engine.follower.state.options.overflow_capacity:
             raise without_disk(self.path)
+        if found_ms and self.typed:
+            require_orderable(self.schema, self.path)
         return found_ms
 
     def take_transaction(self, group: str = "default") -> TakeTransaction:
@@ -583,7 +585,7 @@ class Channel:
             found = channel_stats(engine, as_known=True)
         if spool is not None:
             found = replace(found, spool=spool.stats())
-        workers = seen_workers(engine.worker_notes.read()) if self.readonly else self._workers.stats()
+        workers = seen_workers(engine.worker_notes.read(), found.groups) if self.readonly else self._workers.stats()
         return replace(found, workers=workers) if workers else found
 
     def plot(self, ax: Axes | None = None) -> Axes:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from functools import lru_cache
+
+import pyarrow as pa
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["MOST_DELAY_SECONDS", "due_ms", "without_disk"]
+__all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_orderable", "without_disk"]
 
 MOST_DELAY_SECONDS = 366 * 86_400
 """The longest delay: a year."""
@@ -19,6 +22,36 @@ def without_disk(path: object) -> OptionError:
         f"{path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise overflowCapacity. "
         "Nothing was put"
     )
+
+
+def require_orderable(schema: pa.Schema, path: object) -> None:
+    """Refuse to delay rows with a column that Arrow can't put in another order: due times would come to nothing.
+
+    Args:
+        schema: the channel's columns.
+        path: the channel.
+
+    Raises:
+        OptionError: there is such a column.
+    """
+    if name := _fixed_column(schema):
+        raise OptionError(
+            f"{path} can delay no rows: Arrow can't put values of the type {schema.field(name).type} of the column "
+            f"{name!r} in another order; declare the column as string, binary or of its values' type. Nothing was put"
+        )
+
+
+@lru_cache(maxsize=64)
+def _fixed_column(schema: pa.Schema) -> str:
+    """Return the name of a column whose values can't be put in another order, such as views of texts; "" for none."""
+    for column in schema:
+        values = pa.nulls(1, column.type)
+        try:
+            values.take(pa.array([0], pa.int64()))
+            values.filter(pa.array([True]))
+        except pa.ArrowNotImplementedError:
+            return str(column.name)
+    return ""
 
 
 def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None, now_ms: int) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.delayed_events import DelayedEvents
 from spillable_stream.channel.delayed_put import DelayedPut
-from spillable_stream.channel.due_time import due_ms, without_disk
+from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
 from spillable_stream.channel.event import ID_COLUMN, Event
 from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.row_times import RowTimes
@@ -189,6 +189,8 @@ class PutTransaction(Transaction):
         """
         if not self.carries_dues and not self._engine.follower.state.options.overflow_capacity:
             raise without_disk(self._engine.path)
+        if self._typed:
+            require_orderable(self._schema, self._engine.path)
 
     def _delay(self) -> DelayedPut:
         if self._delayed is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.spool_mover import SPOOL_PREFIX, SpoolMover, spool_group
+from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
 from spillable_stream.channel.stored_options import store_options
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -37,6 +37,7 @@ from spillable_stream.errors import (
     TransactionStateError,
 )
 from spillable_stream.log_records import fields
+from spillable_stream.names import SPOOL_PREFIX
 from spillable_stream.objects.store import StoreError
 from spillable_stream.storage.filesystem import FileSystem
 

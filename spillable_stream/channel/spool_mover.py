@@ -34,11 +34,10 @@ from spillable_stream.errors import DataLossError, GroupOwnedError, ProducerSequ
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.names import SPOOL_PREFIX
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["SPOOL_PREFIX", "SpoolMover", "spool_group"]
-
-SPOOL_PREFIX = "spool-"
+__all__ = ["SpoolMover", "spool_group"]
 
 _PUT_EVENTS = 100_000
 _PUT_BYTES = 8 << 20

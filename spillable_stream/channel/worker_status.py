@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, fields, replace
 
 from spillable_stream.channel.figures import age_text
@@ -52,13 +52,15 @@ def decode_status(status: bytes) -> WorkerStats | None:
     return found
 
 
-def seen_workers(notes: Mapping[str, bytes]) -> tuple[WorkerStats, ...]:
+def seen_workers(notes: Mapping[str, bytes], groups: Container[str]) -> tuple[WorkerStats, ...]:
     """Return the workers of other processes by what they said.
 
     Args:
         notes: what they said, by group.
+        groups: the groups of the channel: of one that was dropped, the note may still be there.
     """
-    return tuple(found for _, status in sorted(notes.items()) if (found := decode_status(status)) is not None)
+    statuses = [status for group, status in sorted(notes.items()) if group in groups]
+    return tuple(found for status in statuses if (found := decode_status(status)) is not None)
 
 
 def worker_text(worker: WorkerStats) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["GroupHold", "GroupOwners", "KeptPosition", "OwnerSeen", "Ownership"]
+__all__ = ["ChangeHold", "GroupHold", "GroupOwners", "KeptPosition", "OwnerSeen", "Ownership"]
 
 
 class OwnerSeen(NamedTuple):
@@ -62,6 +62,13 @@ class GroupHold(Protocol):
         Raises:
             GroupOwnedError: somebody else may own it.
         """
+
+
+class ChangeHold(GroupHold, Protocol):
+    """A group that nobody owns while it is changed."""
+
+    def forget_note(self) -> None:
+        """Forget what the last owner wrote about itself: the group was dropped, and another may get its name."""
 
 
 class Ownership(GroupHold, Protocol):
@@ -115,7 +122,7 @@ class GroupOwners(Protocol):
 
     def without_owner(
         self, group: str, otherwise: str = "", timeout_seconds: float = ...
-    ) -> AbstractContextManager[GroupHold]:
+    ) -> AbstractContextManager[ChangeHold]:
         """Keep an existing group without an owner within the block, which changes it.
 
         Args:

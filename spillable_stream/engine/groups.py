@@ -175,5 +175,6 @@ def drop_group(engine: Engine, group: str) -> None:
             automatic = existing_group(state, group, engine.path).is_automatic
             drop = drop_of(group, state, hold.require)
         engine.commit(drop)
+        hold.forget_note()
         if automatic:
             engine.owners.forget_files(group)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.file_names import Tier, log_name
@@ -21,7 +20,6 @@ from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.progress import Meter, meter_of_open
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.delays import DelayedFile
 from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import shown
 
@@ -58,22 +56,23 @@ class StateLoader:
             CorruptionError: a log is damaged.
             DataLossError: events are missing.
         """
+        before: CorruptionError | None = None
         for look in looks(self._lock.published):
             try:
                 if replayed is not None and look.number == 1 and replayed[1] == Positions.of(look.before):
-                    self._require_complete(replayed[0])
-                    return replayed
-                return self.load_at(look.before)
+                    return self._complete(replayed)
+                return self._complete(self.load_at(look.before))
             except FileNotFoundError:  # it was listed: another process removed it, and has published nothing by that
-                pass
-            except (DataLossError, CorruptionError):
-                # Another process may have made a checkpoint and removed files meanwhile.
-                if look.is_last or (look.number > 1 and look.is_unmoved()):
+                before = None
+            except CorruptionError as e:
+                # Another process may have made a checkpoint and removed files meanwhile: the next look begins with it.
+                if before is not None and (type(e), e.path, e.offset) == (type(before), before.path, before.offset):
                     raise
+                before = e
         raise ChannelBusyError(f"{self._layout.path} changes faster than it can be read; try again")
 
     def load_at(self, ends: CommitPoint) -> LoadedState:
-        """Return the state at given ends of the logs.
+        """Return the state at given ends of the logs; files that it needs may be gone.
 
         Args:
             ends: the ends that the head publishes, or that a recovery found and has not published yet.
@@ -81,7 +80,7 @@ class StateLoader:
         Raises:
             FileNotFoundError: a file was removed meanwhile.
             CorruptionError: a log is damaged.
-            DataLossError: events are missing.
+            DataLossError: a file of a log is missing.
         """
         end = Positions.of(ends)
         state, start = self._memory_base(ends) if ends.memory.file_id else self.disk_base(end.disk)
@@ -90,8 +89,37 @@ class StateLoader:
         apply = metered(partial(self.apply, state), meter)
         for file_id, found in self._tiers.records(start, end):
             apply(file_id, found)
-        self._require_complete(state)
         meter.end()
+        return state, end
+
+    def require_complete(self, state: ChannelState) -> None:
+        """Prove that the file of every needed event exists, where nobody publishes meanwhile.
+
+        Raises:
+            DataLossError: a file is missing.
+        """
+        for error in self._missing(state).values():
+            raise error
+
+    def _complete(self, loaded: LoadedState) -> LoadedState:
+        """Return a state when the file of every needed event has proven to exist; a later one, if some were gone.
+
+        Whoever removes a file has published before that nothing in it is needed any more. So a file that is gone is
+        missing only if a state still needs it that was published after that showed.
+
+        Raises:
+            DataLossError: a file is missing.
+        """
+        state, positions = loaded
+        missed = self._missing(state)
+        if not missed:
+            return loaded
+        end = Positions.of(self._lock.published())
+        for file_id, found in self._tiers.records(positions, end):
+            self.apply(state, file_id, found)
+        for path, error in self._missing(state).items():
+            if path in missed:
+                raise error
         return state, end
 
     def apply(self, state: ChannelState, file_id: int, found: LocatedFrame) -> None:
@@ -151,38 +179,29 @@ class StateLoader:
         file_id, header = oldest_file(self._fs, self._tiers.disk, end.file_id if end else None)
         return restored(header.state, str(self._layout.log_file(file_id))), Positions(Position(file_id, 0))
 
-    def _require_complete(self, state: ChannelState) -> None:
-        """Prove that the file of every needed event exists.
-
-        Raises:
-            DataLossError: a file is missing.
-        """
+    def _missing(self, state: ChannelState) -> dict[str, DataLossError]:
+        """Return what to say of each file that is not there and has events that the state needs, by path."""
+        found: dict[str, DataLossError] = {}
         if missing := state.missing():
-            raise DataLossError(
-                f"the events {shown(missing)} are missing: data files were removed", str(self._layout.path)
-            )
+            path = str(self._layout.path)
+            found[path] = DataLossError(f"the events {shown(missing)} are missing: data files were removed", path)
         present: set[int | str] = set(self._layout.segments(self._fs))
         for tier in Tier:
             present.update(self._layout.log_files(self._fs, tier))
         for block in state.blocks:
             if block.file not in present:
-                raise DataLossError(
-                    f"the events {block.first_id} to {block.last_id} are missing: the file "
-                    f"{self._layout.file(block.file).name} was removed",
-                    str(self._layout.file(block.file)),
-                )
-        if state.delays.files and (gone := self._missing(state.delays.files.values())):
-            path = gone[0]
-            raise DataLossError(
-                f"delayed events are missing: the file {path.name} was removed; put it back, or give them up "
-                "with spillable repair",
-                str(path),
-            )
-
-    def _missing(self, files: Iterable[DelayedFile]) -> list[Path]:
-        """Return the side files that are not there."""
+                path = str(file := self._layout.file(block.file))
+                text = f"the events {block.first_id} to {block.last_id} are missing: the file {file.name} was removed"
+                found.setdefault(path, DataLossError(text, path))
         delayed = DelayedFiles(self._fs, self._layout)
-        return [path for file in files if not self._fs.exists(path := delayed.path(file))]
+        for waiting in state.delays.files.values():
+            if not self._fs.exists(file := delayed.path(waiting)):
+                text = (
+                    f"delayed events are missing: the file {file.name} was removed; put it back, or give them up "
+                    "with spillable repair"
+                )
+                found[str(file)] = DataLossError(text, str(file))
+        return found
 
 
 def bytes_between(start: Position, end: Position, state: ChannelState) -> int:

@@ -16,7 +16,7 @@ from spillable_stream.engine.memory_capacity import file_size_bytes
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.opening import Held, adopted, enter
 from spillable_stream.engine.readonly_view import ReadonlyView
-from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
+from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.file_names import GENERATION_BITS, Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.checkpoints import Checkpoints
@@ -37,6 +37,8 @@ __all__ = ["FILES_OF_A_LIMIT", "LocalLog"]
 
 FILES_OF_A_LIMIT = 8
 """The log begins a new file at this part of a limit of retention."""
+
+_MOST_RENEWALS = 4
 
 
 class _Hold(Protocol):
@@ -133,9 +135,17 @@ class LocalLog:
         """Return the state at the published end, and where that is.
 
         Raises:
+            ChannelBusyError: the channel changes faster than it can be read.
             CorruptionError: the log is damaged.
             DataLossError: events are missing.
         """
+        for _ in range(_MOST_RENEWALS):
+            try:
+                return self._held.load()
+            except (ChannelBusyError, CorruptionError):
+                if self.is_current():
+                    raise
+                self.renew()  # a view's head is its own: it does not tell what a writer does that has come meanwhile
         return self._held.load()
 
     def follow(self, state: ChannelState, start: Positions, end: Positions) -> int:

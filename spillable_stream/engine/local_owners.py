@@ -25,7 +25,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, has_ended, process_note
 from spillable_stream.storage.lru import LruCache
 
-__all__ = ["LocalOwners", "LocalOwnership", "UnownedGroup", "has_owner", "look_for_owner", "remove_files_of"]
+__all__ = ["LocalOwners", "LocalOwnership", "UnownedGroup", "look_for_owner", "remove_files_of"]
 
 _CHANGE_SECONDS = 1.0  # for which a change of a group, which is one commit, is waited for
 
@@ -79,7 +79,7 @@ class LocalOwnership:
 
 
 class UnownedGroup:
-    """A group that nobody owns while it is changed, since its lock is held for that. It is a `GroupHold`.
+    """A group that nobody owns while it is changed, since its lock is held for that. It is a `ChangeHold`.
 
     Args:
         group: the group's name.
@@ -96,6 +96,9 @@ class UnownedGroup:
     def note(self) -> str:
         """What the last owner wrote about itself."""
         return self._lock.read_holder()
+
+    def forget_note(self) -> None:
+        self._lock.write_holder("")
 
     def require(self) -> None:
         """Prove that nobody can own the group; the channel's lock is held.
@@ -246,11 +249,6 @@ def look_for_owner(fs: FileSystem, layout: Layout, group: str) -> OwnerSeen:
         return OwnerSeen(not lock.is_free_within(0), note)
     finally:
         lock.close()
-
-
-def has_owner(fs: FileSystem, layout: Layout, group: str) -> bool:
-    """Tell whether a live process owns a group; the arguments are those of `look_for_owner`, which raises the same."""
-    return look_for_owner(fs, layout, group).is_alive
 
 
 def remove_files_of(fs: FileSystem, layout: Layout, group: str) -> None:

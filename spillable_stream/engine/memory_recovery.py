@@ -120,6 +120,7 @@ class MemoryRecovery:
             memory = recover(self._fs, self._tiers.memory, Position(files[-1], 0), lambda *_: None).end
             header = self._tiers.memory.read_file_header(files[-1])
             whole, _ = self._loader.load_at(CommitPoint(TierEnd(*end), TierEnd(*memory)))
+            self._loader.require_complete(whole)
             if whole.memory.token != state.memory.token:
                 return None
             in_memory = self._fs.is_in_memory(self._layout.memory)

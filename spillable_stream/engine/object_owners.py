@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
+from spillable_stream.engine.group_owners import ChangeHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
@@ -122,6 +122,9 @@ class _ChangeHold:
         self.note = former
         self.position: None = None
         self.require = owned.require
+
+    def forget_note(self) -> None:
+        """Do nothing: a group that is dropped has no owner in the state."""
 
 
 class ObjectOwners:
@@ -267,7 +270,7 @@ class ObjectOwners:
                 )
 
     @contextlib.contextmanager
-    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[GroupHold]:
+    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[ChangeHold]:
         """Own a group for the time of the block; `GroupOwners.without_owner` explains the arguments.
 
         Raises:

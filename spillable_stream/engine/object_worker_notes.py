@@ -107,7 +107,7 @@ class ObjectWorkerNotes:
             for group in self._listed():
                 self._read(group)
         now = time.monotonic()
-        for group, owner in self._follower.state.owners.items():
+        for group, owner in list(self._follower.state.owners.items()):  # another thread may follow meanwhile
             if WORKER_MARK in owner.note:
                 epoch, read_at = self._reads.get(group, (0, _NEVER))
                 if epoch != owner.epoch or now - read_at >= READ_SECONDS:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import product
 from types import TracebackType
 from typing import Self
 
@@ -25,18 +24,17 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import NoRoomYetError
-from spillable_stream.errors import EventTooLargeError, OptionError, PutTooLargeError, SpillableError
+from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
-from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
-from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_each
+from spillable_stream.flow.dead_letters import Stuck
+from spillable_stream.flow.event_batch import EventInput, as_event_batch
 from spillable_stream.flow.event_times import EventTimes
-from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
+from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
-from spillable_stream.flow.part_room import PartRoom
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
+from spillable_stream.flow.router import Router
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
@@ -96,20 +94,21 @@ class ChannelProcessor:
         self.entrance: TapPoint = TapPoint()
         self.selector: Selector = selector if selector is not None else Replicating()
         self.selector.bind(tuple(channels))
-        self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
         self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
         self._channels = dict(channels)
-        self._times = self._checked_times(times or {})
-        self._dead_letter = None if dead_letter is None else self._name_of(dead_letter)
+        checked_times = self._checked_times(times or {})
+        rejects = None if dead_letter is None else self._name_of(dead_letter)
         self._numbers = None if producer is None else BatchNumbers(producer, self._channels)
-        self._surroundings = surroundings
         self._mutex = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
         self._pending: RoutedBatch | None = None
         self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
-        self._room = PartRoom(self._channels)
+        self._router = Router(
+            producer or _NO_NAME, self._channels, self.chain, self.selector, checked_times, rejects, surroundings
+        )
+        self.stuck: Stuck = self._router.stuck
 
     def _checked_times(self, times: Mapping[str, EventTimes]) -> dict[str, EventTimes]:
         for name, of_channel in times.items():
@@ -261,94 +260,11 @@ class ChannelProcessor:
         with self._mutex:
             turn = number if number is not None else self._turn
             self._turn += number is None
-        passed, rejected = self._screen(batch, turn)
-        required: dict[str, pa.RecordBatch] = {}
-        optional: dict[str, pa.RecordBatch] = {}
-        if passed.num_rows:
-            routes = self.selector.select(passed, turn)
-            required = select_each(passed, routes.required)
-            optional = select_each(passed, routes.optional)
-        if self._dead_letter is not None:
-            rejected += self._room.divide(required, except_for=self._dead_letter)
-        times = self._take_times(required, optional, rejected, turn)
-        if rejected and (name := self._dead_letter) is not None:
-            dead = self._as_dead_letters(rejected, turn)
-            if name in times:
-                times[name] = times[name].and_untimed(required[name].num_rows, dead.num_rows)
-            required[name] = concat([required[name], dead]) if name in required else dead
-            optional.pop(name, None)
-        self._require_room(required, number)
-        counts = {name: part.num_rows for name, part in required.items()}
-        result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
+        parts = self._router.divide(batch, turn, comes_again=number is not None)
+        counts = {name: part.num_rows for name, part in parts.required.items()}
+        result = Processed(batch.num_rows, parts.passed, parts.rejected, counts)
         packed = b"" if number is None else write_note(counts, note)
-        return RoutedBatch(number, required, optional, result, packed, times)
-
-    def _take_times(
-        self,
-        required: dict[str, pa.RecordBatch],
-        optional: dict[str, pa.RecordBatch],
-        rejected: list[Rejected],
-        turn: int,
-    ) -> dict[str, RowTimes]:
-        """Return the times of the parts, and move events with wrong ones to ``rejected``.
-
-        Raises:
-            OptionError: an event has a wrong one, and there is no dead-letter channel.
-        """
-        found: dict[str, RowTimes] = {}
-        for parts, (name, times) in product((optional, required), self._times.items()):
-            if name not in parts:
-                continue
-            parts[name], found[name], wrong = times.divide(parts[name], self._surroundings.now_ms())
-            if wrong and self._dead_letter is None:
-                self.stuck.at(self._event_id(turn, 0), wrong[0].error)
-                raise OptionError(wrong[0].error.removeprefix("OptionError: "))
-            rejected += wrong
-            if not parts[name].num_rows:
-                del parts[name], found[name]
-        return found
-
-    def _require_room(self, parts: Mapping[str, pa.RecordBatch], number: int | None) -> None:
-        """Refuse a batch that a channel can never hold, before another channel has its part."""
-        try:
-            self._room.require(parts)
-        except (EventTooLargeError, PutTooLargeError) as e:
-            if number is not None and max(part.num_rows for part in parts.values()) == 1:
-                self.stuck.at(self._event_id(number, 0), str(e))  # a source without numbers does not send it again
-            raise
-
-    def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
-        """Return the events that pass the interceptors, and those that can't."""
-        if self._dead_letter is not None:
-            return self.chain.screen(batch)
-        try:
-            passed = self.chain.intercept(batch)
-        except Exception:
-            rejected = self.chain.screen(batch).rejected
-            if rejected:
-                self.stuck.at(self._event_id(turn, 0), rejected[0].error)
-            raise
-        self.stuck.passed()
-        return passed, []
-
-    def _as_dead_letters(self, rejected: list[Rejected], turn: int) -> pa.RecordBatch:
-        now_ms = self._surroundings.now_ms()
-        return concat(
-            [
-                as_dead_letters(
-                    r.event,
-                    f"{self.producer or _NO_NAME}/{r.interceptor}",
-                    [r.error],
-                    [self._event_id(turn, i)],
-                    now_ms,
-                )
-                for i, r in enumerate(rejected)
-            ]
-        )
-
-    def _event_id(self, turn: int, index: int) -> str:
-        """Return what names an event that can't pass: it has no write-order ID yet."""
-        return f"{self.producer or _NO_NAME}:{turn}:{index}"
+        return RoutedBatch(number, parts.required, parts.optional, result, packed, parts.times)
 
     # ── delivery ────────────────────────────────────────────────────────────────────────────
 

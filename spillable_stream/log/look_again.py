@@ -17,16 +17,14 @@ class Look(Generic[_Sight]):
 
     Args:
         number: which one it is, from 1 on.
-        is_last: whether no other look follows.
         sight: reads what changes with every change that the look could meet.
 
     Attributes:
         before: what that said when the look began.
     """
 
-    def __init__(self, number: int, is_last: bool, sight: Callable[[], _Sight]) -> None:
+    def __init__(self, number: int, sight: Callable[[], _Sight]) -> None:
         self.number = number
-        self.is_last = is_last
         self.before = sight()
         self._sight = sight
 
@@ -43,4 +41,4 @@ def looks(sight: Callable[[], _Sight], most: int = _LOOKS) -> Iterator[Look[_Sig
         most: how many looks to take.
     """
     for number in range(1, most + 1):
-        yield Look(number, number == most, sight)
+        yield Look(number, sight)

@@ -54,3 +54,9 @@ class ObjectCache:
         with self._mutex:
             gone = self._kept.pop(key, None)
             self._size_bytes -= 0 if gone is None else len(gone)
+
+    def forget_all(self, prefix: str) -> None:
+        """Let go of all that is kept under keys with a beginning."""
+        with self._mutex:
+            for key in [key for key in self._kept if key.startswith(prefix)]:
+                self._size_bytes -= len(self._kept.pop(key))

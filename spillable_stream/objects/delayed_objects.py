@@ -165,7 +165,7 @@ class DelayedObjects:
         return self._range(of, start, min(of.end, start + _WINDOW_BYTES + _FRAME_BYTES))
 
     def _range(self, of: DelayedFile, start: int, end: int) -> pa.Buffer:
-        key = _part_key(of, start)
+        key = f"{_parts_of(of)}{start}-{end}"
         found = self._cache.get(key)
         return self._asked(of, key, lambda name: self._store.get_range(name, start, end)) if found is None else found
 
@@ -227,12 +227,8 @@ class DelayedObjects:
 
     def damaged(self, of: DelayedFile, offset: int) -> CorruptionError:
         """Return the error of a file that is damaged; it is asked for again by the next read."""
-        for key in (
-            of.name,
-            *(_part_key(of, start) for start in range(0, of.end, _WINDOW_BYTES)),
-            _part_key(of, of.end),
-        ):
-            self._cache.forget(key)
+        self._cache.forget(of.name)
+        self._cache.forget_all(_parts_of(of))
         return CorruptionError("a frame of delayed events is damaged; see spillable verify", self._where(of), offset)
 
     def _where(self, of: DelayedFile) -> str:
@@ -243,6 +239,6 @@ class DelayedObjects:
         self.left.append(of.name)
 
 
-def _part_key(of: DelayedFile, start: int) -> str:
-    """Return what a part of an object is kept as."""
-    return f"{of.name}@{start}"
+def _parts_of(of: DelayedFile) -> str:
+    """Return what the names begin with that parts of an object are kept as."""
+    return f"{of.name}@"

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.due_time import due_ms, without_disk
+from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.engine.port import SinkBatch, StagePlan, one_look
 from spillable_stream.errors import NotAChannelError, OptionError
@@ -171,8 +171,9 @@ def _require_delays(path: str, of_channel: Mapping[str, Any]) -> None:
     disk_events = of_channel.get("overflow_capacity")
     if disk_events == 0:
         raise without_disk(path)
-    if disk_events is None:
-        with contextlib.suppress(NotAChannelError), visit(path, create=False) as channel:  # a new one has a disk tier
+    with contextlib.suppress(NotAChannelError), visit(path, create=False) as channel:  # a new one has a disk tier
+        require_orderable(channel.schema, path)
+        if disk_events is None:
             channel.put_transaction().require_delays()
 
 

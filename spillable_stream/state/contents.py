@@ -12,6 +12,7 @@ from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import LostRecord, Record
 from spillable_stream.format.take_record import TakeRecord
+from spillable_stream.names import SPOOL_PREFIX
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.delays import Delays
@@ -242,10 +243,14 @@ class Contents:
 
     @property
     def is_extended(self) -> bool:
-        """Whether earlier versions of this package can't read it: it has, or had, events that expire or are delayed."""
+        """Whether earlier versions of this package can't read it: it has, or had, events that expire or are delayed.
+
+        Of a spool's events that are delayed only their frames know, so a spool counts as one that has some.
+        """
         return (
             self.blocks.has_expiry
             or bool(self.delays.image())
+            or any(name.startswith(SPOOL_PREFIX) for name in self.groups)
             or any(group.passed for group in self.groups.values())
             or any(take.expired for pending in self.pending.values() for take in pending.takes)
         )

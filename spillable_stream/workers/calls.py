@@ -94,7 +94,8 @@ class Calls:
         for suspect in self._suspects:
             part = [r for first, last in suspect.ranges for r in rest.within(first, last)]
             if part:
-                found.append(Work(part, suspect.attempts, care=Care.ALONE))
+                failed = self._former.pop(part[0][0], 0) if count_of(part) == 1 else 0
+                found.append(Work(part, suspect.attempts + failed, care=Care.ALONE))
             for first, last in part:
                 rest.remove(first, last)
         care = Care.NOTED if self._left_to_note else Care.NONE
@@ -150,11 +151,12 @@ class Calls:
             self._say()
 
     def judged(self, work: Work) -> None:
-        """Remember how often an event has failed, after a call."""
+        """Remember how often an event has failed, and suspect no event that was called alone and failed."""
         if work.count == 1 and work.attempts:
             with self._changed:
                 self._has_news |= self._failed.get(work.first_id) != work.attempts
                 self._failed[work.first_id] = work.attempts
+                self._clear(work)
 
     def say_what_failed(self) -> None:
         """Write down how often events have failed, if that has changed, and nothing was written lately."""
@@ -165,6 +167,10 @@ class Calls:
         """Forget events which are taken; the mutex is held."""
         if self._failed and work.count == 1:
             self._failed.pop(work.first_id, None)
+        self._clear(work)
+
+    def _clear(self, work: Work) -> None:
+        """Suspect events no more; the mutex is held."""
         if work.care is Care.ALONE:
             done = RangeSet(work.ranges)
             left = [Suspect([r for a, b in s.ranges for r in done.gaps(a, b)], s.attempts) for s in self._suspects]
@@ -179,7 +185,9 @@ class Calls:
     def _say(self) -> None:
         with self._writing:
             with self._changed:
-                calls = [work.ranges for work in self._under_way]
+                # Only after a kill: once they are said, they must be said again whenever they change.
+                is_noted = self._is_noted or any(work.care is not Care.NONE for work in self._under_way)
+                calls = [work.ranges for work in self._under_way] if is_noted else []
                 self._is_noted = bool(calls)
                 self._said_at, self._has_news = self._clock(), False
                 note = Unfinished(self._most, calls, self._suspects, self._failed).note()

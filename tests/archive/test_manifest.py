@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import CorruptionError, NotAChannelError, UnsupportedFormatError
@@ -40,6 +41,25 @@ def test_the_greatest_number_counts_and_comes_back_as_it_was(tmp_path: Path) -> 
         assert write_manifest(store, replace(MANIFEST, number=number))
     assert newest_manifest(store) == replace(MANIFEST, number=10)
     assert MANIFEST.keys() == {"states/3", "events/1-a"}
+
+
+class StoreOfOthers(DirectoryStore):
+    """A store on which another process makes a backup, in the place of the one before, after the first listing."""
+
+    def get(self, key: str) -> pa.Buffer:
+        if not self.exists(4):
+            write_manifest(self, replace(MANIFEST, number=4))
+            self.delete(manifest_key(3))
+        return super().get(key)
+
+    def exists(self, number: int) -> bool:
+        return manifest_key(number) in [info.key for info in self.list("backups/")]
+
+
+def test_a_manifest_that_a_later_one_replaces_while_it_is_looked_for_is_not_missing(tmp_path: Path) -> None:
+    store = StoreOfOthers(tmp_path)
+    write_manifest(store, MANIFEST)
+    assert newest_manifest(store) == replace(MANIFEST, number=4)
 
 
 def test_a_number_is_given_once(tmp_path: Path) -> None:

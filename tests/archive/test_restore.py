@@ -9,11 +9,13 @@ import pytest
 import spillable_stream as ss
 from spillable_stream import (
     Channel,
+    ChannelBusyError,
+    CorruptionError,
     ForeignDirectoryError,
     NotAChannelError,
     OptionError,
 )
-from tests.support.events import numbered, peek, put
+from tests.support.events import numbered, peek, put, take
 
 
 def test_the_successor_keeps_the_identity_once_the_original_is_gone(copy: Path, path: Path, tmp_path: Path) -> None:
@@ -43,3 +45,25 @@ def test_a_directory_that_is_no_backup_is_named_as_the_user_named_it(path: Path,
         put(channel, b"a")
     with pytest.raises(NotAChannelError, match=f"^{path} is neither empty nor a backup: it holds 'checkpoint'"):
         ss.restore(path, tmp_path / "restored")
+
+
+def test_a_backup_that_another_one_replaces_while_it_is_read_is_not_damaged(
+    copy: Path, path: Path, tmp_path: Path
+) -> None:
+    def replace_it(*_: object) -> None:
+        with Channel(path, create=False) as channel:
+            if channel.stats().channel_size:
+                take(channel, 100)
+                ss.backup(channel, copy)
+
+    with pytest.raises(ChannelBusyError, match=r"another backup to .* was made meanwhile.*; restore again"):
+        ss.restore(copy, tmp_path / "r", new_identity=True, progress=replace_it)
+    assert not (tmp_path / "r").exists()
+    assert ss.restore(copy, tmp_path / "r", new_identity=True).number == 2
+
+
+def test_a_backup_without_one_of_its_files_is_damaged(copy: Path, tmp_path: Path) -> None:
+    for file in (copy / "events").iterdir():
+        file.unlink()
+    with pytest.raises(CorruptionError, match="a file of the backup is gone"):
+        ss.restore(copy, tmp_path / "r", new_identity=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from spillable_stream.channel.due_time import MOST_DELAY_SECONDS, due_ms
+from spillable_stream import Channel
+from spillable_stream.channel.due_time import MOST_DELAY_SECONDS, due_ms, require_orderable
 from spillable_stream.errors import OptionError
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -54,3 +57,25 @@ def test_what_is_no_delay_is_refused(after: Any, at: Any, text: str) -> None:
     with pytest.raises(OptionError, match=text) as caught:
         due_ms(after, at, NOW_MS)
     assert str(caught.value).endswith("Nothing was put")
+
+
+FIXED = [pa.string_view(), pa.binary_view(), pa.list_(pa.string_view()), pa.run_end_encoded(pa.int32(), pa.int64())]
+
+
+@pytest.mark.parametrize("column", FIXED, ids=str)
+def test_rows_that_arrow_can_not_put_in_another_order_are_never_delayed(column: pa.DataType, tmp_path: Path) -> None:
+    columns = pa.schema([("id", pa.int64()), ("text", column)])
+    row = pa.RecordBatch.from_pylist([{"id": 1, "text": None}], pa.schema([("id", pa.int64())]))
+    with Channel(tmp_path / "c", schema=columns) as channel:
+        with channel.put_transaction() as tx, pytest.raises(OptionError, match="of the column 'text' in another order"):
+            tx.put_batch(row, deliver_after=1)
+        with pytest.raises(OptionError, match="can delay no rows"):
+            channel.due_ms(1, None)
+        assert channel.due_ms(0, None) == 0
+        with channel.put_transaction() as tx:
+            tx.put_batch(row)
+
+
+def test_rows_of_all_other_columns_can_be_delayed() -> None:
+    others = [pa.string(), pa.list_view(pa.string()), pa.struct([("a", pa.null())]), pa.map_(pa.string(), pa.int8())]
+    require_orderable(pa.schema([(str(column), column) for column in others]), "here")

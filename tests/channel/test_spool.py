@@ -27,6 +27,9 @@ from spillable_stream import (
     SchemaError,
     StorageError,
     TransactionStateError,
+    backup,
+    repair,
+    restore,
 )
 from spillable_stream.channel import spool as spool_module
 from spillable_stream.errors import ChannelClosedError
@@ -322,6 +325,29 @@ def test_a_spool_with_delayed_events_is_one_that_earlier_versions_refuse(by_hand
     put_late(channel, 60, bytes(5 << 20))  # in a staged file
     assert json.loads(identity.read_text())["format"] == 3
     assert verify(tmp_path / "spool").healthy
+
+
+def test_a_spool_with_delayed_events_is_refused_by_earlier_versions_after_a_repair_and_a_restore(
+    by_hand: Open, tmp_path: Path
+) -> None:
+    channel = by_hand()
+    put_late(channel, 60, b"late")
+    channel.close()
+    spool, again = tmp_path / "spool", tmp_path / "again"
+    backup(spool, tmp_path / "copy")
+    restore(tmp_path / "copy", again, new_identity=True)
+    (spool / "channel.json").write_text("damaged")
+    repair(spool)
+    assert [json.loads((path / "channel.json").read_text())["format"] for path in (spool, again)] == [3, 3]
+
+
+def test_a_spool_takes_no_delayed_rows_that_nobody_could_ship(by_hand: Open) -> None:
+    channel = by_hand(schema=pa.schema([("text", pa.string_view())]))
+    with channel.put_transaction() as tx:
+        tx.put({"text": "now"})
+        with pytest.raises(OptionError, match="of the column 'text' in another order"):
+            tx.put({"text": "late"}, deliver_after=60)
+    assert channel.flush() == 1
 
 
 def test_a_delay_that_can_not_be_is_refused_by_a_spool(by_hand: Open) -> None:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from spillable_stream import Channel
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import (
     SILENT_SECONDS,
@@ -20,6 +22,8 @@ from spillable_stream.channel.worker_status import (
     worker_text,
 )
 from spillable_stream.storage.lock import process_note
+from tests.support.events import put
+from tests.support.object_channels import URL, stores_in_memory
 
 WORKER = WorkerStats("g", "running", True, 12_204, 0, 1, 3, 0, 2, 0, last_error="ValueError: no amount")
 
@@ -59,7 +63,7 @@ def test_what_ended_stays_as_it_was_whatever_became_of_its_process(state: str) -
 @pytest.mark.parametrize("status", [b"", b"{", b"[]", b"null", b'{"at": 1}', b"\xff", said(at="soon")])
 def test_what_another_version_said_otherwise_is_left_out(status: bytes) -> None:
     assert decode_status(status) is None
-    assert seen_workers({"g": said(), "h": status}) == (decode_status(said()),)
+    assert seen_workers({"g": said(), "h": status}, "gh") == (decode_status(said()),)
 
 
 def test_what_a_later_version_adds_is_passed_over() -> None:
@@ -70,3 +74,15 @@ def test_a_worker_is_told_in_one_line() -> None:
     assert worker_text(WORKER) == "12,204 done · 3 failed calls · 1 dead-lettered · last error: ValueError: no amount"
     troubled = replace(WORKER, failed_calls=1, dead_letter_events=0, waiting_events=2, trouble="the disk is full")
     assert worker_text(troubled) == "12,204 done · 1 failed call · 2 waiting to be tried again · the disk is full"
+
+
+def test_the_worker_of_a_group_that_was_dropped_is_not_shown(tmp_path: Path) -> None:
+    for path in (str(tmp_path / "c"), URL):
+        with stores_in_memory(), Channel(path) as channel:
+            put(channel, b"a")
+            channel.worker("g", lambda event: None).run(until_empty=True)
+            with Channel(path, readonly=True) as reader:
+                assert [worker.group for worker in reader.stats().workers] == ["g"]
+            channel.drop_group("g")
+            with Channel(path, readonly=True) as reader:
+                assert reader.stats().workers == ()

@@ -10,7 +10,7 @@ import pytest
 from spillable_stream import Channel, GroupOwnedError, StorageError
 from spillable_stream.engine import group_owners
 from spillable_stream.engine.commit_on_behalf import finish_takes
-from spillable_stream.engine.group_owners import GroupHold, GroupOwners, KeptPosition, Ownership
+from spillable_stream.engine.group_owners import ChangeHold, GroupHold, GroupOwners, KeptPosition, Ownership
 from spillable_stream.state.channel_state import ChannelState
 from tests.support.events import numbered, put, take
 
@@ -166,7 +166,7 @@ def test_a_group_that_is_not_taken_over_is_free_again(open_channel: Open, monkey
     other.consumer("g", owner_timeout_seconds=0)
 
 
-@pytest.mark.parametrize("port", [GroupOwners, GroupHold, Ownership, KeptPosition])
+@pytest.mark.parametrize("port", [GroupOwners, GroupHold, ChangeHold, Ownership, KeptPosition])
 def test_every_verb_says_what_it_does(port: type) -> None:
     assert port.__name__ in group_owners.__all__
     verbs = {name: value for name, value in vars(port).items() if not name.startswith("_")}

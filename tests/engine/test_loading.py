@@ -16,8 +16,9 @@ from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.tier_logs import Positions
 from tests.support.damage import flip, log_file
+from tests.support.delays import Clock, deliveries_of, put_late
 from tests.support.events import numbered, put, take
-from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_files import FaultyFileSystem, FileSystemOfOthers
 
 Open = Callable[..., Channel]
 
@@ -164,6 +165,94 @@ def test_a_channel_that_changes_faster_than_it_is_read_is_busy_or_damaged(
         looks.append(1)
         put(other, b"x")
         raise FileNotFoundError("log-000001")
+
+    monkeypatch.setattr(loader, "load_at", load_at)
+    with pytest.raises(ChannelBusyError, match="changes faster than it can be read"):
+        loader.load()
+    assert len(looks) == 5
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize("options", [{}, {"memory_capacity": 100, "byte_capacity": 1 << 20}], ids=["disk", "memory"])
+def test_a_side_file_that_is_delivered_after_the_state_was_read_is_not_missing(
+    path: Path, open_channel: Open, options: dict[str, int], readonly: bool
+) -> None:
+    """However often: one is delivered at every look of the handle that opens."""
+    other, clock = open_channel(**options), Clock()
+    deliveries_of(other).clock_ms = clock
+    dues = [100 * 4**i for i in range(8)]
+    for seconds in dues:
+        put_late(other, seconds, b"x")
+    assert len(list((path / "data").glob("delayed-*"))) == len(dues)
+    began_ms, left = clock.now_ms, list(dues)
+
+    def deliver_the_next() -> None:
+        clock.now_ms = began_ms + 1000 * left.pop(0) + 100
+        assert deliveries_of(other).deliver()
+
+    with Channel(path, create=False, readonly=readonly, fs=FileSystemOfOthers(deliver_the_next)) as channel:
+        assert channel.stats().delayed.events == len(left) < len(dues)
+        assert channel.stats().last_id == len(dues) - len(left)
+
+
+def test_a_side_file_is_missing_that_the_newest_state_names(path: Path, open_channel: Open) -> None:
+    other = open_channel()
+    put_late(other, 1000, b"0")
+    (file,) = (path / "data").glob("delayed-*")
+
+    def remove_and_commit() -> None:
+        file.unlink(missing_ok=True)
+        put(other, b"x")
+
+    with pytest.raises(DataLossError, match="the file delayed-000001 was removed; put it back"):
+        Channel(path, create=False, readonly=True, fs=FileSystemOfOthers(remove_and_commit))
+
+
+def test_data_files_whose_events_were_taken_after_the_state_was_read_are_not_missing(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, channel = open_channel(max_file_size=2000), open_channel()
+    for i in range(12):
+        put(other, b"%d" % i * 500)
+    loader, looks = loader_of(channel), list[int]()
+    real = loader.load_at
+
+    def load_at(ends: Any) -> Any:
+        found = real(ends)
+        looks.append(1)
+        take(other, 4)
+        other.checkpoint()
+        return found
+
+    monkeypatch.setattr(loader, "load_at", load_at)
+    assert list(loader.load()[0].blocks.gaps(1, 12)) == [(1, 4)]
+    assert len(looks) == 1
+
+
+def test_damage_counts_also_where_others_commit_meanwhile(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel, other, looks = open_channel(), open_channel(), list[int]()
+    loader = loader_of(channel)
+
+    def load_at(ends: Any) -> Any:
+        looks.append(1)
+        put(other, b"x")
+        raise CorruptionError(f"a frame is damaged; its bytes up to {ends.disk.end} were committed", "log-1", 640)
+
+    monkeypatch.setattr(loader, "load_at", load_at)
+    with pytest.raises(CorruptionError, match="a frame is damaged"):
+        loader.load()
+    assert len(looks) == 2
+
+
+def test_trouble_that_is_another_one_at_each_look_is_no_damage(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, looks = open_channel(), list[int]()
+    loader = loader_of(channel)
+
+    def load_at(_: Any) -> Any:
+        looks.append(1)
+        raise DataLossError(f"log-{len(looks)} is missing", f"log-{len(looks)}")
 
     monkeypatch.setattr(loader, "load_at", load_at)
     with pytest.raises(ChannelBusyError, match="changes faster than it can be read"):

@@ -11,7 +11,7 @@ import pytest
 from spillable_stream import Channel, GroupOwnedError, OptionError, StorageError
 from spillable_stream.engine.group_changes import GroupChanges
 from spillable_stream.engine.group_owners import OwnerSeen
-from spillable_stream.engine.local_owners import has_owner, look_for_owner, remove_files_of
+from spillable_stream.engine.local_owners import look_for_owner, remove_files_of
 from spillable_stream.engine.position_hint import NO_HINT, read_position_hint
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -39,7 +39,6 @@ def test_a_group_without_a_lock_file_has_no_owner_and_gets_none(open_channel: Op
     channel = open_channel()
     for name in ("g", "../g", ""):
         assert seen(channel, name) == (False, "")
-        assert not has_owner(channel.engine().fs, channel.engine().layout, name)
     assert os.listdir(path / "groups") == []
 
 

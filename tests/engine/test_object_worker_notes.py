@@ -11,9 +11,11 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.engine import object_worker_notes
 from spillable_stream.engine.object_worker_notes import READ_SECONDS, ObjectWorkerNote
+from spillable_stream.engine.worker_notes import WORKER_MARK
 from spillable_stream.integrity.verify import verify
+from spillable_stream.objects.identity import WORKERS
 from tests.support.events import numbered, put, take
-from tests.support.faulty_store import Fault
+from tests.support.faulty_store import Fault, Request
 from tests.support.object_channels import store_of
 
 Open = Callable[..., Channel]
@@ -108,6 +110,24 @@ def test_an_object_is_read_while_a_worker_owns_the_group_now_and_then_and_once_a
         clock.now += READ_SECONDS
     assert len(asked(looking, "get")) == 3 and asked(looking, "list") == ["workers/"]
     assert len(asked(channel, "replace")) <= 2, "one when it began, and one when it ended"
+
+
+def test_another_thread_may_follow_while_the_objects_are_read(open_handle: Open, clock: Clock) -> None:
+    channel = open_handle()
+    put(channel, *numbered(0, 3))
+    looking = looking_at(open_handle)
+    assert seen(looking) == []
+    consumers = [channel.consumer(group, note=f"{WORKER_MARK}5 events") for group in "ab"]
+    looking.engine().follow()
+
+    def follow(request: Request) -> None:
+        if request.key.startswith(WORKERS) and len(consumers) < 3:
+            consumers.append(channel.consumer("c"))
+            looking.engine().follow()
+
+    store_of(looking).schedule = follow
+    assert seen(looking) == []
+    assert len(consumers) == 3
 
 
 def test_a_worker_that_lost_its_group_does_not_write_over_the_next_ones_object(open_handle: Open) -> None:

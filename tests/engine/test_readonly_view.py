@@ -17,6 +17,7 @@ from spillable_stream import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
+    DataLossError,
     ForeignDirectoryError,
     MemoryLossWarning,
     NotAChannelError,
@@ -34,8 +35,9 @@ from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.test_golden import CHANNELS, HERE
 from tests.support.channels import fill, snapshot
 from tests.support.damage import age_head, flip, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
+from tests.support.delays import clock_of, deliver_all, put_late
 from tests.support.events import numbered, put, take
-from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_files import FaultyFileSystem, FileSystemOfOthers
 from tests.support.interrupts import Interrupts
 from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
@@ -274,6 +276,44 @@ def test_files_that_a_writer_removes_under_it_are_done_without(path: Path, open_
         put(channel, b"last")
         assert bodies(readonly) == [b"last"]
         assert everything(readonly.engine()) == everything(channel.engine())
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+@pytest.mark.parametrize("stays", [False, True], ids=["left", "there"])
+def test_what_a_writer_delivers_that_comes_while_a_free_channel_is_opened_is_not_missing(
+    path: Path, open_channel: Open, stays: bool, commits: int
+) -> None:
+    channel = open_channel()
+    put_late(channel, 1000, b"late")
+    channel.close()
+    writers = list[Channel]()
+
+    def come_and_deliver() -> None:
+        if not writers:
+            writers.append(open_channel())
+            for _ in range(commits):  # the head has two slots: the view hides one of them
+                put(writers[0], b"now")
+            clock_of(*writers).pass_by(1001)
+            deliver_all(writers[0])
+            if not stays:
+                kill(writers[0])
+
+    with Channel(path, create=False, readonly=True, fs=FileSystemOfOthers(come_and_deliver)) as readonly:
+        expected = [*[b"now"] * commits, b"late"]
+        assert bodies(readonly) == expected
+        assert readonly.stats().delayed.events == 0
+        if stays:
+            put(writers[0], b"next")
+            assert bodies(readonly) == [*expected, b"next"]
+
+
+def test_a_side_file_that_is_missing_in_a_free_channel_is_missing(path: Path, open_channel: Open) -> None:
+    channel = open_channel()
+    put_late(channel, 1000, b"late")
+    channel.close()
+    (path / "data" / "delayed-000001").unlink()
+    with pytest.raises(DataLossError, match="the file delayed-000001 was removed"):
+        reading(path)
 
 
 def test_a_stray_or_damaged_head_stops_nobody_who_finds_the_channel_free(path: Path, open_channel: Open) -> None:

@@ -13,8 +13,8 @@ def test_a_look_tells_whether_anything_moved() -> None:
     assert all(look.is_unmoved() for look in looks(lambda: "still"))
 
 
-def test_looks_are_numbered_and_the_last_says_so() -> None:
-    assert [(look.number, look.is_last) for look in looks(lambda: 0, most=3)] == [(1, False), (2, False), (3, True)]
+def test_looks_are_numbered() -> None:
+    assert [look.number for look in looks(lambda: 0, most=3)] == [1, 2, 3]
 
 
 def test_each_look_begins_with_what_is_there() -> None:

@@ -53,3 +53,12 @@ def test_a_cache_that_was_cleared_is_as_new() -> None:
     for key in "bc":
         cache.put(key, of(50))
     assert kept(cache, *"abc") == "bc"
+
+
+def test_parts_of_an_object_are_forgotten_together() -> None:
+    cache = ObjectCache(100)
+    for key in ("a@0", "a@1", "b@0"):
+        cache.put(key, of(30))
+    cache.forget_all("a@")
+    cache.put("c", of(50))
+    assert kept(cache, "a@0", "a@1", "b@0", "c") == "b@0c"

@@ -224,3 +224,35 @@ def test_an_event_that_is_larger_than_a_window_is_read(store: FaultyStore) -> No
     frames = list(other.frames(file))
     assert len(bytes(next(other.puts(file, [frames[2].offset]))[1])) == 5 << 20
     assert asked(store) == ["get_range"] * 3
+
+
+def test_a_large_event_that_came_damaged_is_asked_for_again(store: FaultyStore) -> None:
+    file = large(without_cache(store), pairs=8, size=3 << 20)
+    other = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+    frame = list(other.frames(file))[2]
+    damage(store, file, frame.offset + (2 << 20))
+    with pytest.raises(CorruptionError, match="a frame of delayed events is damaged"):
+        list(other.puts(file, [frame.offset]))
+    damage(store, file, frame.offset + (2 << 20))  # it was damaged on its way
+    assert len(bytes(next(other.puts(file, [frame.offset]))[1])) == 3 << 20
+
+
+def test_a_large_event_that_begins_with_a_window_is_not_taken_for_it(store: FaultyStore) -> None:
+    objects = without_cache(store)
+    first = objects.write(3, [dues_frame([1]), Frame.of(FrameType.PUT, bytes(8), 1)])[1] - 56
+    begin, pair = 1 << 20, 56 + 48  # of a DUES frame, and the header of what is behind it
+    frames = [
+        dues_frame([1]),
+        Frame.of(FrameType.PUT, bytes(begin - pair - first - 48), 1),
+        dues_frame([2]),
+        Frame.of(FrameType.PUT, b"l" * (3 << 20), 1),
+        dues_frame([3]),
+        Frame.of(FrameType.PUT, b"s" * 1000, 1),
+    ]
+    key, end = objects.write(3, frames)
+    file = DelayedFile(1, 0, 1024, end, 3, 0, 0, name=key)
+    other = DelayedObjects(store, "uuid", ObjectCache(64 << 20))
+    _, event, _ = list(other.frames(file))
+    assert event.offset + 48 == begin, "its payload begins where a window does"
+    other._window(file, 1)
+    assert len(bytes(next(other.puts(file, [event.offset]))[1])) == 3 << 20

@@ -161,6 +161,9 @@ class BareHold:
     def leave_note(self, note: str) -> None:
         pass
 
+    def forget_note(self) -> None:
+        self._owners.former.pop(self._group, None)
+
     def close(self) -> None:
         if self._owners.owned.get(self._group) == self.note:
             del self._owners.owned[self._group]

@@ -107,6 +107,25 @@ class FaultyFileSystem(FileSystem):
         super().remove(path)
 
 
+class FileSystemOfOthers(FileSystem):
+    """The real file system, on which another process acts whenever somebody begins to look for the side files.
+
+    Args:
+        act: what the other process does.
+    """
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+        self._asked = "delayed-999999"
+
+    def exists(self, path: Path) -> bool:
+        if path.name.startswith("delayed-"):
+            asked, self._asked = self._asked, path.name
+            if path.name <= asked:
+                self._act()
+        return super().exists(path)
+
+
 class SmallDisk(FaultyFileSystem):
     """The real file system, whose free space is that of a small disk on which there is nothing but one directory.
 

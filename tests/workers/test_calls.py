@@ -300,6 +300,44 @@ def test_events_that_failed_come_alone_with_their_attempts_after_a_stop_and_afte
         assert [work.ranges for work in calls.divide([(11, 20)])] == [[(11, 20)]]
 
 
+def test_a_note_about_failures_says_no_calls_that_would_have_to_be_said_again_and_again() -> None:
+    notes, seconds = Notes(), [0.0]
+    calls = Calls(threading.Condition(), 9, notes.write, {}, lambda: seconds[0])
+    slow, fast = Work([(1, 1)]), Work([(2, 2)])
+    assert calls.begin(slow, lambda: True) and calls.begin(fast, lambda: True)
+    calls.end(fast)
+    fast.attempts = 1
+    calls.judged(fast)
+    calls.say_what_failed()
+    assert notes.last() == Unfinished(9, [], [], {2: 1})
+    for event in range(3, 9):  # while another one is always under way
+        work = Work([(event, event)])
+        assert calls.begin(work, lambda: True)
+        calls.end(work)
+    assert len(notes.written) == 1
+
+
+def test_a_suspect_that_fails_instead_keeps_its_attempts_over_stops() -> None:
+    left, seen = Unfinished(0, [], [Suspect([(3, 3)], 1), Suspect([(5, 6)], 0)]), list[int]()
+    for _ in range(3):
+        notes = Notes()
+        calls = calls_after(left, notes)
+        work = next(work for work in calls.divide([(3, 3)]) if work.first_id == 3)
+        work.attempts += 1
+        seen.append(work.attempts)
+        calls.judged(work)
+        found = Unfinished.parse(OWNER + calls.last_note())
+        assert found is not None
+        left = found
+    assert seen == [2, 3, 4] and left.suspects == [Suspect([(5, 6)], 0)]
+
+
+def test_a_suspect_that_has_failed_and_then_ends_its_process_keeps_its_attempts() -> None:
+    calls = calls_after(Unfinished(9, [[(3, 3)]], [], {3: 2}), Notes())
+    (work,) = calls.divide([(3, 3)])
+    assert (work.attempts, work.care) == (3, Care.ALONE)
+
+
 def test_attempts_of_events_that_were_taken_since_are_forgotten() -> None:
     calls = Calls(threading.Condition(), 9, Notes().write, {})
     calls.take_over(OWNER + Unfinished(0, [], [], {3: 2, 7: 1}).note(), lambda i, _: [(i, i)] if i == 7 else [])
@@ -392,3 +430,13 @@ def test_in_a_store_the_note_is_said_again_under_the_same_ownership() -> None:
         put(channel, b"a")
         assert consumer.commit(consumer.claim(1))
         kill(channel)
+
+
+def test_a_group_that_is_made_again_knows_nothing_of_the_failures_of_the_one_that_was_dropped(tmp_path: Path) -> None:
+    with stores_in_memory():
+        for path in (str(tmp_path / "c"), URL):
+            with Channel(path) as channel, Channel(tmp_path / "dead") as letters:
+                put(channel, b"bad")
+                stopped_at_the_first_failure(channel, letters, [])
+                channel.drop_group("g")
+                assert "failed" not in channel.consumer("g").former_owner

@@ -30,6 +30,7 @@ from spillable_stream import (
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.objects.identity import WORKERS
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers import worker as worker_module
 from spillable_stream.workers.config import WorkerConfig
@@ -572,6 +573,8 @@ def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer() -> None
         thread = threading.Thread(target=worker.run)
         thread.start()
         assert wait_until(lambda: worker.stats().done_events == 1)
+        assert wait_until(lambda: any(channel.engine().log.store.list(WORKERS)))  # type: ignore[attr-defined]
+        assert wait_until(lambda: all(t.name != "spillable worker note" for t in threading.enumerate()))
         before = channel.stats().store
         threading.Event().wait(1.0)
         after = channel.stats().store

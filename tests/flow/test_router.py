@@ -1,0 +1,88 @@
+"""Each event of a batch is in the parts of the channels that its headers name, or a dead letter with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import OptionError, PutTooLargeError
+from spillable_stream.flow.event_batch import as_event_batch, events_of
+from spillable_stream.flow.event_times import EventTimes
+from spillable_stream.flow.interceptors.base import InterceptorChain
+from spillable_stream.flow.router import Router
+from spillable_stream.flow.selectors import Multiplexing, Replicating, Selector
+from tests.support.flow_batches import STILL, Picky, batch_of
+
+SMALL = {"memory_capacity": 9, "overflow_capacity": 0, "byte_capacity": 1 << 20}
+
+
+@pytest.fixture
+def channels(tmp_path: Path) -> Iterator[dict[str, Channel]]:
+    found = {"c1": Channel(tmp_path / "c1"), "c2": Channel(tmp_path / "c2", **SMALL), "dead": Channel(tmp_path / "d")}
+    yield found
+    for channel in found.values():
+        channel.close()
+
+
+def router(
+    channels: dict[str, Channel],
+    selector: Selector | None = None,
+    dead_letter: str | None = "dead",
+    times: dict[str, EventTimes] | None = None,
+) -> Router:
+    selector = Replicating() if selector is None else selector
+    selector.bind(("c1", "c2"))
+    chain = InterceptorChain([Picky()], STILL)
+    return Router("a1.r1", channels, chain, selector, times or {}, dead_letter, STILL)
+
+
+def bodies(parts: dict[str, pa.RecordBatch]) -> dict[str, list[bytes]]:
+    return {name: [event.body for event in events_of(part)] for name, part in parts.items()}
+
+
+def test_events_are_in_the_parts_that_the_selector_names_and_no_part_is_empty(channels: dict[str, Channel]) -> None:
+    selector = Multiplexing("to", {"one": ["c1"]}, default=["c2"])
+    parts = router(channels, selector).divide(batch_of(b"x", b"y", to="one"), 1, comes_again=True)
+    assert bodies(parts.required) == {"c1": [b"x", b"y"]} and parts.optional == {}
+    assert (parts.passed, parts.rejected, parts.times) == (2, 0, {})
+
+
+def test_what_an_interceptor_and_a_channel_can_not_take_are_dead_letters_of_the_two(
+    channels: dict[str, Channel],
+) -> None:
+    large = bytes(2 << 20)
+    parts = router(channels).divide(batch_of(b"x", b"bad", large), 7, comes_again=True)
+    assert bodies(parts.required) == {"c1": [b"x", large], "c2": [b"x"], "dead": [b"bad", large]}
+    assert (parts.passed, parts.rejected) == (2, 2)
+    origins = [event.headers["deadletter.component"] for event in events_of(parts.required["dead"])]
+    ids = [event.headers["deadletter.id"] for event in events_of(parts.required["dead"])]
+    assert origins == ["a1.r1/Picky", "a1.r1/c2"] and ids == ["a1.r1:7:0", "a1.r1:7:1"]
+
+
+@pytest.mark.parametrize("comes_again", [True, False])
+def test_one_event_that_never_fits_is_stuck_only_if_its_batch_comes_again(
+    channels: dict[str, Channel], comes_again: bool
+) -> None:
+    without = router(channels, dead_letter=None)
+    with pytest.raises(PutTooLargeError):
+        without.divide(batch_of(bytes(2 << 20)), 7, comes_again=comes_again)
+    assert without.stuck.why.startswith("the event a1.r1:7:0 can't pass" if comes_again else "")
+    assert bool(without.stuck.why) == comes_again
+    without.divide(batch_of(b"x"), 8, comes_again=comes_again)
+    assert without.stuck.why == ""
+
+
+def test_a_wrong_time_is_a_dead_letter_of_its_channel_or_stops_the_batch(channels: dict[str, Channel]) -> None:
+    times = {"c1": EventTimes(ttl_header="keep")}
+    batch = as_event_batch([Event(b"x", {"keep": "1"}), Event(b"y", {"keep": "long"})])
+    parts = router(channels, times=times).divide(batch, 1, comes_again=True)
+    assert bodies(parts.required) == {"c1": [b"x"], "c2": [b"x", b"y"], "dead": [b"y"]}
+    assert set(parts.times) == {"c1"} and parts.rejected == 1
+    stopped = router(channels, dead_letter=None, times=times)
+    with pytest.raises(OptionError, match="long"):
+        stopped.divide(batch, 2, comes_again=True)
+    assert stopped.stuck.why.startswith("the event a1.r1:2:0 can't pass")
