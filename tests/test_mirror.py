@@ -20,6 +20,7 @@ SCENARIOS = {
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
+    "workers/test_bad_input": "workers and delays that are asked for wrongly, in every kind of channel",
     "integrity/test_kept_events": "damage among events that no group needs",
     "channel/test_another_engine": "a channel on an engine without tiers and files of its own",
     "channel/test_cost": "how many calls a put and a take cost",

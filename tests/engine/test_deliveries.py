@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -31,6 +33,7 @@ from tests.support.delays import Clock, clock_of, deliver_all, deliveries_of, pu
 from tests.support.events import peek, put, take
 from tests.support.expiry import WallClock
 from tests.support.faulty_store import Fault, FaultyStore, once
+from tests.support.late_events import open_large
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, store_of, stores_in_memory
 from tests.support.object_logs import FakeTime
@@ -611,6 +614,36 @@ def test_a_million_events_that_wait_cost_a_few_kilobytes_of_state(open_channel: 
         assert sum(map(len, deliveries._indexes.values())) < 500_000
     assert (channel.stats().channel_size, side_files(path)) == (1_000_000, [])
     assert before < 100_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("where", "more_kib"), [("", 50_000), ("object+file://", 200_000)])
+def test_a_million_events_are_delivered_in_order_with_little_more_memory_than_a_tenth_of_them(
+    tmp_path: Path, where: str, more_kib: int
+) -> None:
+    """In a store the due times of all are at hand, and the objects that were read last."""
+    peaks = []
+    for count in (100_000, 1_000_000):
+        url = f"{where}{tmp_path}/{count}"
+        for call in ("put", "deliver"):
+            command = [sys.executable, "-m", "tests.support.late_events", call, url, str(count)]
+            peak_kib = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        peaks.append(peak_kib)
+        with open_large(url) as channel:
+            assert channel.stats().delayed.events == 0
+            found, last = 0, b""
+            while (batch := next_batch(channel)) is not None:
+                dues = [last, *[body[:13] for body in batch.column("body").to_pylist()]]
+                assert dues == sorted(dues)
+                found, last = found + batch.num_rows, dues[-1]
+            assert found == count
+    assert peaks[1] - peaks[0] < more_kib
+
+
+def next_batch(channel: Channel) -> pa.RecordBatch | None:
+    with channel.take_transaction() as tx:
+        return tx.take_batch(50_000)
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(3_000, marks=pytest.mark.slow)])

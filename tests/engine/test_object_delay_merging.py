@@ -80,7 +80,7 @@ def test_large_puts_are_copied_though_they_are_few(
         put_two(channel, number)
     merging.merge()
     assert [file.width_ms for file in files(channel)] == [0, 0]
-    monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", sum(file.payload_bytes for file in files(channel)))
+    monkeypatch.setattr(object_delay_merging, "_MANY_BYTES", sum(file.payload_bytes for file in files(channel)))
     merging.merge()
     assert 0 not in [file.width_ms for file in files(channel)]
     channel.close()
@@ -284,7 +284,7 @@ def test_what_was_delayed_for_long_is_divided_again_when_its_time_comes_near(
     before = files(channel)
     merging.merge()
     assert files(channel) == before, "it is little"
-    monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(object_delay_merging, "_MANY_BYTES", 1000)
     for _ in range(3):
         merging.merge()
     for file in files(channel):
@@ -446,6 +446,49 @@ def test_no_object_is_copied_with_others_that_are_smaller_together() -> None:
     assert [f.payload_bytes for f in _of_like_size([file(size) for size in sizes])] == [10, 60_000]
     sizes = [10, 64_000, 64_000, 100_000, 200_000, 3_000_000]
     assert [f.payload_bytes for f in _of_like_size([file(size) for size in sizes])] == sizes[:-1]
+
+
+@pytest.mark.parametrize("tiny_bytes", [0, 64 << 10])
+@pytest.mark.parametrize("copied_after", [(64, 128), (65, 130), (69, 138), (64, 140), (130, 195)])
+def test_few_objects_wait_whenever_puts_are_copied(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, tiny_bytes: int, copied_after: tuple[int, ...]
+) -> None:
+    """A checkpoint copies them, and when that is made is up to the clock."""
+    monkeypatch.setattr(object_delay_merging, "_TINY_BYTES", tiny_bytes)
+    channel, _, merging = open_with_clock()
+    merging.many_puts, merging.many_of_a_stretch = 64, 8
+    rng = random.Random(1)
+    for number in range(1, copied_after[-1] + 63):
+        with channel.put_transaction() as tx:
+            for _ in range(100):
+                tx.put(Event(bytes(20)), deliver_after=rng.uniform(100, 86_400))
+        if number in copied_after:
+            merging.merge()
+    assert len(files(channel)) < 120
+    assert channel.stats().delayed.events == 100 * number
+    channel.close()
+
+
+def test_an_object_goes_along_with_what_comes_to_its_stretch_unless_it_is_much_larger(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_delay_merging, "_TINY_BYTES", 0)
+    channel, clock, merging = open_with_clock()
+    merging.many_of_a_stretch = 100
+    clock.begin_stretch(100_000)
+    body, found = random.Random(1).randbytes(5_000), list[list[int]]()
+    for events in (4, 4, 8, 4, 1):
+        for number in range(4):
+            with channel.put_transaction() as tx:
+                tx.put(Event(b"soon"), deliver_after=1_000)
+                tx.put_many([Event(b"%d" % number + body)] * events, deliver_after=100_000 + number)
+        merging.merge()
+        found.append([file.events for file in files(channel) if file.width_ms > 10_000_000])
+    assert found == [[16], [32], [64], [64, 16], [64, 16, 4]]
+    clock.pass_by(200_000)
+    deliver_all(channel)
+    assert [found[:1] for found in peek(channel)] == [b"s"] * 20 + sorted([b"%d" % i for i in range(4)] * 21)
+    channel.close()
 
 
 @pytest.mark.parametrize(
