@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
-"""Why a batch is refused, before any channel has a part of it, of which a smaller piece may be taken."""
+"""Why a batch is refused, before any channel has a part of it, though a smaller one may be taken."""
 
 _log = logging.getLogger("spillable_stream.flow")
 
