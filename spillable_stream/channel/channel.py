@@ -241,6 +241,17 @@ class Channel:
         """
         return self.port() if self._spool is None else self._spool.port()
 
+    def put_options(self) -> ChannelOptions:
+        """Return the stored options that bound a put: the spool's, where there is one. It asks no store.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+        """
+        follower = self.engine().follower
+        if self._spool is not None:
+            return self._spool.options()
+        return (follower.state if follower.is_far else follower.follow()).options
+
     def engine(self) -> Engine:
         """Return the open engine, in this process; for this package's own tools and tests.
 

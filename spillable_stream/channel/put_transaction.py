@@ -30,7 +30,13 @@ from spillable_stream.errors import (
     TransactionStateError,
 )
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
-from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
+from spillable_stream.format.batch import (
+    SURELY_FRAMED_BYTES,
+    accept_batch,
+    check_columns,
+    encode_batch,
+    fit_batch,
+)
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
@@ -252,11 +258,12 @@ class PutTransaction(Transaction):
             SchemaError: it does not fit the channel's columns.
         """
         state = self._engine.follower.state
-        if batch.num_rows <= state.options.overflow_capacity:
-            return
-        limits = state.memory_limits()
-        if batch.num_rows <= limits.events and batch.nbytes < limits.payload_bytes // 2:
-            return  # frames are larger than their columns, but not that much
+        limits, size_bytes = state.memory_limits(), batch.nbytes
+        if size_bytes < SURELY_FRAMED_BYTES:
+            if batch.num_rows <= state.options.overflow_capacity:
+                return
+            if batch.num_rows <= limits.events and size_bytes < limits.payload_bytes // 2:
+                return
         fitted = accept_batch(batch, self._schema, ID_COLUMN)
         put = Put(encode_batch(fitted, self._schema_id, state.options.compression))
         if (too_large := put.too_large(state, self._engine.path)) is not None:

@@ -39,6 +39,7 @@ from spillable_stream.errors import (
 from spillable_stream.log_records import fields
 from spillable_stream.names import SPOOL_PREFIX
 from spillable_stream.objects.store import StoreError
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -178,6 +179,10 @@ class Spool:
     def port(self) -> ChannelPort:
         """Return the port of the spool's channel."""
         return self._local.port()
+
+    def options(self) -> ChannelOptions:
+        """Return the stored options of the spool's channel."""
+        return self._local.put_options()
 
     def stats(self) -> SpoolStats:
         """Return what is yet to be shipped; it asks nothing of the store."""

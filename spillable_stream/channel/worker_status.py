@@ -9,13 +9,10 @@ from dataclasses import asdict, fields, replace
 
 from spillable_stream.channel.figures import age_text
 from spillable_stream.channel.stats import WorkerStats
+from spillable_stream.engine.worker_notes import SILENT_SECONDS
 from spillable_stream.storage.lock import has_ended, process_note
 
-__all__ = ["SILENT_SECONDS", "decode_status", "encode_status", "seen_workers", "worker_text"]
-
-SILENT_SECONDS = 30.0
-"""How long a running worker may say nothing, unless it says otherwise. It says something now and then, whatever it
-waits for."""
+__all__ = ["decode_status", "encode_status", "seen_workers", "worker_text"]
 
 _ALIVE = ("running", "stopping")
 

@@ -68,7 +68,10 @@ class ChangeHold(GroupHold, Protocol):
     """A group that nobody owns while it is changed."""
 
     def forget_note(self) -> None:
-        """Forget what the last owner wrote about itself: the group was dropped, and another may get its name."""
+        """Forget what the last owner wrote about itself: the group was dropped, or is moved, and its events come anew.
+
+        In a store that is so whenever a group was changed.
+        """
 
 
 class Ownership(GroupHold, Protocol):

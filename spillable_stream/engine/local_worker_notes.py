@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from spillable_stream.engine.worker_notes import NotePace
+from spillable_stream.engine.worker_notes import SILENT_SECONDS, NotePace
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import group_of
 from spillable_stream.format.frame import file_seed
@@ -19,7 +19,7 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["LocalWorkerNote", "LocalWorkerNotes"]
 
-_PACE = NotePace(change_seconds=1.0, alive_seconds=6.0, silent_seconds=30.0)
+_PACE = NotePace(change_seconds=1.0, alive_seconds=6.0, silent_seconds=SILENT_SECONDS)
 _TICK_SECONDS = 2.0  # for which the time of a directory may not show a change
 
 

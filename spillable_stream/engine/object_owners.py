@@ -124,7 +124,7 @@ class _ChangeHold:
         self.require = owned.require
 
     def forget_note(self) -> None:
-        """Do nothing: a group that is dropped has no owner in the state."""
+        """Do nothing: whoever gives a group up leaves no note in the state, nor does a drop."""
 
 
 class ObjectOwners:

@@ -130,6 +130,7 @@ def seek_group(engine: Engine, group: str, choose: Choose) -> int:
     """
     check_group(group)
     with engine.owners.without_owner(group, ", or seek through its own handle") as hold:
-        seek = Seek(group, choose, hold, engine.path, "", lambda _: None)
+        # Before the move is written: what the last owner noted of failures must not count against what comes again.
+        seek = Seek(group, choose, hold, engine.path, "", lambda _: hold.forget_note())
         engine.commit(seek)
     return seek.next_id

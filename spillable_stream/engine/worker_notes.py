@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-__all__ = ["WORKER_MARK", "NotePace", "WorkerNote", "WorkerNotes"]
+__all__ = ["SILENT_SECONDS", "WORKER_MARK", "NotePace", "WorkerNote", "WorkerNotes"]
 
 WORKER_MARK = "a worker of up to "
 """Part of the note about a group's owner if that is a worker."""
+
+SILENT_SECONDS = 30.0
+"""How long a running worker may say nothing, unless it says otherwise. It says something now and then, whatever it
+waits for."""
 
 
 class NotePace(NamedTuple):

@@ -10,6 +10,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import EventTooLargeError, PutTooLargeError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.event_batch import concat
 from spillable_stream.flow.interceptors.base import Rejected
+from spillable_stream.format.batch import SURELY_FRAMED_BYTES
 
 __all__ = ["PartRoom"]
 
@@ -23,9 +24,6 @@ class PartRoom:
 
     def __init__(self, channels: Mapping[str, Channel]) -> None:
         self._channels = channels
-        # As they were when a part was looked at that was larger.
-        self._transaction_events: dict[str, int] = {}
-        self._disk_events: dict[str, int] = {}
 
     def require(self, parts: Mapping[str, pa.RecordBatch]) -> None:
         """Refuse a batch that a channel can never hold.
@@ -66,9 +64,7 @@ class PartRoom:
         return rejected
 
     def _require_transaction(self, name: str, part: pa.RecordBatch) -> None:
-        if part.num_rows <= self._transaction_events.get(name, 0):
-            return
-        most = self._transaction_events[name] = self._channels[name].options["transaction_capacity"]
+        most = self._channels[name].put_options().transaction_capacity
         if part.num_rows > most:
             raise TransactionCapacityError(
                 f"a batch has {part.num_rows:,} events for the channel {name}, whose transactionCapacity is "
@@ -77,10 +73,8 @@ class PartRoom:
 
     def _too_large(self, name: str, part: pa.RecordBatch) -> SpillableError | None:
         """Return why a channel could not hold a part of a batch if it were empty; None if it could."""
-        if part.num_rows <= self._disk_events.get(name, 0):
-            return None
-        self._disk_events[name] = self._channels[name].options["overflow_capacity"]
-        if part.num_rows <= self._disk_events[name]:
+        disk_events = self._channels[name].put_options().overflow_capacity
+        if part.num_rows <= disk_events and part.nbytes < SURELY_FRAMED_BYTES:
             return None
         try:
             self._channels[name].put_transaction().require_fit(part)

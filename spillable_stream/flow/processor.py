@@ -140,7 +140,7 @@ class ChannelProcessor:
     @property
     def most_events(self) -> int:
         """How many events a batch can have at most: the least ``transaction_capacity`` of the channels."""
-        return min(channel.options["transaction_capacity"] for channel in self._channels.values())
+        return min(channel.put_options().transaction_capacity for channel in self._channels.values())
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
@@ -370,5 +370,5 @@ class ChannelProcessor:
 
 def _do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
     """Let a transaction fail at once where its channel has no room."""
-    options = channel.options
-    transaction.waited_seconds = options["keep_alive"] + options["overflow_timeout"]
+    options = channel.put_options()
+    transaction.waited_seconds = options.keep_alive + options.overflow_timeout

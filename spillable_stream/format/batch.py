@@ -20,6 +20,7 @@ from spillable_stream.format.widening import misfit
 
 __all__ = [
     "EVENT_SCHEMA",
+    "SURELY_FRAMED_BYTES",
     "accept_batch",
     "check_columns",
     "check_new_schema",
@@ -58,6 +59,10 @@ def decode_schema(message: bytes) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(message))
     except NOT_ARROW as e:
         raise CorruptionError(f"a schema is not Arrow's: {e}") from e
+
+
+SURELY_FRAMED_BYTES = MAX_PAYLOAD_BYTES // 2
+"""Each event of a batch of fewer bytes fits a frame: frames are larger than their columns, but not that much."""
 
 
 def encode_batch(

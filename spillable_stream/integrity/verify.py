@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pyarrow as pa
 
 from spillable_stream.arguments import path_text
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
+from spillable_stream.format.file_names import parse_delayed
 from spillable_stream.format.packing import MALFORMED
-from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.findings import Findings, Report, Severity
 from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.object_verify import verify_objects
 from spillable_stream.log.identity_file import require_directory
@@ -72,10 +74,40 @@ def examine(fs: FileSystem, path: Path, meter: Meter = UNTOLD) -> Inspection:
             continue
         if report_of(inspection).healthy or look.is_unmoved():
             return inspection
-        if before is not None and before.findings.all() == inspection.findings.all():
-            return inspection
+        if before is not None:
+            if before.findings.all() == inspection.findings.all():
+                return inspection
+            if (settled := _settled(fs, before, inspection)) is not None:
+                return settled
         before = inspection
     raise ChannelBusyError(f"{path} changes faster than it can be read; try again when less is put and taken")
+
+
+def _settled(fs: FileSystem, before: Inspection, later: Inspection) -> Inspection | None:
+    """Return an earlier inspection without the side files that were delivered while it read; None if more is wrong.
+
+    Whoever removes a side file has published before that nothing waits in it any more. So one that is gone was missing
+    only if a later look, whose state is newer, misses it too. A later look may miss others that were delivered since.
+    """
+    missed, still_missed = _missing_side_files(fs, before), _missing_side_files(fs, later)
+    kept = [found for found in before.findings.all() if found.path not in missed - still_missed]
+    damage = [found for found in kept if found.severity is Severity.DAMAGE]
+    newer = {f for f in later.findings.all() if f.severity is Severity.DAMAGE and f.path not in still_missed - missed}
+    if not missed - still_missed or set(damage) != newer:
+        return None
+    findings = Findings()
+    for found in kept:
+        findings.add(found)
+    return replace(before, findings=findings)
+
+
+def _missing_side_files(fs: FileSystem, inspection: Inspection) -> set[Path]:
+    """Return the side files with damage that are gone."""
+    return {
+        found.path
+        for found in inspection.findings.all()
+        if found.severity is Severity.DAMAGE and parse_delayed(found.path.name) and not fs.exists(found.path)
+    }
 
 
 def _inspect(fs: FileSystem, path: Path, meter: Meter) -> Inspection:

@@ -15,12 +15,12 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import (
-    SILENT_SECONDS,
     decode_status,
     encode_status,
     seen_workers,
     worker_text,
 )
+from spillable_stream.engine.worker_notes import SILENT_SECONDS
 from spillable_stream.storage.lock import process_note
 from tests.support.events import put
 from tests.support.object_channels import URL, stores_in_memory

@@ -30,8 +30,9 @@ from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.test_golden import CHANNELS, HERE
 from tests.support.channels import contents_of_copy, damage_of, fill, snapshot, three_puts
 from tests.support.damage import age_head, flip, kill, log_file, memory_of, offsets, reboot
+from tests.support.delays import clock_of, deliveries_of, put_late
 from tests.support.events import numbered, put, take
-from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_files import FaultyFileSystem, FileSystemOfReaders
 from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
 Open = Callable[..., Channel]
@@ -119,6 +120,30 @@ def test_a_live_channel_is_healthy_while_it_is_used(path: Path, open_channel: Op
         user.join()
     assert all(r.healthy for r in reports), [r.findings for r in reports]
     assert reports[-1].frames > 0
+
+
+@pytest.mark.parametrize("is_one_missing", [False, True])
+def test_side_files_that_are_delivered_while_it_reads_are_not_missing_and_others_are(
+    path: Path, open_channel: Open, is_one_missing: bool
+) -> None:
+    """However often: one is delivered at every look."""
+    other = open_channel()
+    clock = clock_of(other)
+    dues = [100 * 4**i for i in range(8)]
+    for seconds in dues:
+        put_late(other, seconds, b"x")
+    files = sorted((path / "data").glob("delayed-*"))
+    began_ms, left = clock.now_ms, list(dues)
+    if is_one_missing:
+        files[-1].unlink()
+
+    def deliver_the_next() -> None:
+        clock.now_ms = began_ms + 1000 * left.pop(0) + 100
+        assert deliveries_of(other).deliver()
+
+    report = verify(path, fs=FileSystemOfReaders(deliver_the_next))
+    assert [found.path for found in report.findings] == files[-1:] * is_one_missing
+    assert 0 < len(left) < len(dues)
 
 
 def test_damage_in_a_live_channel_is_found(path: Path, open_channel: Open) -> None:

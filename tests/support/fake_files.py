@@ -119,11 +119,25 @@ class FileSystemOfOthers(FileSystem):
         self._asked = "delayed-999999"
 
     def exists(self, path: Path) -> bool:
-        if path.name.startswith("delayed-"):
-            asked, self._asked = self._asked, path.name
-            if path.name <= asked:
-                self._act()
+        self._look_for(path.name)
         return super().exists(path)
+
+    def _look_for(self, name: str) -> None:
+        if name.startswith("delayed-"):
+            asked, self._asked = self._asked, name
+            if name <= asked:
+                self._act()
+
+
+class FileSystemOfReaders(FileSystemOfOthers):
+    """The same for those that look for the side files by opening them."""
+
+    def exists(self, path: Path) -> bool:
+        return FileSystem.exists(self, path)
+
+    def open(self, path: Path, *, create: bool = False, exclusive: bool = False, readonly: bool = False) -> File:
+        self._look_for(path.name)
+        return super().open(path, create=create, exclusive=exclusive, readonly=readonly)
 
 
 class SmallDisk(FaultyFileSystem):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event, GroupOwnedError, StorageError, WorkerFailedError
+from spillable_stream import Channel, Event, GroupOwnedError, OptionError, StorageError, WorkerFailedError
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.unfinished import Suspect, Unfinished
@@ -440,3 +440,22 @@ def test_a_group_that_is_made_again_knows_nothing_of_the_failures_of_the_one_tha
                 stopped_at_the_first_failure(channel, letters, [])
                 channel.drop_group("g")
                 assert "failed" not in channel.consumer("g").former_owner
+
+
+def test_a_group_that_is_moved_back_knows_nothing_of_failures_from_before(tmp_path: Path) -> None:
+    with stores_in_memory():
+        for path in (str(tmp_path / "c"), URL):
+            with Channel(path) as channel, Channel(tmp_path / "dead") as letters:
+                put(channel, b"bad")
+                stopped_at_the_first_failure(channel, letters, [])
+                channel.seek("g", "earliest")
+                assert "failed" not in channel.consumer("g").former_owner
+
+
+def test_a_seek_that_is_refused_leaves_what_is_known_of_failures(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c") as channel, Channel(tmp_path / "dead") as letters:
+        put(channel, b"bad")
+        stopped_at_the_first_failure(channel, letters, [])
+        with pytest.raises(OptionError):
+            channel.seek("g", 99)
+        assert "failed 1x1" in channel.consumer("g").former_owner

@@ -14,8 +14,8 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.channel.worker_status import SILENT_SECONDS, decode_status
-from spillable_stream.engine.worker_notes import NotePace
+from spillable_stream.channel.worker_status import decode_status
+from spillable_stream.engine.worker_notes import SILENT_SECONDS, NotePace
 from spillable_stream.workers import reporting
 from spillable_stream.workers.reporting import Reporting, one_line
 from tests.support.events import numbered, put

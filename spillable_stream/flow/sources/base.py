@@ -11,12 +11,25 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.errors import PutTooLargeError, SpillableError
+from spillable_stream.errors import EventTooLargeError, PutTooLargeError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
 from spillable_stream.log_records import fields
 
-__all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "fitting", "halves", "put_held"]
+__all__ = [
+    "TOO_LARGE",
+    "BatchProcessor",
+    "EventSource",
+    "PolledSource",
+    "SourceBase",
+    "Status",
+    "fitting",
+    "halves",
+    "put_held",
+]
+
+TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
+"""Why a batch is refused, before any channel has a part of it, though a smaller one may be taken."""
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -181,7 +194,7 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
         piece = pieces.popleft()
         try:
             _put_piece(source, processor, piece, stopping)
-        except PutTooLargeError as e:
+        except TOO_LARGE as e:
             if piece.num_rows > 1:
                 pieces.extendleft(reversed(halves(piece)))
                 continue
@@ -199,7 +212,7 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
     return True
 
 
-def _lose(source: SourceBase, error: PutTooLargeError) -> None:
+def _lose(source: SourceBase, error: SpillableError) -> None:
     """Name an event that is too large for a channel, and that nobody can read again."""
     source.counters.event_read_fail += 1
     _log.error(
@@ -215,7 +228,8 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
     """Put a piece of a batch.
 
     Raises:
-        PutTooLargeError: a channel could not hold it if it were empty; no channel has any of it.
+        PutTooLargeError: a channel could not hold it if it were empty; no channel has any of it. Likewise for the
+            other errors of `TOO_LARGE`.
         SpillableError: the source is being stopped, and a channel refused.
     """
     wait_seconds = _FIRST_WAIT_SECONDS
@@ -224,7 +238,7 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
         try:
             routed = routed or processor.route(batch)
             processor.deliver(routed)
-        except PutTooLargeError:
+        except TOO_LARGE:
             raise
         except SpillableError as e:
             source.counters.channel_write_fail += 1

@@ -13,15 +13,13 @@ import pyarrow as pa
 from spillable_stream.errors import (
     ChannelError,
     DeliveryError,
-    EventTooLargeError,
     OptionError,
-    PutTooLargeError,
     SchemaError,
     SpillableError,
-    TransactionCapacityError,
 )
 from spillable_stream.flow.asgi_server import asgi_server
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.base import TOO_LARGE
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, Request
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
@@ -35,7 +33,6 @@ __all__ = ["Http"]
 
 _log = logging.getLogger("spillable_stream.flow")
 _RETRY_AFTER_SECONDS = "5"
-_TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
 
 
 class Http(NetworkSource):
@@ -139,7 +136,7 @@ class Http(NetworkSource):
             await self.put(batch, None if key is None else lambda b: self._store_once(b, *key))
         except OptionError as e:
             return 400, str(e)
-        except _TOO_LARGE as e:
+        except TOO_LARGE as e:
             self.counters.event_read_fail += 1
             return 413, str(e)
         except ChannelError as e:
@@ -176,7 +173,7 @@ class Http(NetworkSource):
 
 def _status(failures: Collection[Exception]) -> int:
     """Return the status for a request that some channels did not take."""
-    if any(isinstance(f, _TOO_LARGE) for f in failures):
+    if any(isinstance(f, TOO_LARGE) for f in failures):
         return 413
     return 503 if all(isinstance(f, ChannelError) for f in failures) else 500
 

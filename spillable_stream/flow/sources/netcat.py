@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spillable_stream.errors import OptionError, PutTooLargeError, SpillableError
-from spillable_stream.flow.sources.base import fitting, halves
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.sources.base import TOO_LARGE, fitting, halves
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource
@@ -95,7 +95,7 @@ class Netcat(StreamSource):
         try:
             await self.put(batch)
         except SpillableError as e:
-            if isinstance(e, PutTooLargeError) and batch.num_rows > 1:
+            if isinstance(e, TOO_LARGE) and batch.num_rows > 1:
                 for half in halves(batch):
                     await self._put_and_answer(writer, half)
                 return

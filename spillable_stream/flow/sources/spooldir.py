@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import msgpack
 import pyarrow as pa
 
-from spillable_stream.errors import OptionError, PutTooLargeError, SpillableError
-from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.sources.base import TOO_LARGE, BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
@@ -238,7 +238,7 @@ class SpoolDir(PolledSource):
         try:
             with self.counters.storing(self._held.batch.num_rows):
                 processor.process(self._held.batch, number=self._number, note=self._held.note)
-        except PutTooLargeError:
+        except TOO_LARGE:
             if self._held.is_repeated or self._held.batch.num_rows == 1:
                 raise
             self._read_less(self._held)

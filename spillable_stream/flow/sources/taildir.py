@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from spillable_stream.errors import PutTooLargeError, StorageError
-from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sources.base import TOO_LARGE, BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_groups import file_groups
@@ -238,7 +238,7 @@ class TailDir(PolledSource):
         try:
             with self.counters.storing(held.batch.num_rows):
                 processor.process(held.batch, number=self._number, note=held.note)
-        except PutTooLargeError:
+        except TOO_LARGE:
             if held.file is None or held.batch.num_rows == 1:
                 raise
             self._read_less(held)

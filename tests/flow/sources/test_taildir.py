@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.errors import CorruptionError, DeliveryError, PutTooLargeError
+from spillable_stream.errors import CorruptionError, DeliveryError, EventTooLargeError, PutTooLargeError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import BatchProcessor, Status
 from spillable_stream.flow.sources.taildir import TailDir
@@ -539,3 +539,39 @@ def test_a_line_that_never_fits_stops_the_source_and_is_named(
         assert take(small) == [b"1"]
         tail.close()
     assert "the event a1.r1:2:0 can't pass" in caplog.text
+
+
+def test_lines_are_read_in_smaller_batches_until_one_that_no_frame_holds_is_alone_and_named(
+    logs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillable_stream.format.batch.MAX_PAYLOAD_BYTES", 100_000)
+    for module in ("flow.part_room", "channel.put_transaction"):
+        monkeypatch.setattr(f"spillable_stream.{module}.SURELY_FRAMED_BYTES", 50_000)
+    (logs / "app.log").write_bytes(b"1\n2\n" + b"x" * 200_000 + b"\n3\n")
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        Channel(tmp_path / "b", minimum_required_space=0) as b,
+        ChannelProcessor({"a": a, "b": b}, producer="a1.r1") as processor,
+    ):
+        tail = opened(source(logs), processor)
+        for _ in range(3):
+            with pytest.raises(EventTooLargeError):
+                read_all(tail, processor)
+        assert take(a) == take(b) == [b"1", b"2"]
+        tail.close()
+    assert caplog.text.count("can't pass") == 1
+
+
+def test_lines_are_read_in_smaller_batches_after_a_transaction_of_a_channel_became_smaller(
+    logs: Path, tmp_path: Path
+) -> None:
+    (logs / "app.log").write_bytes(b"1\n2\n3\n4\n5\n")
+    with (
+        Channel(tmp_path / "c", minimum_required_space=0) as channel,
+        ChannelProcessor({"c": channel}, producer="a1.r1") as processor,
+    ):
+        tail = opened(source(logs), processor)
+        Channel(tmp_path / "c", transaction_capacity=2).close()
+        read_all(tail, processor)
+        assert [take(channel) for _ in range(3)] == [[b"1", b"2"], [b"3", b"4"], [b"5"]]
+        tail.close()
