@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.channel.delayed_events import DelayedEvents
 from spillable_stream.channel.row_times import UNTIMED, RowTimes
-from spillable_stream.engine.port import DelayedChunk, StagedFile, StagePlan, Staging
+from spillable_stream.engine.port import DelayedChunk, Held, StagePlan
 from spillable_stream.errors import SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
@@ -29,6 +30,20 @@ from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.task_guards import query_of_task
 
 __all__ = ["Staged", "TaskStage", "staging"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_ItemIn = TypeVar("_ItemIn", contravariant=True)
+_ResultOut = TypeVar("_ResultOut", covariant=True)
+
+
+class _Files(Protocol[_ItemIn, _ResultOut]):
+    """Staged files: a `StagedFile`, or a `Staging` of rows that are due later."""
+
+    def write(self, items: Sequence[_ItemIn], /) -> None: ...
+    def finish(self) -> _ResultOut: ...
+    def close(self) -> None: ...
+    def discard(self) -> None: ...
 
 
 @dataclass
@@ -120,8 +135,7 @@ class TaskStage:
         """
         self._held_bytes += self._outputs[channel].encode(batch, times)
         while self._held_bytes > self._limit_bytes:
-            parts: list[_Now | _Later] = [part for output in self._outputs for part in (output.now, output.later)]
-            largest = max(parts, key=lambda part: part.held_bytes)
+            largest = max(self._parts(), key=lambda part: part.held_bytes)
             self._held_bytes -= largest.held_bytes
             largest.spill()
 
@@ -131,15 +145,17 @@ class TaskStage:
         Raises:
             StorageError: the storage refused.
         """
-        with_files = [part.finish for o in self._outputs for part in (o.now, o.later) if part.is_staged]
-        side_by_side(with_files)
+        side_by_side([part.finish for part in self._parts() if part.is_staged])
         return [output.staged(self._owner, self._query) for output in self._outputs]
 
     def discard(self) -> None:
         """Remove the staged files."""
-        for part in [part for output in self._outputs for part in (output.now, output.later)]:
+        for part in self._parts():
             with contextlib.suppress(SpillableError):  # they are removed when they are old
                 part.discard()
+
+    def _parts(self) -> list[_Part[Any, Any]]:
+        return [part for output in self._outputs for part in (output.now, output.later)]
 
 
 class _Output:
@@ -156,8 +172,8 @@ class _Output:
     """
 
     def __init__(self, stage: StagePlan, owner: str, batch_id: int) -> None:
-        self.now = _Now(partial(stage.begin, owner, batch_id))
-        self.later = _Later(partial(stage.begin_delayed, owner, batch_id))
+        self.now: _Part[Frame, SegmentRef] = _Part(partial(stage.begin, owner, batch_id), total_size)
+        self.later: _Part[DelayedChunk, Held] = _Part(partial(stage.begin_delayed, owner, batch_id), _size_of_chunks)
         self._stage = stage
         self._schema = decode_schema(stage.schema)
 
@@ -175,99 +191,61 @@ class _Output:
 
     def staged(self, owner: str, query: str | None) -> Staged:
         """Return what the task says of this channel: what can be pickled of its rows, or where they are staged."""
-        frames = [_portable(frame) for frame in self.now.frames]
-        delayed = [c._replace(frames=(c.frames[0], _portable(c.frames[1]))) for c in self.later.chunks]
-        return Staged(self._stage.channel, owner, query, frames, self.now.reference, delayed, self.later.runs)
+        frames = [_portable(frame) for frame in self.now.held]
+        delayed = [c._replace(frames=(c.frames[0], _portable(c.frames[1]))) for c in self.later.held]
+        runs = list(self.later.result.runs) if self.later.result is not None else []
+        return Staged(self._stage.channel, owner, query, frames, self.now.result, delayed, runs)
 
 
-class _Now:
-    """Rows that are put now: frames, or a staged file.
-
-    Args:
-        begin: begins the staged file.
-
-    Attributes:
-        frames: those that are in no file.
-        held_bytes: their size.
-        reference: the staged file, once it is durable.
-    """
-
-    def __init__(self, begin: Callable[[], StagedFile]) -> None:
-        self.frames: list[Frame] = []
-        self.held_bytes = 0
-        self.reference: SegmentRef | None = None
-        self._begin = begin
-        self._file: StagedFile | None = None
-
-    @property
-    def is_staged(self) -> bool:
-        return self._file is not None
-
-    def add(self, frames: Sequence[Frame]) -> None:
-        self.frames += frames
-        self.held_bytes += total_size(frames)
-
-    def spill(self) -> None:
-        """Write all frames into the staged file, which may be new."""
-        self._file = self._file or self._begin()
-        self._file.write(self.frames)
-        self.frames, self.held_bytes = [], 0
-
-    def finish(self) -> None:
-        """Make the staged file durable."""
-        self.spill()
-        assert self._file is not None
-        self.reference = self._file.finish()
-        self._file.close()
-
-    def discard(self) -> None:
-        if self._file is not None:
-            self._file.discard()
-
-
-class _Later:
-    """Rows that are due later: chunks, or staged side files.
+class _Part(Generic[_Item, _Result]):
+    """The rows of one kind that a task has for a channel: held, or in staged files.
 
     Args:
         begin: begins to stage them.
+        size_of: returns the size of some of them, in bytes.
 
     Attributes:
-        chunks: those that are in no file.
+        held: those that are in no file.
         held_bytes: their size.
-        runs: what a commit needs to name the side files, once they are durable.
+        result: what a commit needs to name the files, once they are durable.
     """
 
-    def __init__(self, begin: Callable[[], Staging]) -> None:
-        self.chunks: list[DelayedChunk] = []
+    def __init__(self, begin: Callable[[], _Files[_Item, _Result]], size_of: Callable[[Sequence[_Item]], int]) -> None:
+        self.held: list[_Item] = []
         self.held_bytes = 0
-        self.runs: list[DelayedRun] = []
+        self.result: _Result | None = None
         self._begin = begin
-        self._files: Staging | None = None
+        self._size_of = size_of
+        self._files: _Files[_Item, _Result] | None = None
 
     @property
     def is_staged(self) -> bool:
         return self._files is not None
 
-    def add(self, chunks: Sequence[DelayedChunk]) -> None:
-        self.chunks += chunks
-        self.held_bytes += sum([total_size(chunk.frames) for chunk in chunks])
+    def add(self, items: Sequence[_Item]) -> None:
+        self.held += items
+        self.held_bytes += self._size_of(items)
 
     def spill(self) -> None:
-        """Write all chunks into side files, which may be new."""
+        """Write all that is held into files, which may be new."""
         self._files = self._files or self._begin()
-        self._files.write(self.chunks)
-        self.chunks, self.held_bytes = [], 0
+        self._files.write(self.held)
+        self.held, self.held_bytes = [], 0
 
     def finish(self) -> None:
-        """Make the side files durable."""
+        """Make the files durable."""
         self.spill()
         assert self._files is not None
-        self.runs = list(self._files.finish().runs)
+        self.result = self._files.finish()
         self._files.close()
 
     def discard(self) -> None:
         if self._files is not None:
             self._files.discard()
+
+
+def _size_of_chunks(chunks: Sequence[DelayedChunk]) -> int:
+    return sum([total_size(chunk.frames) for chunk in chunks])
 
 
 def _portable(frame: Frame) -> Frame:
