@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import time
 
-from spillable_stream.engine.worker_notes import SILENT_SECONDS, NotePace
+from spillable_stream.engine.worker_notes import SILENT_SECONDS, NotePace, note_seed
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import group_of
-from spillable_stream.format.frame import file_seed
 from spillable_stream.format.sealed_note import seal, unseal
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.file import File
@@ -69,7 +68,9 @@ class LocalWorkerNotes:
     def open(self, group: str) -> LocalWorkerNote | None:
         """Return the file of a group that is owned; None if the disk refuses."""
         try:
-            return LocalWorkerNote(self._fs.open(self._layout.group_worker(group), create=True), self._seed(group))
+            return LocalWorkerNote(
+                self._fs.open(self._layout.group_worker(group), create=True), note_seed(self._layout.channel, group)
+            )
         except StorageError:
             return None
 
@@ -79,7 +80,7 @@ class LocalWorkerNotes:
         for group in self._with_notes():
             with contextlib.suppress(FileNotFoundError, StorageError):
                 data = self._fs.read_file(self._layout.group_worker(group))
-                if (value := unseal(data, self._seed(group))) is not None:
+                if (value := unseal(data, note_seed(self._layout.channel, group))) is not None:
                     found[group] = value
         return found
 
@@ -95,6 +96,3 @@ class LocalWorkerNotes:
             names = self._fs.list_files(directory)
             self._groups = [group for name in names if (group := group_of(name, "worker")) is not None]
         return self._groups
-
-    def _seed(self, group: str) -> int:
-        return file_seed(self._layout.channel, f"worker/{group}")

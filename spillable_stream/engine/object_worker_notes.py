@@ -16,8 +16,7 @@ from collections.abc import Callable
 
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.periodic_thread import PeriodicThread
-from spillable_stream.engine.worker_notes import WORKER_MARK, NotePace
-from spillable_stream.format.frame import file_seed
+from spillable_stream.engine.worker_notes import WORKER_MARK, NotePace, note_seed
 from spillable_stream.format.sealed_note import seal, unseal
 from spillable_stream.objects.identity import WORKERS
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
@@ -96,7 +95,7 @@ class ObjectWorkerNotes:
 
         def write_now(value: bytes) -> None:
             with contextlib.suppress(StoreError):
-                self._store.replace(WORKERS + group, seal(value, self._seed(group)))
+                self._store.replace(WORKERS + group, seal(value, note_seed(self._channel, group)))
 
         return ObjectWorkerNote(write_now, lambda: self._epoch(group) == epoch)
 
@@ -131,13 +130,10 @@ class ObjectWorkerNotes:
             data = b""
         except StoreError:
             return
-        if (value := unseal(data, self._seed(group))) is not None:
+        if (value := unseal(data, note_seed(self._channel, group))) is not None:
             self._found[group] = value
 
     def _epoch(self, group: str) -> int:
         """Return the number of a group's ownership, as it is known; 0 if nobody owns it."""
         owner = self._follower.state.owners.get(group)
         return 0 if owner is None else owner.epoch
-
-    def _seed(self, group: str) -> int:
-        return file_seed(self._channel, f"worker/{group}")

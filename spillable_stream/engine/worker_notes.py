@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-__all__ = ["SILENT_SECONDS", "WORKER_MARK", "NotePace", "WorkerNote", "WorkerNotes"]
+from spillable_stream.format.frame import file_seed
+
+__all__ = ["SILENT_SECONDS", "WORKER_MARK", "NotePace", "WorkerNote", "WorkerNotes", "note_seed"]
 
 WORKER_MARK = "a worker of up to "
 """Part of the note about a group's owner if that is a worker."""
@@ -57,3 +59,13 @@ class WorkerNotes(Protocol):
 
     def read(self) -> dict[str, bytes]:
         """Return the notes, by group, without those that can't be read; after a look at the channel."""
+
+
+def note_seed(channel: str, group: str) -> int:
+    """Return what the checksum of a note starts from: no note passes for that of another group, or channel.
+
+    Args:
+        channel: the channel's UUID.
+        group: the group's name.
+    """
+    return file_seed(channel, f"worker/{group}")
