@@ -12,7 +12,7 @@ from spillable_stream.archive.backup_content import BackupContent
 from spillable_stream.archive.directory_restore import restore_to_directory
 from spillable_stream.archive.manifest import Manifest, newest_manifest
 from spillable_stream.archive.store_restore import MayReplace, restore_to_store
-from spillable_stream.engine.open_engine import channel_path, uuid_at
+from spillable_stream.engine.open_engine import uuid_at
 from spillable_stream.errors import (
     ChannelBusyError,
     CorruptionError,
@@ -21,6 +21,7 @@ from spillable_stream.errors import (
     SpillableError,
 )
 from spillable_stream.log_records import fields
+from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.progress import OnProgress
 

@@ -36,13 +36,14 @@ from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.channel.worker_status import seen_workers
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.open_engine import channel_path, open_engine, port_of, remember
+from spillable_stream.engine.open_engine import open_engine, port_of, remember
 from spillable_stream.engine.options_by_place import SpoolOptions
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import ChannelClosedError, OptionError, SpillableError, StorageError
 from spillable_stream.format.batch import check_written_schema
 from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
+from spillable_stream.objects.location import channel_path
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, StoredOptions
 from spillable_stream.options import CHANNEL, CREATION, parse_options
 from spillable_stream.progress import OnProgress, told_of_opens

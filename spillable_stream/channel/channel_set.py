@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from spillable_stream.engine import open_engine
 from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError
-from spillable_stream.objects.location import Location, is_location
+from spillable_stream.objects.location import Location, channel_path, is_location
 from spillable_stream.objects.open_store import open_store
 
 __all__ = ["ChannelSet", "SetMember", "channels_matching", "is_pattern", "may_be_set", "require_pattern"]
@@ -168,7 +168,7 @@ def _is_channel(path: str) -> bool:
 
 
 def _uuid_at(path: str) -> str:
-    return open_engine.uuid_at(open_engine.channel_path(path))
+    return open_engine.uuid_at(channel_path(path))
 
 
 def _matching(pattern: str) -> list[str]:

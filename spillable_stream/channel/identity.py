@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spillable_stream.engine import open_engine
 from spillable_stream.errors import SpillableError
+from spillable_stream.objects.location import channel_path
 
 __all__ = ["uuid_at"]
 
@@ -15,6 +16,6 @@ def uuid_at(path: str) -> str | None:
         path: the path with which the channel is opened.
     """
     try:
-        return open_engine.uuid_at(open_engine.channel_path(path))
+        return open_engine.uuid_at(channel_path(path))
     except (SpillableError, OSError):
         return None

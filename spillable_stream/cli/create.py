@@ -134,7 +134,8 @@ def _require_none(path: str) -> None:
     Raises:
         ChannelError: there is one.
     """
-    from spillable_stream.engine.open_engine import channel_path, uuid_at
+    from spillable_stream.engine.open_engine import uuid_at
+    from spillable_stream.objects.location import channel_path
 
     try:
         uuid = uuid_at(channel_path(path))

@@ -5,12 +5,10 @@ The parts that only channels in object stores need are imported with the first o
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillable_stream.arguments import path_text
 from spillable_stream.engine.creation import create_channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.local_engine import LocalEngine
@@ -21,7 +19,7 @@ from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.location import Location, is_location, require_both_slashes
+from spillable_stream.objects.location import Location
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NewChannel",
-    "channel_path",
     "ensure_channel",
     "last_known",
     "open_engine",
@@ -55,19 +52,6 @@ class NewChannel(NamedTuple):
     options: ChannelOptions
     fixed: CreationOptions
     schemas: list[bytes]
-
-
-def channel_path(path: str | os.PathLike[str]) -> ChannelPath:
-    """Return where the channel is that a user's path or address names, whatever the working directory will be.
-
-    Raises:
-        OptionError: it is not a path, or an address at which no channel can be.
-    """
-    text = path_text("path", path)
-    if is_location(path):
-        return Location.parse(text)
-    require_both_slashes(path)
-    return Path(text).absolute()
 
 
 def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> str | None:

@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from spillable_stream.arguments import path_text
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.loading import restored
 from spillable_stream.engine.memory_directory import MemoryDirectory
@@ -49,7 +48,7 @@ from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
-from spillable_stream.objects.location import Location, is_location
+from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
@@ -84,10 +83,10 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
         CorruptionError: it can't be repaired; the message says why.
         StorageError: the file system or the store refused; do it again.
     """
-    text = path_text("path", path)
-    if is_location(text):
-        return repair_objects(Location.parse(text), progress)
-    fs, path = fs or FileSystem(), Path(text).absolute()
+    place = channel_path(path)
+    if isinstance(place, Location):
+        return repair_objects(place, progress)
+    fs, path = fs or FileSystem(), place
     require_directory(fs, path)
     meter = Meter("verify", "bytes", progress)
     with _alone(fs, path, make=False):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.arguments import path_text
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
 from spillable_stream.format.file_names import parse_delayed
 from spillable_stream.format.packing import MALFORMED
@@ -18,7 +17,7 @@ from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.object_verify import verify_objects
 from spillable_stream.log.identity_file import require_directory
 from spillable_stream.log.look_again import looks
-from spillable_stream.objects.location import Location, is_location
+from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.progress import UNTOLD, Meter, OnProgress
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -45,11 +44,11 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
         StorageError: a file can't be read, or the store refused or failed.
     """
     meter = Meter("verify", "bytes", progress)
-    text = path_text("path", path)
-    if is_location(text):
-        report = verify_objects(Location.parse(text), meter)
+    place = channel_path(path)
+    if isinstance(place, Location):
+        report = verify_objects(place, meter)
     else:
-        report = report_of(examine(fs or FileSystem(), Path(text).absolute(), meter))
+        report = report_of(examine(fs or FileSystem(), place, meter))
     meter.end()
     return report
 

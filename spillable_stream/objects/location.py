@@ -1,5 +1,6 @@
-"""Where a channel of objects is.
+"""Where a channel is, by the path or the address that a user gives.
 
+A channel of objects has an address:
 ``s3://bucket/orders``, ``az://container/orders``, ``gs://bucket/orders`` or, in a plain directory,
 ``object+file:///path``.
 """
@@ -8,11 +9,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
 
-__all__ = ["DIRECTORY", "Location", "is_location", "require_both_slashes"]
+__all__ = ["DIRECTORY", "Location", "channel_path", "is_location"]
 
 DIRECTORY = "object+file"
 """The scheme of a directory that is used as a store."""
@@ -26,13 +28,22 @@ def is_location(path: object) -> bool:
     return isinstance(path, Location) or (isinstance(path, str) and "://" in path)
 
 
-def require_both_slashes(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that is an address with one slash less, as a `Path` makes of it, unless there is such a directory.
+def channel_path(path: str | os.PathLike[str]) -> Path | Location:
+    """Return where the channel is that a user's path or address names, whatever the working directory will be.
 
     Raises:
-        OptionError: it is one.
+        OptionError: it is not a path, or an address at which no channel can be.
     """
-    scheme, separator, rest = os.fspath(path).partition(":/")
+    text = path_text("path", path)
+    if is_location(path):
+        return Location.parse(text)
+    _require_both_slashes(text)
+    return Path(text).absolute()
+
+
+def _require_both_slashes(path: str) -> None:
+    """Refuse a path that is an address with one slash less, as a `Path` makes of it, unless it is a directory."""
+    scheme, separator, rest = path.partition(":/")
     if separator and scheme in _SCHEMES and not os.path.exists(path):
         root = "/" if scheme == DIRECTORY else ""
         raise OptionError(

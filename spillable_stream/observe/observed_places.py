@@ -11,9 +11,9 @@ from os import PathLike
 from spillable_stream.arguments import path_text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.channel_set import channels_matching, is_pattern, require_pattern
-from spillable_stream.engine.open_engine import channel_path, uuid_at
+from spillable_stream.engine.open_engine import uuid_at
 from spillable_stream.errors import OptionError
-from spillable_stream.objects.location import is_location
+from spillable_stream.objects.location import channel_path, is_location
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observed_channel import FAILURES, ObservedChannel
 

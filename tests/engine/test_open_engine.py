@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, NotAChannelError, OptionError
+from spillable_stream import Channel, NotAChannelError, OptionError, repair, verify
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_port import ObjectPort
 from spillable_stream.engine.open_engine import (
     NewChannel,
-    channel_path,
     ensure_channel,
     open_engine,
     port_of,
@@ -35,15 +34,6 @@ def new() -> NewChannel:
     return NewChannel(ChannelOptions.of({"keep_alive": 2.0}), CreationOptions(), [encode_schema(EVENT_SCHEMA)])
 
 
-def test_a_path_means_the_same_directory_wherever_the_process_is_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = channel_path("c")
-    monkeypatch.chdir("/")
-    assert found == tmp_path / "c"
-
-
 @pytest.mark.parametrize("address", ["s3:/bucket/orders", "object+file:/data/orders", Path("az://container/orders")])
 def test_an_address_that_lost_a_slash_is_no_directory_of_that_name(
     address: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -52,16 +42,13 @@ def test_an_address_that_lost_a_slash_is_no_directory_of_that_name(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OptionError, match=r"write (s3|az|object\+file)://.* as a string"):
         Channel(address)
+    for look in (verify, repair):
+        with pytest.raises(OptionError, match=r"lost a slash"):
+            look(address)
     assert list(tmp_path.iterdir()) == []
     Path(address).mkdir(parents=True)
     with Channel(address) as channel:
         assert channel.path == tmp_path / address
-
-
-@pytest.mark.parametrize("value", [None, b"orders", 3, "a\0b"])
-def test_what_is_no_path_is_refused_as_such(value: object) -> None:
-    with pytest.raises(OptionError, match=r"path (must be a path|can't be)"):
-        channel_path(value)  # type: ignore[arg-type]
 
 
 def test_a_channel_is_made_once_and_opened_with_what_it_was_made_with(path: Path) -> None:

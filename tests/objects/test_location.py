@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
 from spillable_stream.errors import OptionError
-from spillable_stream.objects.location import Location, is_location
+from spillable_stream.objects.location import Location, channel_path, is_location
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,18 @@ def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
 
 def test_a_path_is_no_location() -> None:
     assert not is_location("/data/orders") and not is_location(None) and not is_location("s3:bucket")
+
+
+def test_a_path_means_the_same_directory_wherever_the_process_is_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = channel_path("c")
+    monkeypatch.chdir("/")
+    assert found == tmp_path / "c"
+
+
+@pytest.mark.parametrize("value", [None, b"orders", 3, "a\0b"])
+def test_what_is_no_path_is_refused_as_such(value: object) -> None:
+    with pytest.raises(OptionError, match=r"path (must be a path|can't be)"):
+        channel_path(value)  # type: ignore[arg-type]
