@@ -142,11 +142,11 @@ def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:
     """Print the delayed events of a file that no commit names."""
     from spillable_stream.cli.event_text import delayed_lines
     from spillable_stream.integrity.unnamed_delays import unnamed_delays
-    from spillable_stream.objects.location import Location, is_location
+    from spillable_stream.objects.location import Location
     from spillable_stream.objects.open_store import open_store
 
-    engine, path = channel.engine(), str(channel.path)
-    store = open_store(Location.parse(path)) if is_location(path) else None
+    engine, path = channel.engine(), channel.path
+    store = open_store(path) if isinstance(path, Location) else None
     for dues, batch in unnamed_delays(channel.uuid, engine.follow(), engine.schemas(), file, store):
         _print(delayed_lines(dues, batch, typed=channel.typed, as_json=as_json))
 

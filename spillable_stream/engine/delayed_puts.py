@@ -59,6 +59,11 @@ class DelayedChunk(NamedTuple):
     first_ms: int
     frames: tuple[Frame, Frame]
 
+    @property
+    def size_bytes(self) -> int:
+        """How much of a file they take."""
+        return total_size(self.frames)
+
 
 def chunks_of(
     dues: Sequence[int],
@@ -294,7 +299,7 @@ class DelayedPuts:
 
     def size_bytes(self) -> int:
         """Return how many bytes they take in side files, at most, but for the files' headers."""
-        return sum([total_size(chunk.frames) for chunk in self.chunks])
+        return sum([chunk.size_bytes for chunk in self.chunks])
 
 
 def _joined(run: DelayedRun, following: DelayedRun) -> DelayedRun:

@@ -15,7 +15,6 @@ from operator import attrgetter
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.delayed_puts import FULL_BYTES, DelayedChunk, Held, HeldRuns, use_of
 from spillable_stream.format.commit_record import DelayedRun
-from spillable_stream.format.frame import total_size
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.parallel import in_parallel
 from spillable_stream.objects.staged_object import birth_of
@@ -65,7 +64,7 @@ def _parts(chunks: Sequence[DelayedChunk]) -> Iterator[list[DelayedChunk]]:
     size_bytes = 0
     for chunk in chunks:
         part.append(chunk)
-        size_bytes += total_size(chunk.frames)
+        size_bytes += chunk.size_bytes
         if size_bytes >= FULL_BYTES:
             yield part
             part, size_bytes = [], 0
@@ -104,7 +103,7 @@ class StagedObjects:
             StoreError: the store refused or failed.
         """
         self._held += chunks
-        self._held_bytes += sum([total_size(chunk.frames) for chunk in chunks])
+        self._held_bytes += sum([chunk.size_bytes for chunk in chunks])
         if self._held_bytes >= self._least_bytes:
             self._write()
 

@@ -245,7 +245,7 @@ class _Part(Generic[_Item, _Result]):
 
 
 def _size_of_chunks(chunks: Sequence[DelayedChunk]) -> int:
-    return sum([total_size(chunk.frames) for chunk in chunks])
+    return sum([chunk.size_bytes for chunk in chunks])
 
 
 def _portable(frame: Frame) -> Frame:
