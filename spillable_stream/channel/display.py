@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
 from spillable_stream.channel.worker_status import worker_text
+from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
 from spillable_stream.state.ranges import count_of
@@ -18,7 +19,7 @@ from spillable_stream.state.ranges import count_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["notice_html", "plot_samples", "stats_html"]
+__all__ = ["notice_html", "plot_channel", "plot_samples", "stats_html"]
 
 # Readable on white and on black. Text keeps the notebook's colour; lines and tracks are half transparent.
 _MEMORY, _DISK, _KEPT, _WARNING = "#2f74b5", "#d98c2b", "#8a8f98", "#d64545"
@@ -223,6 +224,18 @@ def _row(tag: str, name: str, *numbers: str) -> str:
 
 
 # ── a plot ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def plot_channel(engine: Engine, ax: Axes | None = None) -> Axes:
+    """Draw what the tiers of a channel held until now, as `plot_samples` does; raises what that raises.
+
+    Args:
+        engine: the channel.
+        ax: the axes to draw on; None for a new figure.
+    """
+    with engine.snapshot() as state:
+        samples = engine.samples.until_now(state)
+    return plot_samples(samples, engine.path.name, ax)
 
 
 def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -> Axes:
