@@ -50,7 +50,7 @@ from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.progress import Meter, OnProgress
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import StateImage
 from spillable_stream.state.ranges import RangeSet
