@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 import pyarrow as pa
 
+from spillable_stream.arguments import flag, text
 from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, range_to_read, read_batches
 from spillable_stream.channel.arrow_schema import SparkSchema
 from spillable_stream.channel.config_file import read_config
@@ -35,7 +36,7 @@ from spillable_stream.names import check_group
 from spillable_stream.objects.location import channel_path
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, StoredOptions
 from spillable_stream.progress import OnProgress
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import FileSystem, given_file_system
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +72,7 @@ class Channel:
     Raises:
         NotAChannelError: the path holds something else, or nothing and ``create`` is false or ``readonly`` true.
         UnsupportedFormatError: a newer version wrote it.
-        OptionError: an unknown option, or a value out of range.
+        OptionError: an unknown option, a value out of range, or an argument of another type.
         SchemaError: the schema does not fit the channel's.
         CorruptionError: the channel is damaged; names file and offset.
         LockUnsupportedError: the file system has no working locks.
@@ -94,9 +95,9 @@ class Channel:
         **options: Unpack[ChannelKeywords],
     ) -> None:
         self.path: ChannelPath = channel_path(path)
-        self.readonly = readonly
+        create, self.readonly = flag("create", create), flag("readonly", readonly)
         given = OpenArguments.of(self.path, options, schema, readonly=readonly)
-        self._open = OpenChannel(given, fs or FileSystem(), create=create, readonly=readonly, progress=progress)
+        self._open = OpenChannel(given, given_file_system(fs), create=create, readonly=readonly, progress=progress)
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
@@ -365,6 +366,7 @@ class Channel:
         Args:
             producer_id: the producer's ID.
         """
+        text("producer_id", producer_id)
         with self.put_port().snapshot() as state:
             return LastBatch(state.producers.last(producer_id), state.producers.note(producer_id))
 

@@ -8,6 +8,7 @@ from html import escape
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
+from spillable_stream.arguments import instance
 from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
 from spillable_stream.channel.worker_status import worker_text
@@ -251,13 +252,17 @@ def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -
 
     Raises:
         ImportError: matplotlib is not installed.
+        OptionError: ``ax`` is not such axes.
     """
     try:
+        import matplotlib.axes
         from matplotlib import pyplot
         from matplotlib.ticker import MaxNLocator, StrMethodFormatter
     except ImportError as e:
         raise ImportError("a plot needs matplotlib: pip install 'spillable-stream[plot]'") from e
-    if ax is None:
+    if ax is not None:
+        instance("ax", ax, matplotlib.axes.Axes)
+    else:
         _, ax = pyplot.subplots(figsize=(8, 3), layout="constrained")
     ax.set_title(name, loc="left")
     ax.set(ylabel="events stored", xlabel="time (seconds)")

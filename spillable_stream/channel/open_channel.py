@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from spillable_stream.arguments import flag
 from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.direct_puts import DirectPuts
 from spillable_stream.channel.known_workers import KnownWorkers
@@ -190,6 +191,9 @@ class OpenChannel:
 
     def close(self, *, checkpoint: bool | None, flush: bool | None) -> None:
         """Close it as `Channel.close` does, with its arguments; raises what that raises."""
+        for name, value in (("checkpoint", checkpoint), ("flush", flush)):
+            if value is not None:
+                flag(name, value)
         if self._pid != os.getpid():
             self.is_closed = self._left = True
             return

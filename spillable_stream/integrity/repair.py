@@ -56,7 +56,7 @@ from spillable_stream.state.image import StateImage
 from spillable_stream.state.ranges import RangeSet
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.file import File
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import FileSystem, given_file_system
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["repair"]
@@ -86,7 +86,7 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
     place = channel_path(path)
     if isinstance(place, Location):
         return repair_objects(place, progress)
-    fs, path = fs or FileSystem(), place
+    fs, path = given_file_system(fs), place
     require_directory(fs, path)
     meter = Meter("verify", "bytes", progress)
     with _alone(fs, path, make=False):
