@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
@@ -44,8 +44,8 @@ from spillable_stream.format.row_values import row_reader
 
 __all__ = ["PutTransaction"]
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 _BUFFERED_EVENTS = 8192
 _BUFFERED_BYTES = 4 << 20
 _INLINE_MEMORY_BYTES = 64 << 20
@@ -346,10 +346,10 @@ class PutTransaction(Transaction):
                 "roll the transaction back"
             ) from self._failure
 
-    def _undivided(self, work: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+    def _undivided(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
         """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
         try:
-            return work(*arguments, **keywords)
+            return work(*arguments)
         except BaseException as e:
             self._failure = e
             raise

@@ -334,8 +334,8 @@ class ChannelState(Contents):
 
 
 def _block(file_id: int, offset: int, put: FrameHeader, is_dated: bool) -> Block:
-    where = put.write_order_id, put.count, file_id, offset, put.length, put.time_us
-    until_us = put.time_us if is_dated else 0
-    if put.ttl_us:
-        return Block(*where, 0, 0, 0, until_us, *Expiry.after(put.ttl_us, put.time_us))
-    return Block(*where, 0, 0, 0, until_us)
+    _, length, _, first_id, count, _, time_us, _, ttl_us, _ = put
+    block = Block(first_id, count, file_id, offset, length, time_us, until_us=time_us if is_dated else 0)
+    if ttl_us:
+        block.expire(Expiry.after(ttl_us, time_us))
+    return block
