@@ -164,6 +164,9 @@ class ChannelState(Contents):
         match header.type:
             case FrameType.PUT:
                 self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
+            case FrameType.COMMIT:
+                assert isinstance(record, CommitRecord)
+                self._commit(tx, file_id, header, record)
             case FrameType.TAKE:
                 pending = self.pending.setdefault(tx, Pending())
                 if pending.in_memory and not in_memory(file_id):  # the same take, repeated in the disk tier's log
@@ -175,9 +178,6 @@ class ChannelState(Contents):
                     group.has_planned, group.idle_ms = True, 0
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
-            case FrameType.COMMIT:
-                assert isinstance(record, CommitRecord)
-                self._commit(tx, file_id, header, record)
             case _ if header.type in CONTROL_TYPES:
                 controls = self.pending.setdefault(tx, Pending()).controls
                 controls.append((header.type, record))
