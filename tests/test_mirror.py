@@ -77,6 +77,7 @@ SCENARIOS = {
     "test_release": "what keeps a release back",
     "test_package": "what is exported and installed",
     "test_site": "the documentation site",
+    "test_wrong_arguments": "what is asked wrongly at the public door",
 }
 
 # Folders of tests that are about the project, not about a room of the package.

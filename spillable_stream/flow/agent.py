@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from spillable_stream.arguments import seconds, text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source, lag_events
@@ -69,8 +70,8 @@ class Agent:
         name: str = "agent",
         shutdown_timeout_seconds: float = _SHUTDOWN_SECONDS,
     ) -> None:
-        self.name = name
-        self.shutdown_timeout_seconds = shutdown_timeout_seconds
+        self.name = text("name", name)
+        self.shutdown_timeout_seconds = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
         self.supervisor: Supervisor = Supervisor()
         wired = wire(name, sources, sinks, sink_groups, channels or {})
         self.sources: dict[str, PolledRunner | EventRunner] = wired.sources

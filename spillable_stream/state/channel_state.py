@@ -15,7 +15,9 @@ from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
 from spillable_stream.format.record import Record, parse_record
 from spillable_stream.format.take_record import GroupTaken, TakeRecord
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.blocks import Block, BlockIndex, Blocks
+from spillable_stream.state.block import Block
+from spillable_stream.state.block_index import BlockIndex
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.contents import Contents, Owner, Pending, Trimmed
 from spillable_stream.state.control_records import apply_control
 from spillable_stream.state.delays import Delays

@@ -24,7 +24,7 @@ import spillable_stream as ss
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType as FrameKind
-from spillable_stream.state import blocks
+from spillable_stream.state import block_index
 from tests.support.fake_files import Call, FaultyFileSystem
 
 Open = Callable[..., ss.Channel]
@@ -282,7 +282,7 @@ def test_python_does_as_much_for_a_thousand_events_as_for_one(
     open_channel: Open, options: dict[str, int], work: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No loop over events: a transaction of Arrow batches costs the same calls whatever it holds."""
-    monkeypatch.setattr(blocks, "_BLOCK_US", 1 << 60)  # however slow the machine is
+    monkeypatch.setattr(block_index, "_BLOCK_US", 1 << 60)  # however slow the machine is
     channel = open_channel(checkpoint_interval=10**9, **options)
     counts = []
     for events in (1, 1_000):
@@ -310,7 +310,7 @@ def test_a_put_that_fills_a_fifth_of_a_file_of_memory_costs_half_as_much_again(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file of the memory tier is begun, measured and freed, which large transactions pay for often."""
-    monkeypatch.setattr(blocks, "_BLOCK_US", 1 << 60)
+    monkeypatch.setattr(block_index, "_BLOCK_US", 1 << 60)
     channel, events = open_channel(checkpoint_interval=10**9, **MEMORY), batch(100, 16 << 10)
     for _ in range(3):
         warm(channel, events)
