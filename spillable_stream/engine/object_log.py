@@ -429,11 +429,11 @@ class ObjectLog:
             return None
         self._presence.saw(began)
         self.pace.appended(time.monotonic() - began)
-        self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
+        self.cache.put(slot_key(attempt.number), attempt.parts)
         self.chain.add(attempt.number, attempt.token)
         self._appended = attempt
         self._move_to(attempt.won)
-        return Position(attempt.number, len(attempt.data))
+        return Position(attempt.number, attempt.size_bytes)
 
     def _require_there_after(self, attempt: Attempt) -> None:
         try:

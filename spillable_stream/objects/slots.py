@@ -5,7 +5,7 @@ from __future__ import annotations
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, claimed_channel, parse_slot_header
-from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.store import Content, ObjectMissingError, Store
 
 __all__ = ["LOG", "ForeignSlotError", "Slots", "slot_key"]
 
@@ -34,7 +34,7 @@ class Slots:
         self.store = store
         self.channel = channel
 
-    def create(self, number: int, data: Payload) -> bool:
+    def create(self, number: int, data: Content) -> bool:
         """Create a slot if it is not there, with one request; returns and raises what `Store.create` does."""
         return self.store.create(slot_key(number), data)
 
