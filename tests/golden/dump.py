@@ -15,7 +15,6 @@ from spillable_stream.engine import deliveries
 from spillable_stream.log.event_reader import ReadBatch
 from tests.support.delays import deliver_all, deliveries_of
 
-
 CLOCK_MS = 1_800_000_000_000
 """When channels with delayed events were made, and are looked at, in milliseconds since 1970: what waits is not due."""
 

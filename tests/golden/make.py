@@ -158,7 +158,7 @@ def expiring_channel(path: Path) -> None:
 
 
 def delayed_channel(path: Path) -> None:
-    """An event channel with side files: of several stretches, with ttls, delivered in part, by one put and by several."""
+    """An event channel with side files: of several stretches, with ttls, delivered in part, inline and staged."""
     with Channel(path, **BASE, max_file_size=3000, max_inline_bytes=3000) as channel:
         clock = deliveries_of(channel).clock_ms = Clock(CLOCK_MS)
         for round_ in range(3):
