@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from spillable_stream.arguments import flag, function, seconds, text, whole_number
 from spillable_stream.channel.group_reader import GroupReader
@@ -39,7 +39,7 @@ __all__ = ["Consumer"]
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_P = ParamSpec("_P")
+_Ts = TypeVarTuple("_Ts")
 
 
 class Consumer:
@@ -187,7 +187,7 @@ class Consumer:
                 self._commit([])
         return claimed
 
-    def _call(self, call: str, section: Callable[_P, T], *arguments: _P.args, **keywords: _P.kwargs) -> T:
+    def _call(self, call: str, section: Callable[[*_Ts], T], *arguments: *_Ts) -> T:
         """Call a section of code that `close` waits for.
 
         Raises:
@@ -200,7 +200,7 @@ class Consumer:
         try:
             if calls.ended:
                 raise ChannelClosedError(f"{calls.of} was dropped or given up; its events are back in the queue")
-            return section(*arguments, **keywords)
+            return section(*arguments)
         finally:
             del calls.threads[me]
 

@@ -38,18 +38,16 @@ from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import extend_identity
 from spillable_stream.objects.loading import (
-    BehindError,
     apply_frames,
     counting_frames,
     load,
-    read_on,
-    require_there,
 )
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
 from spillable_stream.objects.store import Store
@@ -183,26 +181,25 @@ class ObjectLog:
             self._looks_ended = number
 
     def _find(self) -> None:
-        tail, is_end, is_behind = self._tail, False, False
+        tail, is_end = self._tail, False
         assert tail is not None
-        while not is_end:
-            began = time.monotonic()
-            try:
-                found, is_end = read_on(self.slots, tail, is_behind=is_behind)
-            except BehindError:
-                with self._knowing():
-                    self._begin_anew()
-                return
-            except CorruptionError:
-                self._presence.is_proven = False  # another channel's slots look damaged
-                self._presence.require()
-                raise
-            is_behind = True
-            self._presence.saw(began)
-            if not found and is_end:
-                return
-            with self._knowing():
-                tail = self._know(found)
+        with ReadAhead(self.slots, tail) as ahead:
+            while not is_end:
+                began = time.monotonic()
+                try:
+                    found, is_end = ahead.chunk()
+                except BehindError:
+                    with self._knowing():
+                        self._begin_anew()
+                    return
+                except CorruptionError:
+                    self._presence.is_proven = False  # another channel's slots look damaged
+                    self._presence.require()
+                    raise
+                self._presence.saw(began)
+                if found:
+                    with self._knowing():
+                        self._know(found)
 
     @contextlib.contextmanager
     def _knowing(self) -> Iterator[None]:
@@ -213,7 +210,7 @@ class ObjectLog:
         with self._held(self.lock_timeout_seconds):
             yield
 
-    def _know(self, found: Sequence[Slot]) -> Tail:
+    def _know(self, found: Sequence[Slot]) -> None:
         """Take note of slots that follow each other; an append of this handle may have come before, and be in them."""
         tail = self._tail
         assert tail is not None
@@ -225,7 +222,6 @@ class ObjectLog:
                 self.chain.add(slot.number, slot.header.token)
                 tail = tail.then(slot)
         self._move_to(tail)
-        return tail
 
     def _move_to(self, tail: Tail) -> None:
         if tail is not self._tail:
@@ -433,11 +429,11 @@ class ObjectLog:
             return None
         self._presence.saw(began)
         self.pace.appended(time.monotonic() - began)
-        self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
+        self.cache.put(slot_key(attempt.number), attempt.parts)
         self.chain.add(attempt.number, attempt.token)
         self._appended = attempt
         self._move_to(attempt.won)
-        return Position(attempt.number, len(attempt.data))
+        return Position(attempt.number, attempt.size_bytes)
 
     def _require_there_after(self, attempt: Attempt) -> None:
         try:

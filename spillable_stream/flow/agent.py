@@ -90,6 +90,7 @@ class Agent:
         self._signals = StopSignals()
         self._reloads = 0
         self._started = self._stopped = False
+        self._is_up = False  # whether everything was started
 
     @classmethod
     def from_properties(
@@ -145,6 +146,7 @@ class Agent:
                     raise
             else:
                 self._start_all(self.sinks.values(), self.sources.values())
+            self._is_up = True
             self.supervisor.begin()
 
     def _start_all(self, sinks: Iterable[SinkRunner], sources: Iterable[Runner]) -> None:
@@ -377,7 +379,11 @@ class Agent:
         return lines + [f"source {s.name}: {s.type}, to {' '.join(s.channels)}" for s in config.sources]
 
     def troubles(self) -> dict[str, str]:
-        """Return what does not work now: names of sources and sinks, each with the reason."""
+        """Return what does not work now: names of sources and sinks, or of the agent, each with the reason."""
+        if self._stopped:
+            return {self.name: "it is being stopped"}
+        if not self._is_up:
+            return {self.name: "it has not started yet"}
         return self.supervisor.troubles()
 
 

@@ -164,9 +164,9 @@ def idle_child(fork: Callable[[], int] = os.fork) -> Iterator[int]:
 def test_a_close_moves_memory_to_disk_though_a_child_was_forked_while_something_was_staged(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spillable_stream.channel import put_transaction
+    from spillable_stream.channel import put_buffer
 
-    monkeypatch.setattr(put_transaction, "_INLINE_MEMORY_BYTES", 0)
+    monkeypatch.setattr(put_buffer, "_INLINE_MEMORY_BYTES", 0)
     channel = open_channel(memory_capacity=100, max_inline_bytes=0)
     put(channel, b"x")
     with channel.put_transaction() as tx:
