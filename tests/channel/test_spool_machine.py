@@ -122,14 +122,14 @@ class SpoolMachine(ObjectMachine):
         self.handles.append(super().open())
 
     def with_spool(self) -> list[Channel]:
-        return [channel for channel in self.handles if channel._spool is not None]
+        return [channel for channel in self.handles if channel._open.spool is not None]
 
     @precondition(lambda self: self.handles)
     @rule(number=st.integers(0, 2), checkpoint=st.booleans())
     def close_handle(self, number: int, checkpoint: bool) -> None:
         channel = self.handle(number)
         super().close_handle(number, checkpoint)
-        if channel._spool is None:
+        if channel._open.spool is None:
             return
         if self.mover in (None, channel):
             self.mover = None
@@ -148,7 +148,7 @@ class SpoolMachine(ObjectMachine):
         self.let_go(channel)
 
     def let_go(self, channel: Channel) -> None:
-        if channel._spool is None:
+        if channel._open.spool is None:
             kill(channel)
         else:
             kill_with_spool(channel)
