@@ -165,7 +165,7 @@ class SpoolMachine(ObjectMachine):
         commit=MOSTLY,
     )
     def put(self, number: int, sizes: list[int], ttls: tuple[int | None, int | None], commit: bool) -> None:
-        if self.handle(number)._spool is None:
+        if self.handle(number)._open.spool is None:
             super().put(number, sizes, ttls, commit)
         else:
             half = len(sizes) // 2
@@ -177,7 +177,7 @@ class SpoolMachine(ObjectMachine):
         more=st.integers(0, 2),
     )
     def put_delayed(self, number: int, delays: list[tuple[int, int | None]], more: int) -> None:
-        if self.handle(number)._spool is None:
+        if self.handle(number)._open.spool is None:
             super().put_delayed(number, [(seconds + 1, ttl) for seconds, ttl in delays], more)
         else:
             self.put_to_spool(number, [(seconds, 0, ttl) for seconds, ttl in delays], commit=True)
