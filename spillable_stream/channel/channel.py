@@ -95,9 +95,10 @@ class Channel:
         **options: Unpack[ChannelKeywords],
     ) -> None:
         self.path: ChannelPath = channel_path(path)
-        create, self.readonly = flag("create", create), flag("readonly", readonly)
-        given = OpenArguments.of(self.path, options, schema, readonly=readonly)
-        self._open = OpenChannel(given, given_file_system(fs), create=create, readonly=readonly, progress=progress)
+        create = flag("create", create)
+        self.readonly: bool = flag("readonly", readonly)
+        given = OpenArguments.of(self.path, options, schema, readonly=self.readonly)
+        self._open = OpenChannel(given, given_file_system(fs), create=create, readonly=self.readonly, progress=progress)
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
