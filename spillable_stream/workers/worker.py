@@ -419,7 +419,9 @@ class Worker:
     def _events(self, found: list[ReadBatch]) -> Any:
         if self._typed:
             return table_from_batches(found, self._engine.schemas()[-1])
-        events = [e for read in found for e in events_from_batch(read)]
+        events = events_from_batch(found[0])
+        for read in found[1:]:
+            events += events_from_batch(read)
         return events if self._config.batch_size else events[0]
 
     # ── what becomes of it ──────────────────────────────────────────────────────────────────
