@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from numbers import Real
 
 __all__ = ["DeadLetter", "Drop", "Retry"]
 
@@ -15,12 +16,15 @@ class Retry(Exception):
         after: how long to wait, in seconds or as a timedelta; by default the worker's backoff, which doubles.
 
     Raises:
-        ValueError: ``after`` is negative.
+        TypeError: ``after`` is no time span.
+        ValueError: it is negative.
     """
 
     def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason)
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, Real)):
+            raise TypeError(f"Retry(after=…) must be seconds or a timedelta, not {after!r}")
         if seconds is not None and not seconds >= 0:
             raise ValueError(f"Retry(after=…) must be at least 0 seconds, not {after!r}")
         self.after_seconds: float | None = seconds

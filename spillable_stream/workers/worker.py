@@ -127,7 +127,8 @@ class Worker:
         committed, and their events are back in the queue. It runs once.
 
         Args:
-            until_empty: whether to return once the group has nothing more to take and nothing waits.
+            until_empty: whether to return once the group has nothing more to take and nothing waits to be tried again;
+                delayed events that are not due are no reason to stay.
             stop_timeout_seconds: how long to wait for the calls under way.
 
         Raises:
