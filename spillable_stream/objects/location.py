@@ -102,10 +102,10 @@ class Location:
             raise OptionError(
                 f"{url} has a part {'.'!r} or {'..'!r} in its path, which stores keep as it is: leave it out"
             )
-        if len(prefix.encode()) > _MOST_PREFIX_BYTES:
+        if (size_bytes := len(prefix.encode())) > _MOST_PREFIX_BYTES:
             raise OptionError(
-                f"the path of {url[:60]}… has {len(prefix.encode()):,} bytes: take one of {_MOST_PREFIX_BYTES} at most. "
-                "An object's name may have 1,024, and a channel's objects have longer names than the channel"
+                f"the path of {url[:60]}… has {size_bytes:,} bytes: take one of {_MOST_PREFIX_BYTES} at most. An "
+                "object's name may have 1,024, and a channel's objects have longer names than the channel"
             )
         return cls(scheme, bucket, "/".join(parts))
 
