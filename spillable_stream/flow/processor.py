@@ -22,6 +22,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from spillable_stream.arguments import instance, text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import NoRoomYetError
@@ -86,17 +87,21 @@ class ChannelProcessor:
         surroundings: Surroundings = REAL,
         times: Mapping[str, EventTimes] | None = None,
     ) -> None:
-        if not channels:
+        if not instance("channels", channels, Mapping):  # type: ignore[type-abstract]
             raise OptionError("a channel processor needs a channel")
+        for name, channel in channels.items():
+            _require_channel(f"the channel {text('a channel', name)!r}", channel)
+        if dead_letter is not None:
+            _require_channel("dead_letter", dead_letter)
         self.chain: InterceptorChain = (
             interceptors if isinstance(interceptors, InterceptorChain) else InterceptorChain(interceptors, surroundings)
         )
         self.entrance: TapPoint = TapPoint()
-        self.selector: Selector = selector if selector is not None else Replicating()
+        self.selector: Selector = Replicating() if selector is None else instance("selector", selector, Selector)
         self.selector.bind(tuple(channels))
         self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
         self._channels = dict(channels)
-        checked_times = self._checked_times(times or {})
+        checked_times = self._checked_times({} if times is None else times)
         rejects = None if dead_letter is None else self._name_of(dead_letter)
         self._numbers = None if producer is None else BatchNumbers(producer, self._channels)
         self._mutex = threading.RLock()
@@ -111,7 +116,8 @@ class ChannelProcessor:
         self.stuck: Stuck = self._router.stuck
 
     def _checked_times(self, times: Mapping[str, EventTimes]) -> dict[str, EventTimes]:
-        for name, of_channel in times.items():
+        for name, of_channel in instance("times", times, Mapping).items():  # type: ignore[type-abstract]
+            instance(f"the times of {name!r}", of_channel, EventTimes)
             if name not in self._channels:
                 raise OptionError(f"times are for {name!r}, and the channels are {', '.join(self._channels)}")
             if of_channel.may_delay:
@@ -372,3 +378,9 @@ def _do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
     """Let a transaction fail at once where its channel has no room."""
     options = channel.put_options()
     transaction.waited_seconds = options.keep_alive + options.overflow_timeout
+
+
+def _require_channel(name: str, channel: object) -> None:
+    """Refuse what is not a channel, such as a path; something that stands for a channel is one."""
+    if not callable(getattr(channel, "put_transaction", None)):
+        raise OptionError(f"{name} must be an open Channel, not {channel!r}")

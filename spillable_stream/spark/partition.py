@@ -20,7 +20,7 @@ from spillable_stream.spark.read_options import ReadOptions
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.task_guards import record_query
 from spillable_stream.spark.task_reader import TaskReader
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, count_of, shown
 

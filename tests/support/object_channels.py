@@ -61,10 +61,10 @@ def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) ->
 
 def kill(channel: Channel) -> None:
     """Let go of a handle as a process does that is killed: nothing is written, so its groups look owned."""
-    channel._owned.consumers.clear()
+    channel._open.owned.consumers.clear()
     channel.engine().owners._thread.end()  # type: ignore[attr-defined]
-    channel._engine.close(forked=True)  # type: ignore[union-attr]
-    channel._closed = channel._left = True
+    channel._open._engine.close(forked=True)  # type: ignore[union-attr]
+    channel._open.is_closed = channel._open._left = True
 
 
 def store_of(channel: Channel) -> FaultyStore:
