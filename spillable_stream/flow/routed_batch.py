@@ -57,10 +57,10 @@ class RoutedBatch:
         divide: Callable[[], RoutedBatch] | None = None,
     ) -> None:
         self.number = number
-        self.required = required
-        self.optional = optional
-        self.result = result
-        self.note = note
+        self.required: Mapping[str, pa.RecordBatch] = required
+        self.optional: Mapping[str, pa.RecordBatch] = optional
+        self.result: Processed = result
+        self.note: bytes = note
         self.times: Mapping[str, RowTimes] = times or {}
         self.done: set[str] = set()
         self.is_in_doubt: bool = False
