@@ -16,7 +16,7 @@ class Retry(Exception):
         after: how long to wait, in seconds or as a timedelta; by default the worker's backoff, which doubles.
 
     Raises:
-        TypeError: ``after`` is no time span.
+        TypeError: ``after`` is not a time span.
         ValueError: it is negative.
     """
 
