@@ -17,6 +17,7 @@ ELSEWHERE = {
 SCENARIOS = {
     "archive/test_restore_on_s3": "a restore to an S3 that is killed",
     "cli/test_beside_an_owner": "each verb beside a process that owns a group",
+    "cli/test_interrupts": "Ctrl-C in each phase of each long verb",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
@@ -78,6 +79,7 @@ SCENARIOS = {
     "test_release": "what keeps a release back",
     "test_package": "what is exported and installed",
     "test_site": "the documentation site",
+    "test_wrong_arguments": "what is asked wrongly at the public door",
 }
 
 # Folders of tests that are about the project, not about a room of the package.

@@ -84,9 +84,8 @@ def _delay_ms(given: object) -> int:
         raise OptionError(
             f"deliver_after is {given!r}; give seconds from now, 0 or more, or a timedelta. Nothing was put"
         )
-    return math.ceil(
-        round(float(min(cast(float, seconds), 2 * MOST_DELAY_SECONDS)) * 1000, 3)
-    )  # 0.001 of a float is a bit more, or less
+    bounded = float(min(cast(float, seconds), 2 * MOST_DELAY_SECONDS))
+    return math.ceil(round(bounded * 1000, 3))  # 0.001 of a float is a bit more, or less
 
 
 def _moment_ms(given: object) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -35,9 +35,13 @@ _last_ids: tuple[int, pa.Array] = (0, _COUNTED)
 
 
 def id_column(read: ReadBatch) -> pa.Array:
-    """Return the write-order IDs of what was read: mostly a slice of IDs that other reads have slices of, too."""
+    """Return the write-order IDs of what was read."""
+    return _ids(read.first_id, read.batch.num_rows)
+
+
+def _ids(first_id: int, rows: int) -> pa.Array:
+    """Return IDs without gaps: mostly a slice of those that other reads have slices of, too."""
     global _last_ids
-    first_id, rows = read.first_id, read.batch.num_rows
     begin, ids = _last_ids
     if not begin <= first_id <= begin + len(ids) - rows:
         import pyarrow.compute as pc  # takes a fifth of this package's import: only for a program that takes
@@ -106,6 +110,18 @@ def table_from_batches(found: Sequence[ReadBatch], schema: pa.Schema) -> pa.Tabl
         found: the events; at least one.
         schema: the channel's newest schema.
     """
-    ids = pa.chunked_array([id_column(read) for read in found])
     table = pa.Table.from_batches([fit_batch(read.batch, schema) for read in found], schema)
-    return table.append_column(ID_FIELD, ids)
+    runs = _runs(found) if len(found) > 1 else ((found[0].first_id, found[0].batch.num_rows),)
+    return table.append_column(ID_FIELD, pa.chunked_array([_ids(first_id, count) for first_id, count in runs]))
+
+
+def _runs(found: Iterable[ReadBatch]) -> Iterator[tuple[int, int]]:
+    """Yield the first ID and the number of events of each run of reads that follow each other without a gap."""
+    first_id = following = 0
+    for read in found:
+        if read.first_id != following:
+            if following:
+                yield first_id, following - first_id
+            first_id = read.first_id
+        following = read.first_id + read.batch.num_rows
+    yield first_id, following - first_id

@@ -21,7 +21,7 @@ def json_row(row: Mapping[str, Any] | list[Any]) -> bytes:
     Times are in ISO 8601, durations in seconds, decimals and all that JSON has no type for are strings. Bytes are
     text where they are UTF-8, else an object ``{"base64": …}``.
     """
-    return json.dumps(row, default=plain_value, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    return _ENCODER.encode(row).encode("utf-8", "surrogateescape")
 
 
 def plain_value(value: object) -> object:
@@ -36,6 +36,9 @@ def plain_value(value: object) -> object:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return str(value)
+
+
+_ENCODER = json.JSONEncoder(default=plain_value, ensure_ascii=False)
 
 
 def event_line(event: Event | Mapping[str, Any], *, as_json: bool) -> bytes:

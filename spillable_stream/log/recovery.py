@@ -27,7 +27,7 @@ from spillable_stream.log.chain import (
     stale_file,
 )
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
+from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before, whole_frame
 from spillable_stream.log.tail import cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.log_records import fields
@@ -166,6 +166,9 @@ def _ends_before(file: File, seed: int, offset: int) -> bool:
     """Tell whether a file holds nothing between its last whole frame before an offset, and its end."""
     if file.size() < offset:
         return True
+    last = frame_before(file, seed, offset)
+    if last is not None and last.end == offset and whole_frame(file, last) is not None:
+        return False  # as nearly always: so an open does not read the file from its beginning
     scanner = FrameScanner(file, seed, 0, offset)
     for _ in scanner:
         pass

@@ -110,14 +110,14 @@ class ChannelMachine(RuleBasedStateMachine):
     def owner(self, name: str, number: int) -> int:
         """Return the number of the handle that owns the group, or ``number`` if none does."""
         for i, channel in enumerate(self.handles):
-            if name in channel._owned.consumers:
+            if name in channel._open.owned.consumers:
                 return i
         return number
 
     def give_back(self, channel: Channel) -> None:
         """Return to the queues what transactions of a handle hold that comes to its end."""
         for name, group in self.groups.items():
-            if name in channel._owned.consumers:
+            if name in channel._open.owned.consumers:
                 group.queue = sorted(group.held + group.passed + group.queue)
                 group.transaction, group.held, group.passed = None, [], []
 

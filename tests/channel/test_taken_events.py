@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from spillable_stream import Event
 from spillable_stream.channel.event_columns import batch_from_events
-from spillable_stream.channel.taken_events import events_from_batch, id_column, rows_from_batch
+from spillable_stream.channel.taken_events import events_from_batch, id_column, rows_from_batch, table_from_batches
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.row_values import RowReader
 from spillable_stream.log.event_reader import ReadBatch
@@ -39,6 +39,14 @@ def test_ids_are_those_of_what_was_read_wherever_that_is(reads: list[tuple[int, 
     for first_id, rows in reads:
         batch = pa.RecordBatch.from_arrays([pa.nulls(rows)], ["x"])
         assert id_column(ReadBatch(first_id, 1, 0, 0, batch)).to_pylist() == list(range(first_id, first_id + rows))
+
+
+def test_the_ids_of_reads_that_follow_each_other_are_one_array() -> None:
+    schema = pa.schema([pa.field("x", pa.null())])
+    batch = pa.RecordBatch.from_arrays([pa.nulls(2)], ["x"])
+    found = [ReadBatch(first_id, 1, 0, 0, batch) for first_id in (3, 5, 7, 20, 22)]
+    ids = table_from_batches(found, schema).column("write_order_id")
+    assert [chunk.to_pylist() for chunk in ids.chunks] == [[3, 4, 5, 6, 7, 8], [20, 21, 22, 23]]
 
 
 def test_null_maps_and_null_values_from_spark_read_as_events() -> None:

@@ -125,7 +125,7 @@ def test_a_group_is_seen_dropped_and_moved_without_an_owner_by_one_verb(open_cha
     channel = open_channel()
     put(channel, *numbered(0, 4))
     take(channel, 2, "g")
-    channel._owned.consumers.pop("g").close()
+    channel._open.owned.consumers.pop("g").close()
     owners = Watched(channel)
     assert channel.seek("g", "earliest") == 3
     assert owners.told() == ["without_owner"]

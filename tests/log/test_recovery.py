@@ -48,6 +48,19 @@ def test_a_cleanly_closed_channel_recovers_without_a_warning(path: Path, open_ch
         assert contents(path) == numbered(4, 6)
 
 
+def test_an_open_reads_what_came_since_the_checkpoint_and_little_more(path: Path, open_channel: Open) -> None:
+    with open_channel() as channel:
+        for _ in range(100):
+            put(channel, b"x" * 10_000)
+        channel.checkpoint()
+        put(channel, b"later")
+    for readonly in (True, False):
+        fs = FaultyFileSystem()
+        with Channel(path, create=False, readonly=readonly, fs=fs) as channel:
+            assert channel.stats().last_id == 101
+        assert fs.read_bytes < 100_000 < log_file(path).stat().st_size
+
+
 def test_torn_tail_is_cut_and_reported_at_every_byte(path: Path, tmp_path: Path, open_channel: Open) -> None:
     """A power cut in the last append, wherever it tears, leaves the transactions before and nothing else."""
     with open_channel() as channel:
