@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -288,18 +289,25 @@ class SpoolMachine(ObjectMachine):
             assert stats.events == sum(map(len, self.spooled)) + len(self.untaken)
 
     def teardown(self) -> None:
+        try:
+            self.ship_and_take_all()
+            super().teardown()
+        finally:  # a mover that is broken fails here, too
+            self.clocks.close()
+            self.stack.close()
+            remove_memory_under(self.directory)
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def ship_and_take_all(self) -> None:
         self.end_handles(clean=True)
         with self.open() as channel:
             channel.flush()
             while self.spooled:
                 self.enter_first()
             self.untaken = []
-        self.end_handles(clean=True)
         self.look_at_the_clock(0, 1000)
         self.take(0, "a", 100_000)
         self.every_handle_counts_the_same()
-        remove_memory_under(self.directory)
-        super().teardown()
 
 
 class MemorySpoolMachine(SpoolMachine):
