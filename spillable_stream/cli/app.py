@@ -65,6 +65,7 @@ ChannelPaths = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
 
+
 class _Verbs(TyperGroup):
     """The verbs, each of which Ctrl-C ends with a line and a status, wherever it comes."""
 

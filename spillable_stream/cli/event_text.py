@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
@@ -19,15 +18,10 @@ __all__ = ["delayed_lines", "event_line", "json_row", "lines_of", "plain_value"]
 def json_row(row: Mapping[str, Any] | list[Any]) -> bytes:
     """Return a row, or a list, as one line of JSON.
 
-    Times are in ISO 8601, durations in seconds, decimals and all that JSON has no type for are strings, as is a number
-    that is not finite. Bytes are
+    Times are in ISO 8601, durations in seconds, decimals and all that JSON has no type for are strings. Bytes are
     text where they are UTF-8, else an object ``{"base64": …}``.
     """
-    try:
-        text = _ENCODER.encode(row)
-    except ValueError:  # a number that is not finite
-        text = _ENCODER.encode(_finite(row))
-    return text.encode("utf-8", "surrogateescape")
+    return _ENCODER.encode(row).encode("utf-8", "surrogateescape")
 
 
 def plain_value(value: object) -> object:
@@ -44,16 +38,7 @@ def plain_value(value: object) -> object:
     return str(value)
 
 
-_ENCODER = json.JSONEncoder(default=plain_value, ensure_ascii=False, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    """Return a value whose numbers that are not finite are strings: ``NaN`` and ``Infinity`` are no JSON."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list) else value
+_ENCODER = json.JSONEncoder(default=plain_value, ensure_ascii=False)
 
 
 def event_line(event: Event | Mapping[str, Any], *, as_json: bool) -> bytes:

@@ -321,7 +321,7 @@ class _CsvInput(_SourceInput):
         while len(self._beginning) < _CHUNK_BYTES and (data := self._source.read(_CHUNK_BYTES)):
             self._beginning += data
         complete = self._beginning[: self._beginning.rfind(b"\n") + 1] or self._beginning
-        # Not a file of Python's: the thread that reads ahead of an error would be in Python as the program ends, and abort.
+        # Not a file of Python's: a thread that reads ahead of an error would be in Python as that ends, and abort it.
         schema = _csv_reader(pa.BufferReader(complete), None).schema
         try:
             return _without_nulls(pa.schema([(f.name, f.type) for f in schema]))

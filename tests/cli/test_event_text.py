@@ -39,9 +39,3 @@ def test_rows_that_were_read_have_their_ids_where_they_are_asked_for() -> None:
     batch = pa.record_batch({"n": [1, None], "write_order_id": [8, 9]})
     assert list(lines_of(batch, typed=True, as_json=False)) == [b'{"n": 1}', b'{"n": null}']
     assert list(lines_of(batch, typed=True, as_json=True)) == [b'{"id": 8, "n": 1}', b'{"id": 9, "n": null}']
-
-
-def test_numbers_that_are_not_finite_are_strings_for_json_has_none() -> None:
-    row = {"n": float("nan"), "l": [{"x": float("-inf")}, 1.5], "s": "NaN"}
-    said = json_row(row)
-    assert said == b'{"n": "nan", "l": [{"x": "-inf"}, 1.5], "s": "NaN"}'

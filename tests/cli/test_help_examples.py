@@ -162,9 +162,7 @@ def test_every_verb_has_an_example_that_is_run() -> None:
 
 
 @pytest.mark.parametrize(("verb", "example"), [pytest.param(*e, id=e[1]) for e in examples()])
-def test_an_example_does_what_it_says(
-    place: Path, verb: str, example: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_example_does_what_it_says(place: Path, verb: str, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     if verb == "export":
         (place / "orders.parquet").unlink()
