@@ -18,7 +18,7 @@ from benchmarks.events import Shape
 from benchmarks.ours import BATCHES, new_channel, put_step, take_step
 from benchmarks.rounds import Contestant, Figures, Group, Plan
 from spillable_stream.format.packing import pack
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["AXES", "CHANNELS", "COLUMNS", "EVENTS", "GROUPS", "PROCESSES", "RATES", "groups", "sizes_of"]

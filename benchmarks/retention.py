@@ -17,7 +17,7 @@ import spillable_stream as ss
 from benchmarks.events import Shape, event_batch
 from benchmarks.ours import BATCHES, new_channel, put_step, take_step
 from benchmarks.rounds import Contestant, Figures, Group, Plan
-from spillable_stream.state import blocks
+from spillable_stream.state import block_index
 from spillable_stream.storage import access, file, filesystem
 
 __all__ = ["BY_AGE", "BY_SIZE", "KEPT", "OFF", "UNTAKEN", "Counting", "calls_name", "cpu_name", "groups", "rewind_name"]
@@ -196,7 +196,7 @@ class _Backlog:
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[ss.Channel, float]]:
         path = self._directory / name / "channel"
-        with mock.patch.object(blocks, "BLOCK_BYTES", _BLOCK_BYTES):
+        with mock.patch.object(block_index, "BLOCK_BYTES", _BLOCK_BYTES):
             if not path.exists():
                 self._make()
             began = time.perf_counter()

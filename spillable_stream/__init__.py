@@ -169,6 +169,7 @@ def register(spark: Any) -> None:
         spark: the ``SparkSession``, classic or Connect.
 
     Raises:
+        OptionError: ``spark`` is not a session.
         PythonMismatchError: the Python that Spark runs can't import this package; the message says what to set.
     """
     from spillable_stream.spark.registration import register
@@ -194,7 +195,8 @@ def listener(
 
     Raises:
         ImportError: pyspark is missing, or ``prometheus`` is given and prometheus-client is missing.
-        OptionError: ``prometheus`` is neither a port nor a new registry, or no group can have a name in ``channels``.
+        OptionError: ``spark`` is not a session, ``prometheus`` is neither a port nor a new registry, or no group can
+            have a name in ``channels``.
     """
     from spillable_stream.spark import listener
 

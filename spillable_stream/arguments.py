@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from numbers import Real
 from operator import index
-from typing import SupportsIndex, cast
+from typing import SupportsIndex, TypeVar, cast
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["path_text", "seconds", "whole_number"]
+__all__ = ["flag", "function", "instance", "path_text", "seconds", "text", "timeout_seconds", "whole_number"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:
@@ -43,6 +47,88 @@ def seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, Real)) or value != value:
         raise OptionError(f"{name} must be a number of seconds, not {value!r}")
     return float(min(value, threading.TIMEOUT_MAX))
+
+
+def timeout_seconds(value: object) -> float | None:
+    """Return how long to wait, in seconds; None for as long as it takes.
+
+    Args:
+        value: what was given as ``timeout_seconds``.
+
+    Raises:
+        OptionError: it is not a number, or negative.
+    """
+    if value is None:
+        return None
+    found = seconds("timeout_seconds", value)
+    if found < 0:
+        raise OptionError(f"timeout_seconds must be 0 or more, or None, not {value!r}")
+    return found
+
+
+def flag(name: str, value: object) -> bool:
+    """Return a truth value.
+
+    Args:
+        name: what the caller calls it.
+        value: what was given.
+
+    Raises:
+        OptionError: it is neither True nor False: a text such as "false" would count as true.
+    """
+    if value is not True and value is not False:
+        raise OptionError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    """Return text.
+
+    Args:
+        name: what the caller calls it.
+        value: what was given.
+
+    Raises:
+        OptionError: it is not a str of valid Unicode.
+    """
+    try:
+        is_valid = isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        is_valid = False
+    if not is_valid:
+        raise OptionError(f"{name} must be a str of valid Unicode, not {value!r}")
+    return cast(str, value)
+
+
+def function(name: str, value: F) -> F:
+    """Return what can be called.
+
+    Args:
+        name: what the caller calls it.
+        value: what was given.
+
+    Raises:
+        OptionError: it can't be called.
+    """
+    if not callable(value):
+        raise OptionError(f"{name} must be a function, or another callable, not {value!r}")
+    return value
+
+
+def instance(name: str, value: object, kind: type[T]) -> T:
+    """Return an object of a class.
+
+    Args:
+        name: what the caller calls it.
+        value: what was given.
+        kind: the class.
+
+    Raises:
+        OptionError: it is of another class.
+    """
+    if not isinstance(value, kind):
+        raise OptionError(f"{name} must be an instance of {kind.__name__}, not {value!r}")
+    return value
 
 
 def path_text(name: str, value: object) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from spillable_stream.arguments import path_text
+
 __all__ = [
     "REFUSED",
     "boolean",
@@ -29,6 +31,7 @@ __all__ = [
     "not_empty",
     "offset",
     "one_of",
+    "path",
     "power_of_two",
     "seconds",
     "timestamp",
@@ -85,7 +88,9 @@ def one_of(*words: str) -> Callable[[Any], str]:
 
 def directories(value: str | Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return different directories: a list of them, or text with commas between."""
-    found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
+    if isinstance(value, (bytes, os.PathLike)):
+        raise ValueError
+    found = [path_text("a directory", v) for v in (value.split(",") if isinstance(value, str) else value)]
     found = [d.strip() for d in found if d.strip()]
     if not found or len(set(found)) != len(found):
         raise ValueError
@@ -109,6 +114,14 @@ def mode(value: int | str) -> str:
     return text
 
 
+def path(value: str | os.PathLike[str]) -> str:
+    """Return a path that is not empty, as it is given."""
+    text = path_text("a path", value)
+    if not text:
+        raise ValueError
+    return text
+
+
 def not_empty(value: str | os.PathLike[str]) -> str:
     """Return text that is not empty."""
     if not str(value):
@@ -118,9 +131,7 @@ def not_empty(value: str | os.PathLike[str]) -> str:
 
 def directory(value: str | os.PathLike[str]) -> str:
     """Return a directory, absolute."""
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
-        raise ValueError
-    return os.path.abspath(value)
+    return os.path.abspath(path(value))
 
 
 def directory_of_this_host(value: str | os.PathLike[str]) -> str:

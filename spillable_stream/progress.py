@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from spillable_stream.arguments import function
+
 __all__ = ["UNTOLD", "Meter", "OnProgress", "Progress", "meter_of_open", "told_of_opens"]
 
 _EVERY_SECONDS = 0.1
@@ -57,7 +59,7 @@ class Meter:
     ) -> None:
         self._what = what
         self._unit = unit
-        self._tell = tell
+        self._tell = None if tell is None else function("progress", tell)
         self._clock = clock
         self._done = 0
         self._total: int | None = None
@@ -120,7 +122,7 @@ def told_of_opens(tell: OnProgress | None) -> Iterator[None]:
 
     An open goes through many hands, and no other call replays: so it is said here rather than handed on by each.
     """
-    token = _told_of_opens.set(tell)
+    token = _told_of_opens.set(None if tell is None else function("progress", tell))
     try:
         yield
     finally:

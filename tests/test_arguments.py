@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spillable_stream.arguments import path_text, seconds, whole_number
+from spillable_stream.arguments import (
+    flag,
+    function,
+    instance,
+    path_text,
+    seconds,
+    text,
+    timeout_seconds,
+    whole_number,
+)
 from spillable_stream.errors import OptionError
 
 
@@ -48,3 +57,36 @@ def test_what_is_no_path_is_refused_by_its_name(value: object) -> None:
 def test_a_name_that_no_file_can_have_is_refused(value: str) -> None:
     with pytest.raises(OptionError, match="no file can have this name"):
         path_text("path", value)
+
+
+def test_a_timeout_is_none_or_a_number_of_seconds_that_is_not_negative() -> None:
+    assert [timeout_seconds(t) for t in (None, 0, 2.5)] == [None, 0.0, 2.5]
+    for value in (-1, "5", True, float("nan")):
+        with pytest.raises(OptionError, match=r"^timeout_seconds must be "):
+            timeout_seconds(value)
+
+
+def test_a_flag_is_true_or_false_and_nothing_that_counts_as_such() -> None:
+    assert [flag("f", f) for f in (True, False)] == [True, False]
+    for value in (None, 0, 1, "true", [], object()):
+        with pytest.raises(OptionError, match=r"^readonly must be True or False, not "):
+            flag("readonly", value)
+
+
+def test_text_is_a_str_of_valid_unicode() -> None:
+    assert [text("t", t) for t in ("", "ü")] == ["", "ü"]
+    for value in (None, 5, b"x", Path("x"), "\ud800"):
+        with pytest.raises(OptionError, match=r"^note must be a str of valid Unicode, not "):
+            text("note", value)
+
+
+def test_a_function_is_whatever_can_be_called() -> None:
+    assert function("f", print) is print
+    with pytest.raises(OptionError, match=r"^callback must be a function, or another callable, not 5"):
+        function("callback", 5)  # type: ignore[type-var]
+
+
+def test_an_instance_is_of_the_class_or_of_a_subclass() -> None:
+    assert instance("i", True, int) is True
+    with pytest.raises(OptionError, match=r"^ax must be an instance of int, not '5'"):
+        instance("ax", "5", int)

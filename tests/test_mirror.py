@@ -33,6 +33,7 @@ SCENARIOS = {
     "channel/test_object_faults": "a channel on a store that fails once, and a process that is killed, at each request",
     "channel/test_object_machine": "any sequence of calls to a channel in an object store, beside a model",
     "channel/test_processes": "several processes at once",
+    "channel/test_spool_machine": "any sequence of calls through a spool in front of a store, beside a model",
     "channel/test_spool_offline": "a process with a spool that starts while the store is down",
     "channel/test_spool_faults": "a spool whose process is killed, and whose store fails, at each request",
     "channel/test_values": "what is acknowledged can be given out again",
@@ -79,6 +80,7 @@ SCENARIOS = {
     "test_release": "what keeps a release back",
     "test_package": "what is exported and installed",
     "test_site": "the documentation site",
+    "test_wrong_arguments": "what is asked wrongly at the public door",
 }
 
 # Folders of tests that are about the project, not about a room of the package.

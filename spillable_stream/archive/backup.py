@@ -47,7 +47,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.objects.location import DIRECTORY, Location, is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.progress import Meter, OnProgress
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.delays import Delays
 from spillable_stream.state.image import StateImage
 

@@ -29,7 +29,8 @@ from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.progress import Meter, OnProgress
-from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.block import Block
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.access import Access
 from spillable_stream.storage.file import File

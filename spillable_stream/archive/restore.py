@@ -12,6 +12,7 @@ from spillable_stream.archive.backup_content import BackupContent
 from spillable_stream.archive.directory_restore import restore_to_directory
 from spillable_stream.archive.manifest import Manifest, newest_manifest
 from spillable_stream.archive.store_restore import MayReplace, restore_to_store
+from spillable_stream.arguments import flag, function
 from spillable_stream.engine.open_engine import uuid_at
 from spillable_stream.errors import (
     ChannelBusyError,
@@ -86,12 +87,13 @@ def restore(
         ForeignDirectoryError: the original is where it was, and ``new_identity`` is false.
         ChannelBusyError: another backup took the place of this one meanwhile; nothing was made.
         CorruptionError: the backup is damaged; nothing was made.
-        OptionError: nothing can be at ``copy``, or no channel at ``to``; or ``to`` is in a store, and events of
-            the backup wait until they are due.
+        OptionError: an argument is not of its type; nothing can be at ``copy``, or no channel at ``to``; or ``to`` is
+            in a store, and events of the backup wait until they are due.
         UnsafeStoreError: the store of ``to`` does not create objects only if they are absent.
         UnsupportedFormatError: a newer version wrote the backup.
         StorageError: the file system or the store refused; nothing was made.
     """
+    new_identity, may_replace = flag("new_identity", new_identity), function("may_replace", may_replace)
     location, path = archive_location(copy), channel_path(to)
     store, where = open_store(location), shown_location(location)
     manifest = newest_manifest(store, where)

@@ -38,7 +38,8 @@ from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.staged_object import MERGED_OWNER, SEGMENTS, segment_key
 from spillable_stream.objects.store import Store, StoreError, Upload
 from spillable_stream.progress import Meter, OnProgress
-from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.block import Block
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.delays import Delays
 

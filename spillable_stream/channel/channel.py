@@ -2,86 +2,68 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 import pyarrow as pa
 
+from spillable_stream.arguments import flag, text
 from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, range_to_read, read_batches
-from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
+from spillable_stream.channel.arrow_schema import SparkSchema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.display import notice_html, plot_samples, stats_html
-from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
+from spillable_stream.channel.display import notice_html, plot_channel, stats_html
 from spillable_stream.channel.event_table import EventTable, events_from, last_events
-from spillable_stream.channel.known_workers import KnownWorkers
 from spillable_stream.channel.last_batch import LastBatch
-from spillable_stream.channel.live_picture import live_picture
-from spillable_stream.channel.open_arguments import FoundChannel, OpenArguments
-from spillable_stream.channel.owned_groups import OwnedGroups
+from spillable_stream.channel.live_picture import live_view
+from spillable_stream.channel.open_arguments import OpenArguments
+from spillable_stream.channel.open_channel import OpenChannel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.seek_target import SeekTarget, chosen_position
-from spillable_stream.channel.stats import ChannelStats, channel_stats
-from spillable_stream.channel.stored_options import store_options
-from spillable_stream.channel.stored_schema import has_columns, store_columns
+from spillable_stream.channel.seek_target import SeekTarget
+from spillable_stream.channel.stats import ChannelStats
 from spillable_stream.channel.take_transaction import TakeTransaction
-from spillable_stream.channel.worker_status import seen_workers
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.open_engine import open_engine, port_of, remember
-from spillable_stream.engine.options_by_place import SpoolOptions
+from spillable_stream.engine.open_engine import port_of
 from spillable_stream.engine.port import ChannelPort
-from spillable_stream.errors import ChannelClosedError, OptionError, SpillableError, StorageError
-from spillable_stream.format.batch import check_written_schema
-from spillable_stream.log_records import fields
+from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.names import check_group
 from spillable_stream.objects.location import channel_path
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, StoredOptions
-from spillable_stream.options import CHANNEL, CREATION, parse_options
-from spillable_stream.progress import OnProgress, told_of_opens
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.progress import OnProgress
+from spillable_stream.storage.filesystem import FileSystem, given_file_system
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from spillable_stream.channel.spool import Spool
     from spillable_stream.workers.async_worker import AsyncWorker
     from spillable_stream.workers.worker import Worker
 
 __all__ = ["Channel"]
 
-_log = logging.getLogger(__name__)
-
 
 class Channel:
     """A durable, transactional queue of events in a directory, or in an object store.
 
-    Any number of processes may have it open: of one host if it is in a directory, of any hosts if it is in a store. Any
-    number of threads may share a handle. A handle used after ``fork`` opens itself again in the child; in a cloud's
-    store the child is refused.
+    Any number of processes may have it open, of one host, or for a store of any hosts; threads may share a handle, and
+    after ``fork`` it opens itself again in the child. In a cloud's store the child is refused.
 
     Args:
         path: the channel's directory, or its address in a store, as ``s3://bucket/orders``.
-        schema: for a new channel, the Arrow (or Spark) schema of a typed channel; None for an event
-            channel. For a channel that exists, a schema that must fit it; new nullable columns
-            are added to it.
+        schema: for a new channel, the Arrow (or Spark) schema of a typed channel; None for an event channel. For a
+            channel that exists, a schema that must fit it; new nullable columns are added to it.
         create: whether to make the channel if it is missing.
-        readonly: whether only to look: nothing is written, made or locked, so it works on a read-only mount too. The
-            handle shows what the channel holds and refuses whatever would change it.
+        readonly: whether only to look: nothing is written, made or locked, and what would change it is refused.
         fs: the file system, for tests.
         progress: is told how far an open is that replays much of the log; if it raises, nothing is opened.
-        options: the channel's options in snake_case (`spillable_stream.options`); they are stored
-            in the channel, and a value that differs from the stored one changes it for all. A new channel takes those
-            that are not given from the environment, as ``SPILLABLE_MEMORY_CAPACITY``; one that is there does not.
-            ``durability``, ``spool``, ``cache_dir`` and ``cache_bytes`` are this handle's.
+        options: the channel's options in snake_case (`spillable_stream.options`), which it stores: another value than
+            the stored one changes it for all. A new channel takes those that are not given from the environment, as
+            ``SPILLABLE_MEMORY_CAPACITY``. ``durability``, ``spool``, ``cache_dir`` and ``cache_bytes`` are not stored.
 
     Attributes:
         path: the channel's directory, absolute, or its address; `str` says it.
@@ -90,7 +72,7 @@ class Channel:
     Raises:
         NotAChannelError: the path holds something else, or nothing and ``create`` is false or ``readonly`` true.
         UnsupportedFormatError: a newer version wrote it.
-        OptionError: an unknown option, or a value out of range.
+        OptionError: an unknown option, a value out of range, or an argument of another type.
         SchemaError: the schema does not fit the channel's.
         CorruptionError: the channel is damaged; names file and offset.
         LockUnsupportedError: the file system has no working locks.
@@ -113,41 +95,19 @@ class Channel:
         **options: Unpack[ChannelKeywords],
     ) -> None:
         self.path: ChannelPath = channel_path(path)
-        self.readonly = readonly
-        self._fs = fs or FileSystem()
-        given = OpenArguments.of(self.path, options, schema, readonly=readonly)
-        found = given.find_channel(self._fs, create=create and not readonly)
-        # The channel's own is known when it is open.
-        self._open_timeout_seconds = given.options.get("lock_timeout", ChannelOptions().lock_timeout)
-        self._closed = self._left = False
-        self._mutex = threading.RLock()
-        self._owned = OwnedGroups(self.path, self._mutex)
-        self._writable_schemas = 0
-        self._workers = KnownWorkers()
-        self._front, self._cache = given.front, given.cache
-        self._spool: Spool | None = None
-        with told_of_opens(progress):
-            self._open(found)
-        try:
-            self._settle(given.options, given.schema, is_known=found.known is not None)
-            if given.front is not None:
-                self._spool = self._open_spool(given.front)
-                if found.known is None:
-                    remember(self._fs, Path(given.front.path), self._engine)
-        except BaseException:
-            self._engine.close()
-            raise
-        _handles.add(self)
-        _log.debug("opened %s%s", self.path, " to look at" if readonly else "", extra=fields(self.path))
+        create = flag("create", create)
+        self.readonly: bool = flag("readonly", readonly)
+        given = OpenArguments.of(self.path, options, schema, readonly=self.readonly)
+        self._open = OpenChannel(given, given_file_system(fs), create=create, readonly=self.readonly, progress=progress)
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
         """Open the channel that a configuration file describes (``conf/channel.ini`` is an example).
 
         Args:
-            path: an INI file with a section ``[channel]``: ``path``, any channel options, and, as in Flume's
-                configurations, a ``type``: FILE, or SPILLABLEMEMORY, with which ``memoryCapacity`` is 10,000
-                unless it is given. Or the properties of a Flume agent, whose channel has a ``path``, too.
+            path: an INI file with a section ``[channel]``: ``path``, any options, and Flume's ``type``: FILE, or
+                SPILLABLEMEMORY, whose ``memoryCapacity`` is 10,000 by default. Or a Flume agent's properties, whose
+                channel has a ``path``, too.
             name: which channel, of an agent that has several.
 
         Raises:
@@ -159,47 +119,9 @@ class Channel:
             raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
-    def _open(self, found: FoundChannel) -> None:
-        self._engine = open_engine(
-            self._fs,
-            self.path,
-            self._open_timeout_seconds,
-            readonly=self.readonly,
-            channel=found.channel,
-            cache=self._cache,
-            known=found.known,
-        )
-        self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
-        self._pid = os.getpid()
-
-    def _settle(self, given: dict[str, Any], schema: pa.Schema | None, *, is_known: bool = False) -> None:
-        """Store the options and the schema of this open that differ from the channel's.
-
-        Args:
-            given: the options.
-            schema: the schema.
-            is_known: whether the channel is known from before only, and can't be asked: what differs is an error.
-        """
-        store_options(self._engine, given)
-        if schema is not None and not (is_known and has_columns(self._engine, schema)):
-            self.evolve(schema)
-        self._engine.upkeep.ensure()
-
-    def _open_spool(self, front: SpoolOptions) -> Spool:
-        """Open the spool in front of the store, which takes what the channel takes."""
-        from spillable_stream.channel.spool import open_spool
-
-        return open_spool(self._fs, front, self._engine, self.schema if self.typed else None)
-
     def another(self) -> Channel:
         """Return another handle of the channel, with the spool and the cache of this one, if it has them."""
-        front = self._front
-        options: dict[str, Any] = {} if front is None else {"durability": front.durability, "spool": front.path}
-        if self._cache is not None:
-            options |= {"cache_dir": self._cache.directory, "cache_bytes": self._cache.most_bytes}
-        return Channel(str(self.path), create=False, **options)
-
-    # ── use ─────────────────────────────────────────────────────────────────────────────────
+        return Channel(str(self.path), create=False, **self._open.handle_options())
 
     @property
     def uuid(self) -> str:
@@ -227,31 +149,16 @@ class Channel:
         return self.engine().fixed_options()
 
     def port(self) -> ChannelPort:
-        """Return what the Spark connector and the producers ask the channel's engine through.
-
-        Raises:
-            ChannelClosedError: the channel was closed.
-        """
+        """Return what the Spark connector and the producers ask through; raises what `engine` raises."""
         return port_of(self.engine())
 
     def put_port(self) -> ChannelPort:
-        """Return the port of the channel that puts go to: the spool's, where there is one.
-
-        Raises:
-            ChannelClosedError: the channel was closed.
-        """
-        return self.port() if self._spool is None else self._spool.port()
+        """Return the port of the channel that puts go to, which may be a spool; raises what `engine` raises."""
+        return self._open.puts().port()
 
     def put_options(self) -> ChannelOptions:
-        """Return the stored options that bound a put: the spool's, where there is one. It asks no store.
-
-        Raises:
-            ChannelClosedError: the channel was closed.
-        """
-        follower = self.engine().follower
-        if self._spool is not None:
-            return self._spool.options()
-        return (follower.state if follower.is_far else follower.follow()).options
+        """Return the options of the channel that puts go to, and ask no store; raises what `engine` raises."""
+        return self._open.puts().options()
 
     def engine(self) -> Engine:
         """Return the open engine, in this process; for this package's own tools and tests.
@@ -259,21 +166,7 @@ class Channel:
         Raises:
             ChannelClosedError: the channel was closed.
         """
-        if self._closed:
-            raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
-        if self._pid != os.getpid():
-            with self._mutex:
-                if self._pid != os.getpid():
-                    self._owned.consumers = {}
-                    self._open(FoundChannel())
-                    if self._spool is not None:
-                        self._spool.begin(self._engine)
-                    self._engine.upkeep.ensure()
-        return self._engine
-
-    def _require_writable(self, what: str) -> None:
-        if self.readonly:
-            self._engine.refuse_to_write(what)
+        return self._open.engine()
 
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction; ``with`` begins it and commits on a clean exit.
@@ -284,38 +177,14 @@ class Channel:
             SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
             ReadonlyChannelError: the handle only looks; so does every other call that writes.
         """
-        engine = self.engine()
-        if self.readonly:
-            engine.refuse_to_write("a put")
-        if self._spool is not None:
-            return self._spool.put_transaction()
-        engine.prepare_put()
-        schemas = engine.schemas()
-        if len(schemas) != self._writable_schemas:
-            check_written_schema(schemas[-1])
-            self._writable_schemas = len(schemas)
-        return PutTransaction(engine, schemas[-1], len(schemas) - 1, engine.is_typed())
+        return self._open.puts("a put").put_transaction()
 
     def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, in milliseconds since 1970; 0 for now. It does not read the log.
 
-        Args:
-            deliver_after: as `PutTransaction.put` has it.
-            deliver_at: likewise.
-
-        Raises:
-            OptionError: the delay is none that can be, or the channel can't delay events.
+        The arguments are those of `PutTransaction.put`, and it raises an `OptionError` where that does.
         """
-        engine = self.engine()
-        self._require_writable("a put")
-        if self._spool is not None:
-            return self._spool.put_transaction().due_ms(deliver_after, deliver_at)
-        found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())
-        if found_ms and not engine.follower.state.options.overflow_capacity:
-            raise without_disk(self.path)
-        if found_ms and self.typed:
-            require_orderable(self.schema, self.path)
-        return found_ms
+        return self._open.puts("a put").due_ms(deliver_after, deliver_at)
 
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.
@@ -325,14 +194,11 @@ class Channel:
 
         Raises:
             OptionError: the group's name is not allowed.
-            ReadonlyChannelError: this handle only reads.
-            ChannelClosedError: it is closed.
+            ReadonlyChannelError: the handle only looks.
         """
         check_group(group)
-        engine = self.engine()
-        if self.readonly:
-            engine.refuse_to_write("a take")
-        return TakeTransaction(engine, lambda: self.consumer(group), engine.is_typed())
+        engine = self._open.engine("a take")
+        return TakeTransaction(engine, partial(self.consumer, group), engine.is_typed())
 
     def consumer(
         self,
@@ -351,17 +217,9 @@ class Channel:
             GroupOwnedError: another live consumer owns the group.
             OptionError: the group's name is not allowed.
         """
-        engine = self.engine()
-        if isinstance(group, str) and (found := self._owned.consumers.get(group)) is not None:
-            return found
-        check_group(group)
-        self._require_writable("a consumer")
-        engine.active_calls.refuse_within("a first take")
-
-        def make(engine: Engine) -> Consumer:
-            return Consumer(engine, group, owner_timeout_seconds, starting, resume, note, create)
-
-        return self._owned.own(self.engine, group, make)
+        self._open.engine("a consumer")
+        own, engine = self._open.owned.own, self._open.engine
+        return own(engine, group, owner_timeout_seconds, starting, resume, note, create)
 
     def worker(
         self,
@@ -378,10 +236,9 @@ class Channel:
         """Return a worker, whose `run` calls a function with the group's events until it is stopped.
 
         Events count as taken when the function returns. When it raises an error, it is called again: of a batch, each
-        half is tried by itself, until the event at fault is alone. That one waits aside for its next attempts, while
-        the group moves on, and becomes a dead letter after the last one. The function may raise `Retry`, `Drop` or
-        `DeadLetter` to say what becomes of its events. A process that is killed has its events called again, so what
-        the function does should be idempotent.
+        half by itself, until the event at fault is alone. That one waits aside for its next attempts, while the group
+        moves on, and becomes a dead letter after the last one. `Retry`, `Drop` and `DeadLetter` say what else becomes
+        of events. After a kill the function gets its events again, so it should be idempotent.
 
         Args:
             group: the group, which the worker owns while it runs.
@@ -389,17 +246,12 @@ class Channel:
                 with the column ``write_order_id``.
             batch_size: how many events a batch has at most; None for one event at a time.
             max_attempts: how many calls with one event alone may fail.
-            backoff: the longest wait after the first of them, in seconds. It doubles, up to five minutes, less up to a
-                half by chance.
+            backoff: the longest wait after the first of them, in seconds. It doubles, up to five minutes.
             dead_letter: an event channel for events that keep failing, or its path; it is made if it is missing. Each
-                gets there once, with the error, the attempts and its origin as headers. Without one, an event that
-                keeps failing stops the worker.
+                gets there once. Without one, an event that keeps failing stops the worker.
             threads: how many calls there may be at once.
-            timeout: how long a call may take, in seconds. A call that takes longer counts as failed. Its thread can't
-                be ended, so it is left behind, and its result is ignored; ten such calls at once stop the worker.
-
-        Returns:
-            The worker, which has yet to run.
+            timeout: how long a call may take, in seconds. One that takes longer counts as failed. Its thread is left
+                behind; ten such calls at once stop the worker.
 
         Raises:
             OptionError: a value is out of range, the function is a coroutine function, ``dead_letter`` is this channel,
@@ -412,7 +264,7 @@ class Channel:
 
         config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=False)
-        return self._workers.add(make_worker(self, group, function, config, dead_letter))
+        return self._open.workers.add(make_worker(self, group, function, config, dead_letter))
 
     def async_worker(
         self,
@@ -439,7 +291,7 @@ class Channel:
         config.check_function(function, is_async=True)
         call = CoroutineCall(function, timeout)
         worker = make_worker(self, group, call, replace(config, timeout=None), dead_letter)
-        return AsyncWorker(self._workers.add(worker), call)
+        return AsyncWorker(self._open.workers.add(worker), call)
 
     def drop_group(self, group: str) -> None:
         """Forget a group, so that it holds back no event.
@@ -451,38 +303,29 @@ class Channel:
             GroupOwnedError: a live consumer owns it.
             OptionError: the channel has no group of this name; the message names those that it has.
         """
-        self.engine().active_calls.refuse_within("drop_group")
-        self._require_writable("drop_group")
-        self._owned.drop(self.engine, group)
+        self._open.engine("drop_group")
+        self._open.owned.drop(self._open.engine, group)
 
     def seek(self, group: str, to: SeekTarget) -> int:
-        """Move a group back or forward: it takes every event from there on, those too that it has taken before.
+        """Move a group back or forward, and return the ID of the next event that it takes, also once more.
 
         It is one durable commit. What the group's consumer had claimed goes back to the queue: an open take transaction
-        of this handle can only be rolled back then. Queries of Spark keep positions of their own in their checkpoints;
-        a new checkpoint begins where the group is.
+        of this handle can only be rolled back then. Queries of Spark keep positions of their own in their checkpoints.
 
         Args:
             group: the group's name. Nobody owns it, or this handle does.
             to: "earliest" for the first event that the channel keeps, "latest" for the next one to come, a write-order
-                ID, a datetime with a zone for the first event put then or later, or a timedelta back from now. Where
-                nothing is kept that long, a time leads to the first event that is.
-
-        Returns:
-            The ID of the next event that the group takes.
+                ID, a datetime with a zone for the first event put then or later, or a timedelta back from now.
 
         Raises:
             DataLossError: the event with this ID has left the channel; the message names the first one that is kept.
             GroupOwnedError: another live consumer owns the group; the message names it.
-            OptionError: the channel has no group of this name, or ``to`` is a time without a zone, an ID beyond the
-                next event's, or nothing of the above.
+            OptionError: the channel has no such group or ID, or ``to`` is a time without a zone, or nothing of these.
             ReadonlyChannelError: the handle only looks.
             StorageError: the file system refused. Whatever it raises, the group is where it was.
         """
-        self.engine().active_calls.refuse_within("a seek")
-        self._require_writable("a seek")
-        check_group(group)
-        return self._owned.seek(self.engine, group, chosen_position(self.engine(), to))
+        self._open.engine("a seek")
+        return self._open.owned.seek(self._open.engine, group, to)
 
     def read(
         self,
@@ -494,40 +337,34 @@ class Channel:
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the events that are in the channel now, kept ones and others, in order, and take nothing.
 
-        It works on a handle that only looks, too. It holds a few megabytes, however long the channel is, and it holds
-        back nothing: events may leave while it iterates.
+        It holds a few megabytes, however long the channel is, and it holds back nothing: events may leave meanwhile.
 
         Args:
             start: the first event, said as in `seek`; the first one that the channel keeps by default.
             end: the write-order ID of the last event; or a datetime with a zone, or a timedelta back from now: the
                 first event put then or later is not read. Up to the last event by default.
             group: a group's name, for only the events that it has yet to take.
-            max_bytes: small batches are joined up to this size. Events that were put in one larger batch come in one,
-                of about 16 MiB at most.
+            max_bytes: small batches are joined up to this size; a larger one comes as it is, up to about 16 MiB.
 
         Returns:
             Batches of the channel's newest schema, with the events' IDs in a column ``write_order_id`` at the end.
 
         Raises:
             CorruptionError: an event can't be read.
-            DataLossError: the first or the last event has left the channel, or one that is not yet read leaves
-                meanwhile; the message names the first event that the channel keeps.
+            DataLossError: an event to read has left the channel; the message names the first one that is kept.
             OptionError: there is no such event or group, or a time has no zone.
         """
         return read_batches(self.engine(), start, end, group, max_bytes)
 
     def last_batch(self, producer_id: str) -> LastBatch:
-        """Return the last numbered batch that a producer has in the channel, and the note that came with it.
+        """Return the last numbered batch of a producer that was put, also into the spool, and the note with it.
 
-        With a spool, that is the last one in the spool, which may not be in the store yet. A note that only the memory
-        tier had is gone with it, as the batch is: then this says what the disk knew last.
+        It is ``(0, b"")`` for an unknown producer. A batch that only a lost memory tier had is gone.
 
         Args:
             producer_id: the producer's ID.
-
-        Returns:
-            Number and note; ``(0, b"")`` for a producer that the channel does not know.
         """
+        text("producer_id", producer_id)
         with self.put_port().snapshot() as state:
             return LastBatch(state.producers.last(producer_id), state.producers.note(producer_id))
 
@@ -539,9 +376,7 @@ class Channel:
             start: the first one, said as in `seek`.
 
         Raises:
-            CorruptionError: an event can't be read.
-            DataLossError: the event ``start`` has left the channel.
-            OptionError: ``n`` is less than 1, or ``start`` can't be used.
+            OptionError: ``n`` is less than 1, and what `read` raises.
         """
         return events_from(self.engine(), str(self.path), start, n)
 
@@ -551,10 +386,7 @@ class Channel:
         Args:
             n: how many at most.
 
-        Raises:
-            CorruptionError: an event can't be read.
-            DataLossError: events have left the channel meanwhile.
-            OptionError: ``n`` is less than 1.
+        Raises what `head` raises.
         """
         return last_events(self.engine(), str(self.path), n)
 
@@ -566,58 +398,30 @@ class Channel:
         return range_to_read(self.engine(), start, end)
 
     def evolve(self, schema: pa.Schema | SparkSchema) -> int:
-        """Add the new nullable columns of a schema to the channel.
+        """Add the new nullable columns of a schema to the channel, and return its number there, from 0.
 
         Args:
             schema: the columns that a put may have from now on, as Arrow's or Spark's schema.
 
-        Returns:
-            The number that the schema has in the channel, from 0.
-
         Raises:
             SchemaError: it does not fit the channel's columns (the message shows both), or it is not a schema.
         """
-        engine = self.engine()
-        number = store_columns(engine, as_arrow_schema(schema))
-        if self._spool is not None:
-            self._spool.evolve(engine.schemas()[number])
-        return number
+        return self._open.evolve(schema)
 
     def stats(self) -> ChannelStats:
-        """Return what the channel holds, up to date with every process's commits.
-
-        With a spool, also while the store does not answer: then it is what this handle knows of the store.
-        """
-        engine, spool = self.engine(), self._spool
-        try:
-            found = channel_stats(engine)
-        except StorageError:
-            if spool is None:
-                raise
-            found = channel_stats(engine, as_known=True)
-        if spool is not None:
-            found = replace(found, spool=spool.stats())
-        workers = seen_workers(engine.worker_notes.read(), found.groups) if self.readonly else self._workers.stats()
-        return replace(found, workers=workers) if workers else found
+        """Return what the channel holds, up to date; with a spool, what the handle knows while no store answers."""
+        return self._open.stats()
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw what the tiers held over time, as far as this handle saw it; needs matplotlib.
+        """Draw what the tiers held over time, as far as this handle saw it, and return where; needs matplotlib.
 
         Args:
             ax: where to draw; None for a figure of its own.
 
-        Returns:
-            Where it was drawn.
-
         Raises:
             ImportError: matplotlib is not installed.
         """
-        engine = self.engine()
-        with engine.snapshot() as state:
-            engine.samples.settle(state)
-            engine.samples.record(state, now=True)
-            samples = engine.samples.all()
-        return plot_samples(samples, self.path.name, ax)
+        return plot_channel(self.engine(), ax)
 
     def checkpoint(self) -> None:
         """Make the state durable, so that the next open is short, and remove files no longer needed.
@@ -625,95 +429,47 @@ class Channel:
         Raises:
             StorageError: it could not be written; the channel continues without it.
         """
-        engine = self.engine()
-        self._require_writable("a checkpoint")
-        engine.checkpointing.make()
+        self._open.engine("a checkpoint").checkpointing.make()
 
     def flush(self) -> int:
         """Move what is in memory to disk, in order, and return how many events that were.
 
-        With a spool: ship to the store what is in the spool now.
+        With a spool: ship to the store what is in the spool now. Events that can't be moved stay where they are.
 
         Raises:
-            StorageError: the disk, or the store, refused; what was not moved is still in memory, or in the spool.
+            StorageError: the disk, or the store, refused.
         """
-        engine = self.engine()
-        self._require_writable("a flush")
-        return engine.flush() if self._spool is None else self._spool.flush()
+        return self._open.puts("a flush").flush()
 
     def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
 
-        The last handle to be closed, among all processes, moves what is in memory to disk and
-        removes the memory tier. With a spool, it ships what is in the spool, for 10 seconds at most and the request
-        under way, and leaves the rest there.
+        The last handle to be closed, among all processes, moves what is in memory to disk and removes the memory tier.
+        With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there.
 
         Args:
             checkpoint: whether to make a checkpoint; ``checkpointOnClose`` decides by default.
-            flush: whether to do that if this is the last handle; ``flushOnClose`` decides by default. Of a spool,
-                whether to ship it.
+            flush: whether what is in memory, or in the spool, is moved; ``flushOnClose`` decides by default.
 
         Raises:
             StorageError: the disk refused; the handle is closed, and what was in memory still is.
-            TransactionStateError: this thread is inside of a call to the channel: a signal handler or a finalizer came
-                in between.
+            TransactionStateError: this thread is inside of a call, as a signal handler or a finalizer may be.
         """
-        if self._pid != os.getpid():
-            self._closed = self._left = True
-            return
-        consumers = self._owned.consumers.values()
-        all_calls = [self._owned.active_calls, self._engine.active_calls, *(c.active_calls for c in consumers)]
-        if self._spool is not None:
-            all_calls.append(self._spool.active_calls)
-        for calls in all_calls:
-            calls.refuse_within("a close")
-        try:
-            if self._spool is not None:
-                self._spool.close(ship=flush is not False)
-        finally:
-            self._end(checkpoint, flush)
-
-    def _end(self, checkpoint: bool | None, flush: bool | None) -> None:
-        self._closed = True
-        self._engine.active_calls.end("a close")
-        with self._mutex:
-            if self._left:
-                return
-            self._left = True
-            _handles.discard(self)
-            self._owned.close()
-            try:
-                self._engine.leave(checkpoint=checkpoint, flush=flush)
-            finally:
-                self._engine.close()
-                _log.debug("closed %s", self.path, extra=fields(self.path))
+        self._open.close(checkpoint=checkpoint, flush=flush)
 
     def park(self) -> None:
         """Leave the handle as if it were closed, without a checkpoint, until `resume`.
 
-        The state and the files stay at hand. Only for a handle that owns no group and has no open transaction.
-
-        Raises:
-            StorageError: this was the last handle, and the disk refused: what is in memory still is.
+        Only for a handle that owns no group and has no open transaction. It raises what `close` raises.
         """
-        self._engine.park()
+        self._open.park()
 
     def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
         """Resume after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
 
-        Args:
-            schema: as in the constructor.
-            options: as in the constructor.
-
-        Raises what the constructor raises.
+        Arguments and errors are those of the constructor.
         """
-        if self._closed or self._pid != os.getpid() or not self._engine.resume():
-            return False
-        state = self._engine.follow()
-        self._engine.lock_timeout_seconds = state.options.lock_timeout
-        given = parse_options(options, (CHANNEL, CREATION), where="a channel")
-        self._settle(given, None if schema is None else as_arrow_schema(schema))
-        return True
+        return self._open.resume(options, schema)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -730,37 +486,15 @@ class Channel:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Channel({str(self.path)!r}{', closed' if self._closed else ''})"
+        return f"Channel({str(self.path)!r}{', closed' if self._open.is_closed else ''})"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows; of a channel that can't be looked at, why."""
         try:
             return stats_html(self.path, self.typed, self.stats())
         except SpillableError as e:
-            return notice_html(self.path, "closed" if self._closed else str(e))
+            return notice_html(self.path, "closed" if self._open.is_closed else str(e))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         """Return what a notebook's front end with widgets shows: the same, live; others show `_repr_html_`."""
-        picture = live_picture(self)
-        return {} if picture is None else picture.view()
-
-    def _forget_after_fork(self) -> None:
-        """In a forked child: drop the parent's files and locks without touching what they lock."""
-        self._owned.leave()
-        self._mutex = threading.RLock()
-        self._owned = OwnedGroups(self.path, self._mutex)
-        self._workers.leave()
-        if self._spool is not None:
-            self._spool.after_fork()
-        self._engine.close(forked=True)
-
-
-_handles: weakref.WeakSet[Channel] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for channel in list(_handles):
-        channel._forget_after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
+        return live_view(self)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from spillable_stream.arguments import path_text, text
 from spillable_stream.errors import OptionError
 
 __all__ = ["read_config"]
@@ -33,8 +34,11 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
 
     Raises:
         ImportError: it is an agent's properties, and javaproperties is not installed.
-        OptionError: it has no such channel, or names a type that there is not.
+        OptionError: it has no such channel, or names a type that there is not; or an argument is not of its type.
     """
+    path = path_text("the configuration file", path)
+    if name is not None:
+        text("name", name)
     values: dict[str, Any] = dict(_of_agent(path, name) if Path(path).suffix == _PROPERTIES else _of_ini(path))
     kind = values.pop("type", "")
     if kind:

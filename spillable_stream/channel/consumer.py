@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
+from spillable_stream.arguments import flag, function, seconds, text, whole_number
 from spillable_stream.channel.group_reader import GroupReader
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
@@ -38,7 +39,7 @@ __all__ = ["Consumer"]
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_P = ParamSpec("_P")
+_Ts = TypeVarTuple("_Ts")
 
 
 class Consumer:
@@ -64,7 +65,7 @@ class Consumer:
 
     Raises:
         GroupOwnedError: another live consumer owns the group.
-        OptionError: the group's name is not allowed.
+        OptionError: the group's name is not allowed, or another argument is not of its type.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class Consumer:
         create: Callable[[], object] | None = None,
     ) -> None:
         self.group: str = check_group(group)
+        wait_seconds, resume = seconds("owner_timeout_seconds", owner_timeout_seconds), flag("resume", resume)
+        create = partial(create_group, engine, group, starting) if create is None else function("create", create)
         self._engine = engine
         self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.path}")
         self.moved_at: int = 0
@@ -87,12 +90,12 @@ class Consumer:
         self._known = engine.follower.as_known
         self._snapshot = engine.follower.snapshot
         self._reader = GroupReader(engine, group, self._mutex)
-        self._ownership = engine.owners.own(group, owner_timeout_seconds, note)
+        self._ownership = engine.owners.own(group, wait_seconds, text("note", note))
         self.owner: str = self._ownership.note
         self.former_owner: str = self._ownership.former
         _log.debug("the group %r of %s is owned here", group, engine.path, extra=fields(engine.path, group=group))
         try:
-            self._take_over(create or partial(create_group, engine, group, starting), resume)
+            self._take_over(create, resume)
         except BaseException:
             self.close()
             raise
@@ -164,8 +167,11 @@ class Consumer:
             moved_at: `moved_at` at the first claim of the same transaction; None if this is the first.
 
         Raises:
+            OptionError: ``limit`` is not an integer of at least 1.
             TransactionStateError: the group was moved since.
         """
+        if type(limit) is not int or limit < 1:  # the whole rule is asked only of what looks wrong, for speed
+            limit = whole_number("limit", limit)
         claimed, expired = self._call("a take", self._claim, limit, limit, moved_at)
         most_judged = limit
         while expired and (left := limit - count_of(claimed)) > 0:
@@ -181,7 +187,7 @@ class Consumer:
                 self._commit([])
         return claimed
 
-    def _call(self, call: str, section: Callable[_P, T], *arguments: _P.args, **keywords: _P.kwargs) -> T:
+    def _call(self, call: str, section: Callable[[*_Ts], T], *arguments: *_Ts) -> T:
         """Call a section of code that `close` waits for.
 
         Raises:
@@ -194,7 +200,7 @@ class Consumer:
         try:
             if calls.ended:
                 raise ChannelClosedError(f"{calls.of} was dropped or given up; its events are back in the queue")
-            return section(*arguments, **keywords)
+            return section(*arguments)
         finally:
             del calls.threads[me]
 
@@ -398,10 +404,10 @@ class Consumer:
             ChannelClosedError: the consumer was closed, or its group dropped.
             DataLossError: the event after ``position`` has left the channel; names the first that is kept.
             GroupOwnedError: this is not the group's owner any more.
-            OptionError: ``position`` is beyond the last event.
+            OptionError: ``position`` is beyond the last event, or not an integer of at least 0.
             StorageError: the disk refused; the group is where it was.
         """
-        path = self._engine.path
+        position, path = whole_number("position", position, 0), self._engine.path
         self.seek_to(lambda state: checked_position(position, state, path), reset)
 
     def seek_to(self, choose: Choose, reset: str = "") -> int:
@@ -440,12 +446,12 @@ class Consumer:
             GroupOwnedError: this is not the group's owner any more.
             StorageError: the storage refused.
         """
-        self._call("a note", self._ownership.write, note)
+        self._call("a note", self._ownership.write, text("note", note))
 
     def leave_note(self, note: str) -> None:
         """Write, at the end, what the group's next owner finds in `former_owner`, after the process and the time."""
         with suppress(ChannelClosedError):
-            self._call("a note", self._ownership.leave_note, note)
+            self._call("a note", self._ownership.leave_note, text("note", note))
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.

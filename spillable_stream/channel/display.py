@@ -8,9 +8,11 @@ from html import escape
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
+from spillable_stream.arguments import instance
 from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
 from spillable_stream.channel.worker_status import worker_text
+from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
 from spillable_stream.state.ranges import count_of
@@ -18,7 +20,7 @@ from spillable_stream.state.ranges import count_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["notice_html", "plot_samples", "stats_html"]
+__all__ = ["notice_html", "plot_channel", "plot_samples", "stats_html"]
 
 # Readable on white and on black. Text keeps the notebook's colour; lines and tracks are half transparent.
 _MEMORY, _DISK, _KEPT, _WARNING = "#2f74b5", "#d98c2b", "#8a8f98", "#d64545"
@@ -225,6 +227,18 @@ def _row(tag: str, name: str, *numbers: str) -> str:
 # ── a plot ──────────────────────────────────────────────────────────────────────────────────────
 
 
+def plot_channel(engine: Engine, ax: Axes | None = None) -> Axes:
+    """Draw what the tiers of a channel held until now, as `plot_samples` does; raises what that raises.
+
+    Args:
+        engine: the channel.
+        ax: the axes to draw on; None for a new figure.
+    """
+    with engine.snapshot() as state:
+        samples = engine.samples.until_now(state)
+    return plot_samples(samples, engine.path.name, ax)
+
+
 def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -> Axes:
     """Draw how many events the tiers held, disk stacked on memory, and shade the times of active overflow.
 
@@ -238,13 +252,17 @@ def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -
 
     Raises:
         ImportError: matplotlib is not installed.
+        OptionError: ``ax`` is not such axes.
     """
     try:
+        import matplotlib.axes
         from matplotlib import pyplot
         from matplotlib.ticker import MaxNLocator, StrMethodFormatter
     except ImportError as e:
         raise ImportError("a plot needs matplotlib: pip install 'spillable-stream[plot]'") from e
-    if ax is None:
+    if ax is not None:
+        instance("ax", ax, matplotlib.axes.Axes)
+    else:
         _, ax = pyplot.subplots(figsize=(8, 3), layout="constrained")
     ax.set_title(name, loc="left")
     ax.set(ylabel="events stored", xlabel="time (seconds)")

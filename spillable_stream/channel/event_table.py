@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
@@ -79,7 +80,7 @@ def events_from(engine: Engine, path: str, start: SeekTarget, n: int) -> EventTa
         DataLossError: the event has left the channel.
         OptionError: ``n`` is less than 1, or ``start`` can't be used.
     """
-    left, found = whole_number("n", n), []
+    left, found = min(whole_number("n", n), sys.maxsize), []
     for batch in _batches(engine, start):
         found.append(batch.slice(0, left))
         left -= found[-1].num_rows
@@ -90,7 +91,7 @@ def events_from(engine: Engine, path: str, start: SeekTarget, n: int) -> EventTa
 
 def last_events(engine: Engine, path: str, n: int) -> EventTable:
     """Return the last ``n`` events; the arguments and errors are those of `events_from`."""
-    n = whole_number("n", n)
+    n = min(whole_number("n", n), sys.maxsize)
     with engine.snapshot() as state:
         first, last = state.beginning(), state.last_id
     back = n

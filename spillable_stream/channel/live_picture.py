@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["WIDGET_VIEW", "LivePicture", "live_picture"]
+__all__ = ["WIDGET_VIEW", "LivePicture", "live_picture", "live_view"]
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -98,3 +98,13 @@ def live_picture(drawn: _Drawn) -> LivePicture | None:
     picture = LivePicture(drawn, lambda html: HTML(value=html))
     _latest[drawn] = picture
     return picture
+
+
+def live_view(drawn: _Drawn) -> dict[str, Any]:
+    """Return what a front end with widgets needs to show a live picture of a thing; nothing where there are none.
+
+    Args:
+        drawn: what it shows.
+    """
+    picture = live_picture(drawn)
+    return {} if picture is None else picture.view()

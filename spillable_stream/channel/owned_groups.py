@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import one_look
-from spillable_stream.engine.seeking import Choose, seek_group
-from spillable_stream.names import is_name
+from spillable_stream.engine.seeking import seek_group
+from spillable_stream.names import check_group, is_name
 
 __all__ = ["OwnedGroups"]
 
@@ -36,21 +37,32 @@ class OwnedGroups:
         self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
         self._mutex = mutex
 
-    def own(self, engine: Callable[[], Engine], group: str, make: Callable[[Engine], Consumer]) -> Consumer:
+    def own(
+        self,
+        engine: Callable[[], Engine],
+        group: str,
+        owner_timeout_seconds: float,
+        starting: str,
+        resume: bool,
+        note: str,
+        create: Callable[[], object] | None,
+    ) -> Consumer:
         """Return the handle's consumer of a group, which is made if there is none.
 
-        Args:
-            engine: returns the engine.
-            group: the group's name.
-            make: makes the consumer, which becomes the group's owner.
+        The arguments are `Consumer`'s, but that ``engine`` returns the engine. It raises what that raises.
         """
+        if isinstance(group, str) and (known := self.consumers.get(group)) is not None:
+            return known
+        check_group(group)
+        engine().active_calls.refuse_within("a first take")
 
         def own() -> Consumer:
             with self._mutex, one_look():
                 open_engine = engine()
                 found = self.consumers.get(group)
                 if found is None:
-                    found = self.consumers[group] = make(open_engine)
+                    found = Consumer(open_engine, group, owner_timeout_seconds, starting, resume, note, create)
+                    self.consumers[group] = found
                 return found
 
         return self.active_calls.run("a first take", own)
@@ -62,6 +74,7 @@ class OwnedGroups:
             engine: returns the engine.
             group: the group's name.
         """
+        engine().active_calls.refuse_within("drop_group")
 
         def drop() -> None:
             with self._mutex:
@@ -72,14 +85,17 @@ class OwnedGroups:
 
         self.active_calls.run("drop_group", drop)
 
-    def seek(self, engine: Callable[[], Engine], group: str, choose: Choose) -> int:
+    def seek(self, engine: Callable[[], Engine], group: str, to: SeekTarget) -> int:
         """Move a group that the handle owns, or nobody, and return the event that it takes next.
 
         Args:
             engine: returns the engine.
             group: the group's name.
-            choose: chooses the position.
+            to: where to.
         """
+        engine().active_calls.refuse_within("a seek")
+        check_group(group)
+        choose = chosen_position(engine(), to)
 
         def seek() -> int:
             with self._mutex:

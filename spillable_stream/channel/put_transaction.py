@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from spillable_stream.channel.delayed_put import DelayedPut
 from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
 from spillable_stream.channel.event import ID_COLUMN, Event
 from spillable_stream.channel.event_columns import EventColumns
+from spillable_stream.channel.put_buffer import MOST_EVENTS, PutBuffer
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
@@ -21,9 +22,7 @@ from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
-from spillable_stream.engine.task_plans import StagedFile
 from spillable_stream.errors import (
-    DiskSpaceError,
     OptionError,
     SchemaError,
     TransactionCapacityError,
@@ -38,17 +37,14 @@ from spillable_stream.format.batch import (
     fit_batch,
 )
 from spillable_stream.format.commit_record import SegmentRef
-from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
+from spillable_stream.format.frame import MAX_COUNT
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
 from spillable_stream.format.row_values import row_reader
 
 __all__ = ["PutTransaction"]
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
-_BUFFERED_EVENTS = 8192
-_BUFFERED_BYTES = 4 << 20
-_INLINE_MEMORY_BYTES = 64 << 20
+_Ts = TypeVarTuple("_Ts")
 
 
 class PutTransaction(Transaction):
@@ -79,13 +75,7 @@ class PutTransaction(Transaction):
         self._schema = schema
         self._schema_id = schema_id
         self._typed = typed
-        self._rows: list[dict[str, Any]] = []
-        self._events = EventColumns()
-        self._ttl_us = 0  # of what is buffered as rows or events
-        self._due_ms = 0  # of that, where this transaction carries it
-        self._frames: list[Frame] = []
-        self._frames_bytes = 0
-        self._segment: StagedFile | None = None
+        self._buffer = PutBuffer(engine, schema, schema_id)
         self._attempted = False
         self._failure: BaseException | None = None
         self.count: int = 0
@@ -95,7 +85,6 @@ class PutTransaction(Transaction):
         self.waited_seconds: float | None = None
         self.carries_dues: bool = False
         self.delays_as: tuple[pa.Schema, int] = schema, schema_id
-        self._has_dues = False
         self._delayed: DelayedPut | None = None
 
     def put(
@@ -156,23 +145,18 @@ class PutTransaction(Transaction):
             self._undivided(delayed.stage_if_many)
             self.count += len(added)
             return
-        parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
+        parts = [added[i : i + MOST_EVENTS] for i in range(0, len(added), MOST_EVENTS)]
         if self._typed:
             read = row_reader(self._schema).read
             pieces = [list(map(read, part)) for part in parts]
-            self._begin_run(each_us, wait_until_ms)
+            self._undivided(self._buffer.begin_run, each_us, wait_until_ms)
             for rows in pieces:
-                self._rows += rows
-                if len(self._rows) >= _BUFFERED_EVENTS:
-                    self._flush_events()
+                self._undivided(self._buffer.add_rows, rows)
         else:
             all_columns = [EventColumns.of(part) for part in parts]
-            self._begin_run(each_us, wait_until_ms)
+            self._undivided(self._buffer.begin_run, each_us, wait_until_ms)
             for columns in all_columns:
-                for piece in columns.pieces(_BUFFERED_BYTES):
-                    self._events.extend(piece)
-                    if len(self._events) >= _BUFFERED_EVENTS or self._events.size_bytes >= _BUFFERED_BYTES:
-                        self._flush_events()
+                self._undivided(self._buffer.add_events, columns)
         self.count += len(added)
 
     def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
@@ -237,13 +221,13 @@ class PutTransaction(Transaction):
         else:
             fitted = [accept_batch(batch, self._schema, ID_COLUMN)]
         self._admit(batch.num_rows)
-        if self._rows or self._events.bodies:
-            self._flush_events()
+        if self._buffer.waiting:
+            self._undivided(self._buffer.flush)
         for b in fitted:
             if wait_until_ms:
                 self._undivided(self._add_late, b, array("q", [wait_until_ms]) * b.num_rows, each_us)
             else:
-                self._undivided(self._add, b, each_us)
+                self._undivided(self._buffer.add, b, each_us)
         self.count += batch.num_rows
 
     def require_fit(self, batch: pa.RecordBatch) -> None:
@@ -286,13 +270,13 @@ class PutTransaction(Transaction):
         if has_delays:
             self.require_delays()
         self._admit(batch.num_rows)
-        if self._rows or self._events.bodies:
-            self._flush_events()
+        if self._buffer.waiting:
+            self._undivided(self._buffer.flush)
         for rows, each_us, dues_ms in times.divide(fitted):
             if dues_ms:
                 self._undivided(self._add_late, rows, dues_ms, each_us)
             else:
-                self._undivided(self._add, fit_batch(rows, self._schema), each_us)
+                self._undivided(self._buffer.add, fit_batch(rows, self._schema), each_us)
         self.count += batch.num_rows
 
     def take(self, *_: object, **__: object) -> NoReturn:
@@ -346,58 +330,13 @@ class PutTransaction(Transaction):
                 "roll the transaction back"
             ) from self._failure
 
-    def _undivided(self, work: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
+    def _undivided(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
         """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
         try:
-            return work(*arguments, **keywords)
+            return work(*arguments)
         except BaseException as e:
             self._failure = e
             raise
-
-    def _begin_run(self, each_us: int, due_ms: int) -> None:
-        """Begin to buffer events of a ttl, in microseconds, and a due time: all events of a frame have the same ttl."""
-        if each_us != self._ttl_us or due_ms != self._due_ms:
-            self._flush_events()
-            self._ttl_us, self._due_ms = each_us, due_ms
-
-    def _flush_events(self) -> None:
-        if self._rows:
-            rows, self._rows = self._rows, []
-            self._undivided(lambda: self._add_run(row_reader(self._schema).batch(rows)))
-        elif self._events.bodies:
-            events, self._events = self._events, EventColumns()
-            self._undivided(lambda: self._add_run(events.batch()))
-
-    def _add_run(self, batch: pa.RecordBatch) -> None:
-        dues = array("q", [self._due_ms]) * batch.num_rows if self._due_ms else ()
-        self._add(batch, self._ttl_us, dues)
-
-    def _add(self, batch: pa.RecordBatch, each_us: int, dues_ms: Sequence[int] = ()) -> None:
-        options = self._engine.follower.state.options
-        frames = encode_batch(batch, self._schema_id, options.compression, each_us, dues_ms)
-        self._has_dues = self._has_dues or bool(dues_ms)
-        self._frames += frames
-        self._frames_bytes += total_size(frames)
-        if self._frames_bytes > options.max_inline_bytes and self._frames_bytes > self._inline_bytes():
-            self._stage()
-
-    def _inline_bytes(self) -> int:
-        """Return how much goes into memory's log itself, which is cheaper than a file; 0 without a memory tier."""
-        return _INLINE_MEMORY_BYTES if self._engine.put_bytes() else 0
-
-    def _stage(self) -> None:
-        """Move what is buffered to a segment file, so that memory stays bounded."""
-        if self._segment is None:
-            memory_bytes = self._engine.put_bytes()
-            self._segment = self._engine.log.stage(
-                memory_bytes=memory_bytes, minimum_required_space=self._engine.state.options.minimum_required_space
-            )
-        try:
-            self._segment.write(self._frames)
-        except DiskSpaceError:  # nothing of them was written
-            self._engine.make_room()
-            self._segment.write(self._frames)
-        self._frames, self._frames_bytes = [], 0
 
     def _commit(self) -> None:
         self._require_sound("commit")
@@ -414,8 +353,8 @@ class PutTransaction(Transaction):
         counters.event_put_success_count += self.count
 
     def _put_all(self) -> None:
-        if self._rows or self._events.bodies:
-            self._flush_events()
+        if self._buffer.waiting:
+            self._undivided(self._buffer.flush)
         if self.count == 0:
             return
         if self.producer is not None and len(self.producer.note) > MAX_NOTE_BYTES:
@@ -424,18 +363,16 @@ class PutTransaction(Transaction):
                 "are kept; nothing was stored"
             )
         segments: list[SegmentRef] = []
-        if self._segment is not None:
-            if self._frames:
-                self._undivided(self._stage)
-            self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
+        if self._buffer.segment is not None:
+            segments = self._undivided(self._buffer.finish)
             self._attempted = True
         request = Put(
-            self._frames,
+            self._buffer.frames,
             segments,
             producer=self.producer,
             follows=self.follows,
             delayed=self._waiting(),
-            is_extended=self._has_dues,
+            is_extended=self._buffer.has_dues,
         )
         try:
             self.committed: CommitResult = self._engine.commit(
@@ -446,8 +383,8 @@ class PutTransaction(Transaction):
             raise
         finally:
             self._failure = request.not_staged
-        if self._segment is not None:
-            self._segment.close()
+        if self._buffer.segment is not None:
+            self._buffer.close()
         if self._delayed is not None:
             self._delayed.close()
 
@@ -463,22 +400,20 @@ class PutTransaction(Transaction):
 
     def _add_late(self, batch: pa.RecordBatch, dues_ms: Sequence[int], each_us: int) -> None:
         if self.carries_dues:
-            self._add(batch, each_us, dues_ms)
+            self._buffer.add(batch, each_us, dues_ms)
             return
         delayed = self._delay()
         delayed.add_batch(batch, dues_ms, each_us)
         delayed.stage_if_many()
 
     def _rollback(self) -> None:
-        self._rows, self._events, self._frames = [], EventColumns(), []
         if self._delayed is not None:
             if self._attempted:
                 self._delayed.close()
             else:
                 self._delayed.discard()
             self._delayed = None
-        if self._segment is not None:
-            if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
-                self._segment.close()
-            else:
-                self._segment.discard()
+        if self._attempted:  # a commit that failed late may have adopted what was staged
+            self._buffer.close()
+        else:
+            self._buffer.discard()

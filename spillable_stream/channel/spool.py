@@ -7,6 +7,7 @@ import logging
 import random
 import threading
 import time
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -172,6 +173,10 @@ class Spool:
         )
         return type(trouble)(said) if isinstance(trouble, SpillableError) else StorageError(said)
 
+    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+        """Return when events are due that are put now, as `Channel.due_ms` does; it raises what that raises."""
+        return self.put_transaction().due_ms(deliver_after, deliver_at)
+
     def evolve(self, schema: pa.Schema) -> None:
         """Add the columns that the channel in the store has by now."""
         self._local.evolve(schema)
@@ -331,20 +336,19 @@ class Spool:
         self._mover.leave()
 
 
-def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine, schema: pa.Schema | None) -> Spool:
+def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine) -> Spool:
     """Open the spool in front of a store, which takes what the channel takes.
 
     Args:
         fs: the file system.
         front: what spool it is.
         store: the engine of the channel in the store.
-        schema: the channel's schema, if it is a typed one.
 
     Raises what `Spool` and `Channel` raise.
     """
     from spillable_stream.channel.channel import Channel
 
-    stored = store.state.options
+    stored, schema = store.state.options, store.schemas()[-1] if store.is_typed() else None
     shared = {name: getattr(stored, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
     local = Channel(front.path, schema=schema, fs=fs, **{**shared, **front.of_channel})
     try:

@@ -162,8 +162,8 @@ class SpoolMover:
                 str(self._spool.path),
             )
         through = self._shipped
-        if through < last:
-            through = self._publish(consumer, max(first, through + 1), last)
+        if (begin := max(first, through + 1)) <= last:  # the last ones may be lost with a memory tier
+            through = self._publish(consumer, begin, last)
         if through >= first and (taken := consumer.untaken(first, through)):
             consumer.commit(taken)
 

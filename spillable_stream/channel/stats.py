@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
 from spillable_stream.state.spill_rules import TierUsage

@@ -35,6 +35,7 @@ _LEVELS = {
 }
 
 
+_TALKATIVE = ("httpx", "uvicorn", "watchfiles")  # they log each request, each change of a file, and themselves
 _SEVERITIES = {"error": logging.ERROR, "warning": logging.WARNING, "note": logging.INFO}
 
 
@@ -80,6 +81,8 @@ def agent(
     Exit status: 0 it ended as asked, 1 something of it failed or nothing of it runs, 2 the files can't be read.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for library in _TALKATIVE:
+        logging.getLogger(library).setLevel(logging.WARNING)
     if zookeeper or zookeeper_path:
         _refuse("a configuration in ZooKeeper is not read; write it to a file, and say --conf-file")
     if conf_uri:

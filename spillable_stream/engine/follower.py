@@ -46,7 +46,8 @@ class Snapshot:
         self._mutex = mutex
 
     def __enter__(self) -> ChannelState:
-        follower, had = self._follower, list[bool]()
+        follower = self._follower
+        had: list[bool] = []
         if follower.is_far and self.thread != get_ident():  # a look may wait for a commit, which needs the mutex
             follower.look()
         try:
@@ -87,7 +88,8 @@ class AsKnown:
         self._mutex = mutex
 
     def __enter__(self) -> ChannelState:
-        follower, snapshot, had = self._follower, self._snapshot, list[bool]()
+        follower, snapshot = self._follower, self._snapshot
+        had: list[bool] = []
         try:
             had.extend(map(self._mutex.acquire, (True,)))  # as in `Snapshot`
             is_known = not follower.half_applied and not follower.applying

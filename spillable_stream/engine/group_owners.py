@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["ChangeHold", "GroupHold", "GroupOwners", "KeptPosition", "OwnerSeen", "Ownership"]
+__all__ = ["GroupHold", "GroupOwners", "KeptPosition", "OwnerSeen", "Ownership"]
 
 
 class OwnerSeen(NamedTuple):
@@ -63,14 +63,13 @@ class GroupHold(Protocol):
             GroupOwnedError: somebody else may own it.
         """
 
-
-class ChangeHold(GroupHold, Protocol):
-    """A group that nobody owns while it is changed."""
-
     def forget_note(self) -> None:
-        """Forget what the last owner wrote about itself: the group was dropped, or is moved, and its events come anew.
+        """Forget, durably, what any owner before wrote about itself: the group is dropped or moved right after that.
 
-        In a store that is so whenever a group was changed.
+        What was noted of failures would count against events that come again. In a store the change itself does it.
+
+        Raises:
+            StorageError: the storage refused.
         """
 
 
@@ -125,7 +124,7 @@ class GroupOwners(Protocol):
 
     def without_owner(
         self, group: str, otherwise: str = "", timeout_seconds: float = ...
-    ) -> AbstractContextManager[ChangeHold]:
+    ) -> AbstractContextManager[GroupHold]:
         """Keep an existing group without an owner within the block, which changes it.
 
         Args:

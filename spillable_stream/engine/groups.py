@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.group_changes import GroupChanges, drop_of
 from spillable_stream.engine.log_port import ChannelPath
@@ -22,6 +24,7 @@ __all__ = [
     "starting_position",
 ]
 
+_EVENT_ID = re.compile(r"[0-9]+\+?")
 _NAMED_GROUPS = 20  # named in an error message
 
 
@@ -95,13 +98,15 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
 
     Raises:
         DataLossError: that event has left the channel; the message names the first that is kept.
-        OptionError: the ID is beyond the next event's.
+        OptionError: the ID is beyond the next event's, or ``starting`` is none of these.
     """
     beginning = state.beginning()
     if starting == "earliest":
         return beginning - 1
     if starting == "latest":
         return state.last_id
+    if not isinstance(starting, str) or not _EVENT_ID.fullmatch(starting):
+        raise OptionError(f"a group starts at 'earliest', 'latest', or the ID of an event as text, not at {starting!r}")
     wanted = int(starting.removesuffix("+"))
     if 0 < wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
@@ -149,7 +154,7 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
         OptionError: the channel has no group of this name; the message lists its groups.
     """
     groups = state.groups
-    if (found := groups.get(group)) is not None:
+    if is_name(group) and (found := groups.get(group)) is not None:
         return found
     known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
     more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""
@@ -174,7 +179,8 @@ def drop_group(engine: Engine, group: str) -> None:
         with engine.snapshot() as state:
             automatic = existing_group(state, group, engine.path).is_automatic
             drop = drop_of(group, state, hold.require)
+        hold.forget_note()  # first: a group that is made anew must not find it, whatever happens to the host
+        engine.worker_notes.forget(group)
         engine.commit(drop)
-        hold.forget_note()
         if automatic:
             engine.owners.forget_files(group)

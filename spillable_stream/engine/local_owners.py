@@ -67,6 +67,11 @@ class LocalOwnership:
 
     def leave_note(self, note: str) -> None:
         self.write(note)
+        with contextlib.suppress(StorageError):
+            self._lock.file.sync()
+
+    def forget_note(self) -> None:
+        self._lock.file.sync()  # it has been written over
 
     def close(self) -> None:
         """Give the group up."""
@@ -79,7 +84,7 @@ class LocalOwnership:
 
 
 class UnownedGroup:
-    """A group that nobody owns while it is changed, since its lock is held for that. It is a `ChangeHold`.
+    """A group that nobody owns while it is changed, since its lock is held for that. It is a `GroupHold`.
 
     Args:
         group: the group's name.
@@ -98,7 +103,8 @@ class UnownedGroup:
         return self._lock.read_holder()
 
     def forget_note(self) -> None:
-        self._lock.write_holder("")
+        self._lock.file.truncate(0)
+        self._lock.file.sync()
 
     def require(self) -> None:
         """Prove that nobody can own the group; the channel's lock is held.

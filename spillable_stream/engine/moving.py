@@ -19,7 +19,7 @@ from spillable_stream.format.record import RetentionRecord
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Moving"]

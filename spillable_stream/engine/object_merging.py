@@ -30,7 +30,7 @@ from spillable_stream.format.frame import FrameHeader, Payload, encode_with, fil
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.staged_object import MERGED_OWNER, birth_of, segment_key
 from spillable_stream.objects.store import uploading
-from spillable_stream.state.blocks import BLOCK_BYTES, Block
+from spillable_stream.state.block import BLOCK_BYTES, Block
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Merge", "ObjectMerging"]

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.group_owners import ChangeHold, OwnerSeen
+from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
@@ -103,6 +103,9 @@ class ObjectOwnership:
         self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
         self._owners.say_again(self)
 
+    def forget_note(self) -> None:
+        """Do nothing: the state has no note but this owner's."""
+
     def leave_note(self, note: str) -> None:
         """Let `close` write it: without one it writes that the group is given up, and nothing else."""
         self.left_note = note and f"{self.note.partition(', ')[0]}, {note}"
@@ -116,7 +119,10 @@ class ObjectOwnership:
 
 
 class _ChangeHold:
-    """A group that is owned to be changed; what its last owner wrote is kept apart from what answers claims."""
+    """A group that is owned to be changed; what its last owner wrote is kept apart from what answers claims.
+
+    It is a `GroupHold`.
+    """
 
     def __init__(self, owned: ObjectOwnership, former: str) -> None:
         self.note = former
@@ -270,7 +276,7 @@ class ObjectOwners:
                 )
 
     @contextlib.contextmanager
-    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[ChangeHold]:
+    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[GroupHold]:
         """Own a group for the time of the block; `GroupOwners.without_owner` explains the arguments.
 
         Raises:

@@ -22,6 +22,7 @@ from spillable_stream.state.ranges import Range
 __all__ = ["ObjectPort", "OwnedProducer"]
 
 _TASKS_AT_ONCE = 64  # where nothing says how many cores the cluster has; with fewer, tasks queue, which costs little
+_LEAST_TASK_BYTES = 16 << 20  # as large as a frame may be, which a task downloads whole for one event of it
 _COMMIT_DELAY_SECONDS = 1.0
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
 
@@ -71,6 +72,9 @@ class ObjectPort(EnginePort[ObjectEngine]):
     def tasks_at_once(self) -> int:
         told = os.environ.get(PARALLELISM, "")
         return int(told) if told.isdecimal() and int(told) > 0 else _TASKS_AT_ONCE
+
+    def least_task_bytes(self) -> int:
+        return _LEAST_TASK_BYTES
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.log.store, lost)

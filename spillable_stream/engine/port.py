@@ -160,6 +160,9 @@ class ChannelPort(Protocol):
     def tasks_at_once(self) -> int:
         """Return how many tasks a read is split into, if it is large enough: about as many as can run at once."""
 
+    def least_task_bytes(self) -> int:
+        """Return how little a task may read of events: with less, it would cost more than it does."""
+
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         """Return ranges of lost events, without those that a read put into quarantine (`PlanReader.keep_damaged`)."""
 

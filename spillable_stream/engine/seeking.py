@@ -1,8 +1,9 @@
 """Moving a group to another position, back or forward.
 
 Under the channel's lock, in one append: what the group has in flight is rolled back, and the group continues elsewhere.
-The position that is kept beside the log (`KeptPosition`; on this host `PositionHint`) is forgotten before that. If it
-were still there, the loss of a memory tier would move the group forward again.
+The position that is kept beside the log (`KeptPosition`; on this host `PositionHint`) is forgotten before that, and so
+is the note about its last owner. If the former were still there, the loss of a memory tier would move the group forward
+again; what the latter says of failures would count against events that come again.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class Seek(Request):
         record = self._record(position)
         if left := state.left_after(position):
             record["left"] = left
+        self.hold.forget_note()
         if self.hold.position is not None:
             self.hold.position.forget()
         self.give_back(plan.next_transaction)
@@ -130,7 +132,6 @@ def seek_group(engine: Engine, group: str, choose: Choose) -> int:
     """
     check_group(group)
     with engine.owners.without_owner(group, ", or seek through its own handle") as hold:
-        # Before the move is written: what the last owner noted of failures must not count against what comes again.
-        seek = Seek(group, choose, hold, engine.path, "", lambda _: hold.forget_note())
+        seek = Seek(group, choose, hold, engine.path, "", lambda _: None)
         engine.commit(seek)
     return seek.next_id

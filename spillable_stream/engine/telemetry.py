@@ -109,6 +109,16 @@ class Samples:
         memory, disk = state.use(in_memory=True).events, state.use(in_memory=False).events
         self._kept.append(Sample(at, memory, disk, state.overflow, state.last_id))
 
+    def until_now(self, state: ChannelState) -> list[Sample]:
+        """Return the samples, oldest first, with one of now.
+
+        Args:
+            state: the channel, up to date.
+        """
+        self.settle(state)
+        self.record(state, now=True)
+        return self.all()
+
     def all(self) -> list[Sample]:
         """Return the samples, oldest first."""
         return list(self._kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import DataLossError
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 
 __all__ = ["first_id_since"]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from spillable_stream.arguments import seconds, text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source, lag_events
@@ -69,8 +70,8 @@ class Agent:
         name: str = "agent",
         shutdown_timeout_seconds: float = _SHUTDOWN_SECONDS,
     ) -> None:
-        self.name = name
-        self.shutdown_timeout_seconds = shutdown_timeout_seconds
+        self.name: str = text("name", name)
+        self.shutdown_timeout_seconds: float = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
         self.supervisor: Supervisor = Supervisor()
         wired = wire(name, sources, sinks, sink_groups, channels or {})
         self.sources: dict[str, PolledRunner | EventRunner] = wired.sources
@@ -89,6 +90,7 @@ class Agent:
         self._signals = StopSignals()
         self._reloads = 0
         self._started = self._stopped = False
+        self._is_up = False  # whether everything was started
 
     @classmethod
     def from_properties(
@@ -144,6 +146,7 @@ class Agent:
                     raise
             else:
                 self._start_all(self.sinks.values(), self.sources.values())
+            self._is_up = True
             self.supervisor.begin()
 
     def _start_all(self, sinks: Iterable[SinkRunner], sources: Iterable[Runner]) -> None:
@@ -376,7 +379,11 @@ class Agent:
         return lines + [f"source {s.name}: {s.type}, to {' '.join(s.channels)}" for s in config.sources]
 
     def troubles(self) -> dict[str, str]:
-        """Return what does not work now: names of sources and sinks, each with the reason."""
+        """Return what does not work now: names of sources and sinks, or of the agent, each with the reason."""
+        if self._stopped:
+            return {self.name: "it is being stopped"}
+        if not self._is_up:
+            return {self.name: "it has not started yet"}
         return self.supervisor.troubles()
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from spillable_stream.arguments import path_text
+from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import PythonClasses
 from spillable_stream.flow.configuration.config_filters import FilterError
 from spillable_stream.flow.configuration.date_lookup import formatted
@@ -43,9 +45,12 @@ def load(
     Raises:
         OSError: a file can't be read.
         ImportError: the extra ``flow`` is not installed.
+        OptionError: there is no file, or one is not a path.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    files = [ConfigurationFile(os.fspath(path), Path(path).read_bytes()) for path in given]
+    given = paths if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes)) else [paths]
+    files = [ConfigurationFile(path, Path(path).read_bytes()) for path in (path_text("a path", p) for p in given)]
+    if not files:
+        raise OptionError("there is nothing to load: give at least one configuration file")
     now = datetime.now().astimezone()
     env = os.environ if environment is None else environment
     lookups = Lookups(env, dict(system or {}), lambda pattern: formatted(pattern, now))

@@ -154,6 +154,7 @@ class Failover(SinkProcessor):
                 continue
             if status.value == "ready":
                 self._live[priority] = name
+                _say_it_works(name)
             else:  # it is not penalized for it
                 heapq.heappush(self._failed, (until_ms, priority, name, in_a_row))
             return status
@@ -204,6 +205,7 @@ class LoadBalance(SinkProcessor):
         self.selector: OrderSelector = _order_selector(selector)
         self.backoff = backoff
         self.selector_max_time_out = selector_max_time_out
+        self._down: set[str] = set()
 
     def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
         """Set the sinks.
@@ -230,14 +232,24 @@ class LoadBalance(SinkProcessor):
         names, failures = list(self.sinks), dict[str, Exception]()
         for i in self.selector.next_round(self._now_ms()):
             try:
-                return self.sinks[names[i]].process()
+                status = self.sinks[names[i]].process()
             except Exception as e:
                 failures[names[i]] = e
+                self._down.add(names[i])
                 self.selector.failed(i, self._now_ms())
                 _log.warning(
                     "the sink %s failed, and the next one is asked: %s", names[i], e, extra=fields(component=names[i])
                 )
+                continue
+            if names[i] in self._down and status.value == "ready":
+                self._down.remove(names[i])
+                _say_it_works(names[i])
+            return status
         raise DeliveryError("All configured sinks have failed", failures)
+
+
+def _say_it_works(name: str) -> None:
+    _log.info("the sink %s works again", name, extra=fields(component=name))
 
 
 def _order_selector(given: str | OrderSelector) -> OrderSelector:

@@ -201,9 +201,9 @@ class Frame(NamedTuple):
             write_order_id: the ID of the frame's first event, or 0.
             time_us: the time of the commit, in microseconds since 1970.
         """
-        type_, payload, payload_crc, count, schema_id, ttl_us, has_dues = self
-        ids = transaction_id, write_order_id
-        return FrameHeader(type_, len(payload), *ids, count, schema_id, time_us, payload_crc, ttl_us, has_dues)
+        type_, payload, crc, count, schema_id, ttl_us, has_dues = self
+        length, tx, order = len(payload), transaction_id, write_order_id
+        return FrameHeader(type_, length, tx, order, count, schema_id, time_us, crc, ttl_us, has_dues)
 
 
 @functools.lru_cache(maxsize=256)
@@ -234,10 +234,9 @@ def encode(
 
 def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payload]:
     """Return the buffers of a frame that has its header already; see `encode`."""
-    type_, length, transaction_id, write_order_id, count, schema_id, time_us, payload_crc, ttl_us, has_dues = header
-    ids = (transaction_id, write_order_id, time_us)
+    type_, length, tx, order, count, schema_id, time_us, payload_crc, ttl_us, has_dues = header
     flags = (_EXPIRES if ttl_us else 0) | (_HAS_DUES if has_dues else 0)
-    head = _HEADER.pack(MAGIC, length, type_, flags, schema_id, count, *ids, payload_crc)
+    head = _HEADER.pack(MAGIC, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc)
     head += _CRC.pack(google_crc32c.extend(seed, head + bytes(payload[:TTL_SIZE_BYTES]) if flags else head))
     padding = -length & 7
     if length <= 4096:  # to copy a small payload is cheaper than to write three buffers

@@ -202,8 +202,9 @@ def slot_offset(sequence: int) -> int:
 
 def pack_slot(slot: HeadSlot) -> bytes:
     """Return the bytes of a slot."""
-    disk, memory, last_id, checkpoint_ms, pid = slot.published
-    raw = _SLOT.pack(slot.sequence, slot.boot, *disk, *memory, last_id, checkpoint_ms, pid)
+    sequence, boot, (disk, memory, last_id, checkpoint_ms, pid) = slot
+    (file, end, state), (file2, end2, state2) = disk, memory
+    raw = _SLOT.pack(sequence, boot, file, end, state, file2, end2, state2, last_id, checkpoint_ms, pid)
     return raw + _CRC.pack(google_crc32c.value(raw))
 
 

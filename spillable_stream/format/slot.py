@@ -166,12 +166,12 @@ class Slot:
     Args:
         header: its header.
         data: all of its bytes.
-        begin: where the append begins, in bytes.
+        places: the header of each frame of the append, in order, and where that starts, in bytes.
     """
 
     header: SlotHeader
     data: pa.Buffer
-    begin: int
+    places: tuple[tuple[int, FrameHeader], ...]
 
     @property
     def number(self) -> int:
@@ -200,9 +200,7 @@ class Slot:
         found = parse_slot_header(channel, number, buffer)
         if found is None:
             raise CorruptionError("the header of a slot is damaged, cut short, or another slot's", offset=0)
-        slot = cls(found[0], buffer, found[1])
-        for _ in slot._walk():
-            pass
+        slot = cls(found[0], buffer, tuple(_walk(channel, number, buffer, found[1])))
         header = parse_header(buffer, 0, None)
         if header is None or header.write_order_id != len(buffer):
             raise CorruptionError(
@@ -213,23 +211,25 @@ class Slot:
     def frames(self) -> list[SlotFrame]:
         """Return the frames of the append, in order."""
         return [
-            SlotFrame(at, header, None if header.type == FrameType.PUT else self._payload(at, header).to_pybytes())
-            for at, header in self._walk()
+            SlotFrame(at, header, None if header.type == FrameType.PUT else bytes(_payload(self.data, at, header)))
+            for at, header in self.places
         ]
 
-    def _walk(self) -> Iterator[tuple[int, FrameHeader]]:
-        seed, at, end = file_seed(self.header.channel, log_name(self.number)), self.begin, len(self.data)
-        while at < end:
-            header = parse_header(self.data, at, seed)
-            if header is None or at + frame_size(header.length) > end:
-                raise CorruptionError("a frame is damaged or cut short; its append was committed", offset=at)
-            if header.type != FrameType.PUT and not payload_matches(header, self._payload(at, header)):
-                raise CorruptionError(f"a {header.type.name} is damaged; its append was committed", offset=at)
-            yield at, header
-            at += frame_size(header.length)
 
-    def _payload(self, at: int, header: FrameHeader) -> pa.Buffer:
-        return self.data.slice(at + HEADER_SIZE_BYTES, header.length)
+def _walk(channel: str, number: int, data: pa.Buffer, begin: int) -> Iterator[tuple[int, FrameHeader]]:
+    seed, at, end = file_seed(channel, log_name(number)), begin, len(data)
+    while at < end:
+        header = parse_header(data, at, seed)
+        if header is None or at + frame_size(header.length) > end:
+            raise CorruptionError("a frame is damaged or cut short; its append was committed", offset=at)
+        if header.type != FrameType.PUT and not payload_matches(header, _payload(data, at, header)):
+            raise CorruptionError(f"a {header.type.name} is damaged; its append was committed", offset=at)
+        yield at, header
+        at += frame_size(header.length)
+
+
+def _payload(data: pa.Buffer, at: int, header: FrameHeader) -> pa.Buffer:
+    return data.slice(at + HEADER_SIZE_BYTES, header.length)
 
 
 def claimed_channel(data: Payload) -> str:

@@ -19,7 +19,8 @@ from spillable_stream.integrity.tolerant_replay import fits
 from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.progress import UNTOLD, Meter
-from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.block import Block
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem

@@ -27,7 +27,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import checkpoint_key
 from spillable_stream.objects.identity import IDENTITY
-from spillable_stream.objects.loading import require_there
+from spillable_stream.objects.read_ahead import require_there
 from spillable_stream.objects.slots import LOG, Slots
 from spillable_stream.objects.store import Store
 from spillable_stream.progress import UNTOLD, Meter

@@ -23,7 +23,7 @@ from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
-from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
+from spillable_stream.objects.parallel import in_parallel, most_at_once
 from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
@@ -127,7 +127,7 @@ class ObjectSteps:
 
     def _objects(self, first: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield every slot up to the last one that is there, and None for those that are missing."""
-        number, width, known = first, 1, -1
+        number, width, known, largest_bytes = first, 1, -1, 0
         while True:
             for data in in_parallel([lambda n=n: self._get(n) for n in range(number, number + width)]):  # type: ignore[misc]
                 if data is None and number > known:
@@ -136,7 +136,8 @@ class ObjectSteps:
                         return
                 yield number, data
                 number += 1
-            width = min(4 * width, MOST_AT_ONCE)
+                largest_bytes = max(largest_bytes, len(data or b""))
+            width = min(4 * width, most_at_once(largest_bytes))
 
     def _get(self, number: int) -> bytes | None:
         """Return the bytes of a slot; a second time if they are damaged, on the way perhaps."""

@@ -8,9 +8,9 @@ from spillable_stream.errors import ChannelBusyError, CorruptionError, Spillable
 from spillable_stream.format.packing import MALFORMED
 from spillable_stream.integrity.findings import Finding, Report, Severity
 from spillable_stream.integrity.object_inspection import ObjectInspection, inspect_objects
-from spillable_stream.objects.loading import BehindError
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.store import Store
 from spillable_stream.progress import UNTOLD, Meter
 

@@ -50,13 +50,13 @@ from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.progress import Meter, OnProgress
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import StateImage
 from spillable_stream.state.ranges import RangeSet
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.file import File
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import FileSystem, given_file_system
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["repair"]
@@ -86,7 +86,7 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
     place = channel_path(path)
     if isinstance(place, Location):
         return repair_objects(place, progress)
-    fs, path = fs or FileSystem(), place
+    fs, path = given_file_system(fs), place
     require_directory(fs, path)
     meter = Meter("verify", "bytes", progress)
     with _alone(fs, path, make=False):

@@ -19,7 +19,7 @@ from spillable_stream.log.identity_file import require_directory
 from spillable_stream.log.look_again import looks
 from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.progress import UNTOLD, Meter, OnProgress
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import FileSystem, given_file_system
 
 __all__ = ["examine", "report_of", "verify"]
 
@@ -48,7 +48,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
     if isinstance(place, Location):
         report = verify_objects(place, meter)
     else:
-        report = report_of(examine(fs or FileSystem(), place, meter))
+        report = report_of(examine(given_file_system(fs), place, meter))
     meter.end()
     return report
 

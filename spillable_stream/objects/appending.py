@@ -38,6 +38,8 @@ from spillable_stream.objects.store import StoreError
 
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
 
+_LARGE_BYTES = 256 << 10
+
 _log = logging.getLogger(__name__)
 
 
@@ -84,15 +86,15 @@ class Attempt:
 
     Attributes:
         token: the token of the last request; of the one that created the slot, once that is known.
-        data: all bytes of the slot with that token.
+        parts: the bytes of the slot with that token.
     """
 
     def __init__(self, at: Tail, header: Callable[[bytes], SlotHeader], body: Sequence[Payload]) -> None:
         self.at = at
         self.token: bytes = NO_TOKEN
-        self.data: bytes = b""
+        self.parts: list[Payload] = []
         self._header = header
-        self._body = list(body)
+        self._body = _few(body)
         self._body_bytes = sum(map(len, self._body))
         self._tokens: set[bytes] = set()
         self._is_sent = False
@@ -101,14 +103,14 @@ class Attempt:
     def _use(self, token: bytes) -> None:
         self.token = token
         self._tokens.add(token)
-        self.data = b"".join([*self._header(token).encode(self._body_bytes), *self._body])
+        self.parts = _few([*self._header(token).encode(self._body_bytes), *self._body])
 
-    def for_request(self) -> bytes:
+    def for_request(self) -> list[Payload]:
         """Return the bytes for one more request."""
         if self._is_sent:
             self._use(new_token())
         self._is_sent = True
-        return self.data
+        return self.parts
 
     def owns(self, slot: Slot) -> bool:
         """Tell whether one of its requests created a slot, and remember which."""
@@ -124,9 +126,31 @@ class Attempt:
         return self.at.number + 1
 
     @property
+    def data(self) -> bytes:
+        """A copy of the slot's bytes."""
+        return b"".join(self.parts)
+
+    @property
+    def size_bytes(self) -> int:
+        """The slot's size."""
+        return sum(map(len, self.parts))
+
+    @property
     def won(self) -> Tail:
         """The tail once it has won."""
-        return Tail(self.number, self.token, self.token, len(self.data))
+        return Tail(self.number, self.token, self.token, self.size_bytes)
+
+
+def _few(buffers: Sequence[Payload]) -> list[Payload]:
+    """Return the same bytes in few buffers: small ones are joined, and a large one is not copied."""
+    made, small = list[Payload](), list[Payload]()
+    for buffer in buffers:
+        if len(buffer) < _LARGE_BYTES:
+            small.append(buffer)
+            continue
+        made += [b"".join(small), buffer] if small else [buffer]
+        small.clear()
+    return [*made, b"".join(small)] if small else made
 
 
 def new_token() -> bytes:

@@ -7,6 +7,9 @@ from collections import OrderedDict
 
 import pyarrow as pa
 
+from spillable_stream.format.frame import Payload
+from spillable_stream.objects.store import whole
+
 __all__ = ["ObjectCache"]
 
 
@@ -19,7 +22,7 @@ class ObjectCache:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._kept: OrderedDict[str, pa.Buffer | list[Payload]] = OrderedDict()
         self._size_bytes = 0
         self._mutex = threading.Lock()
 
@@ -27,21 +30,22 @@ class ObjectCache:
         """Return an object's bytes, or None."""
         with self._mutex:
             found = self._kept.get(key)
+            if isinstance(found, list):
+                found = self._kept[key] = pa.py_buffer(whole(found))
             if found is not None:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, key: str, data: pa.Buffer) -> None:
-        """Keep an object, unless it alone would take half of the room."""
-        if len(data) > self._most_bytes // 2:
+    def put(self, key: str, data: pa.Buffer | list[Payload]) -> None:
+        """Keep an object, unless it alone would take half of the room; parts are put together when they are read."""
+        if (size_bytes := _size(data)) > self._most_bytes // 2:
             return
         with self._mutex:
-            before = self._kept.pop(key, None)
-            self._size_bytes += len(data) - (0 if before is None else len(before))
+            self._size_bytes += size_bytes - _size(self._kept.pop(key, []))
             self._kept[key] = data
             while self._size_bytes > self._most_bytes:
                 _, gone = self._kept.popitem(last=False)
-                self._size_bytes -= len(gone)
+                self._size_bytes -= _size(gone)
 
     def clear(self) -> None:
         """Let go of everything."""
@@ -52,11 +56,14 @@ class ObjectCache:
     def forget(self, key: str) -> None:
         """Let go of an object that was deleted."""
         with self._mutex:
-            gone = self._kept.pop(key, None)
-            self._size_bytes -= 0 if gone is None else len(gone)
+            self._size_bytes -= _size(self._kept.pop(key, []))
 
     def forget_all(self, prefix: str) -> None:
         """Let go of all that is kept under keys with a beginning."""
         with self._mutex:
             for key in [key for key in self._kept if key.startswith(prefix)]:
-                self._size_bytes -= len(self._kept.pop(key))
+                self._size_bytes -= _size(self._kept.pop(key))
+
+
+def _size(data: pa.Buffer | list[Payload]) -> int:
+    return sum(map(len, data)) if isinstance(data, list) else len(data)

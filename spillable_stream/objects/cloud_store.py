@@ -15,7 +15,7 @@ from spillable_stream.objects.cloud_clients import CloudClients, Patience, impor
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.store import ObjectInfo, StoreError
+from spillable_stream.objects.store import Content, ObjectInfo, StoreError
 
 __all__ = ["PART_BYTES", "CloudStore", "CloudUpload"]
 
@@ -64,11 +64,12 @@ class CloudStore:
         """The location, as users name it."""
         return str(self._location)
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         """Create an object if there is none; see `Store.create`."""
 
         def request(clients: CloudClients, path: str) -> bool:
-            self._obstore.put(clients.once, path, _view(data), mode="create", use_multipart=False)
+            body = [_view(part) for part in data] if isinstance(data, list) else _view(data)
+            self._obstore.put(clients.once, path, body, mode="create", use_multipart=False)
             return True
 
         return self._ask("write", key, request, {Outcome.EXISTS: False})

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+from spillable_stream.arguments import function, text
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.location import Location
 
@@ -57,9 +58,10 @@ def register_credentials(name: str, factory: CredentialsFactory) -> None:
         factory: returns the provider for a location; called when a store is first used in a process.
 
     Raises:
-        OptionError: the name is empty.
+        OptionError: the name is empty or not text, or the factory can't be called.
     """
-    if not name:
+    function("factory", factory)
+    if not text("name", name):
         raise OptionError("a provider of credentials needs a name")
     with _lock:
         _factories[name] = factory

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import ObjectInfo, ObjectMissingError, StoreError
+from spillable_stream.objects.store import Content, ObjectInfo, ObjectMissingError, StoreError
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -61,7 +61,7 @@ class DirectoryStore:
         """The directory, as users name it."""
         return f"object+file://{self._root}"
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         """Create an object if there is none; see `Store.create`."""
         path = self._path(key)
         temporary = self._write(path, data)
@@ -146,12 +146,12 @@ class DirectoryStore:
             )
         return self._root.joinpath(*parts)
 
-    def _write(self, path: Path, data: Payload) -> Path:
+    def _write(self, path: Path, data: Content) -> Path:
         """Write a synced temporary file beside a path and return where it is."""
         with _naming(f"creating {path}"):
             file = self._open_temporary(path)
             try:
-                file.write(0, [data])
+                file.write(0, data if isinstance(data, list) else [data])
                 file.sync()
             except BaseException:
                 self._remove_temporary(file.path)

@@ -10,28 +10,19 @@ from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
-from spillable_stream.objects.parallel import MOST_AT_ONCE
+from spillable_stream.objects.read_ahead import BehindError, ReadAhead
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = [
-    "BehindError",
     "apply_frames",
     "apply_slot",
     "counting_frames",
     "load",
-    "read_on",
-    "require_there",
 ]
 
 _MOST_LOOKS = 10
-_MOST_SLOTS = 256  # read before they are applied
-_MOST_BYTES = 64 << 20
-
-
-class BehindError(Exception):
-    """What a reader knows is so old that slots after it were collected: it must begin from a checkpoint."""
 
 
 def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
@@ -77,62 +68,19 @@ def _first(slots: Slots, *, is_last: bool) -> Checkpoint | None:
 
 
 def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
-    tail, state, is_end, is_behind = base.tail, base.state, False, False
+    tail, state, is_end = base.tail, base.state, False
     meter = meter_of_open("slots")
     meter.begin(None)
-    while not is_end:
-        found, is_end = read_on(slots, tail, is_behind=is_behind)
-        is_behind = True
-        for slot in found:
-            apply_slot(slots, state, tail, slot)
-            tail = tail.then(slot)
-            base.chain.add(slot.number, slot.header.token)
-        meter.add(len(found))
+    with ReadAhead(slots, tail) as ahead:
+        while not is_end:
+            found, is_end = ahead.chunk()
+            for slot in found:
+                apply_slot(slots, state, tail, slot)
+                tail = tail.then(slot)
+                base.chain.add(slot.number, slot.header.token)
+            meter.add(len(found))
     meter.end()
     return Checkpoint(tail, state, base.chain, base.base)
-
-
-def read_on(slots: Slots, tail: Tail, *, is_behind: bool = False) -> tuple[list[Slot], bool]:
-    """Return the slots after a tail, proven, and whether the log ended there just now; not too many at once.
-
-    The proof comes last: where the tail is still there, no slot after it was ever deleted, so none that was found is a
-    late writer's, and one that was not there was never there.
-
-    Args:
-        slots: the channel's slots.
-        tail: the last one that is known.
-        is_behind: whether many slots are likely to be there, so that many are asked for at once from the first on.
-
-    Raises:
-        BehindError: slots after the tail were collected.
-        CorruptionError: a slot is damaged.
-        StoreError: the store refused or failed.
-    """
-    found: list[Slot] = []
-    size_bytes, is_end, width = 0, False, MOST_AT_ONCE if is_behind else 1
-    while not is_end and len(found) < _MOST_SLOTS and size_bytes < _MOST_BYTES:
-        first = tail.number + 1 + len(found)
-        for slot in slots.read_all(range(first, first + width)):
-            if slot is None:
-                is_end = True
-                break
-            found.append(slot)
-            size_bytes += slot.end
-        if len(found) > 1:
-            width = min(width * 4, MOST_AT_ONCE)
-    require_there(slots, tail)
-    return found, is_end
-
-
-def require_there(slots: Slots, tail: Tail) -> None:
-    """Prove that a slot is still there: then none after it has ever been deleted.
-
-    Raises:
-        BehindError: it is not, or another one is in its place.
-        StoreError: the store refused or failed.
-    """
-    if slots.token(tail.number) != tail.token:
-        raise BehindError
 
 
 def apply_slot(slots: Slots, state: ChannelState, tail: Tail, slot: Slot) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.location import DIRECTORY
-from spillable_stream.objects.store import ObjectInfo, Store, Upload
+from spillable_stream.objects.store import Content, ObjectInfo, Store, Upload
 
 __all__ = ["MeteredStore", "StoreUsage"]
 
@@ -74,7 +74,7 @@ class MeteredStore:
             c = self._counts
             self._counts = replace(c, writes=c.writes + writes, reads=c.reads + reads, deletes=c.deletes + deletes)
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         """Count, and do what `Store` says."""
         self.count(writes=1)
         return self._inner.create(key, data)

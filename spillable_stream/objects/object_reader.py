@@ -2,7 +2,7 @@
 
 Objects are read in windows of 8 MiB, one ahead of the one that is being decoded: a request costs some 20 ms whatever
 its size. Small ones come whole, and stay for a while (`spillable_stream.objects.cache`). Windows may be kept on this
-host's disk, too (`spillable_stream.objects.disk_cache`).
+host's disk, too (`spillable_stream.objects.disk_cache`). Of a segment no more is read than an extent is likely to have.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import pyarrow as pa
 
@@ -30,6 +31,7 @@ from spillable_stream.format.frame import (
 from spillable_stream.log.event_reader import ReadBatch, events_of
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.objects.frame_search import find_frame
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
@@ -37,6 +39,7 @@ from spillable_stream.objects.store import ObjectMissingError, Store
 __all__ = ["ObjectReader", "object_key"]
 
 _WINDOW_BYTES = 8 << 20
+_LEAST_BYTES = 1 << 20  # of a window where an extent seems to end, which is a guess
 _AHEAD = 8  # extents whose first window is asked for before they are read
 
 
@@ -84,27 +87,28 @@ class ObjectReader:
 
     def _fetch_ahead(self) -> None:
         for extent in self._expected[:_AHEAD]:
-            self._ask(object_key(extent.file), extent.offset)
+            if not _is_inside(extent):
+                self._ask(object_key(extent.file), extent.offset)
 
     def _ask(self, key: str, offset: int) -> None:
         if (key, offset) not in self._begun and self._cache.get(key) is None:
-            self._begun[key, offset] = begin(lambda: self._fetch(key, offset))
+            self._begun[key, offset] = begin(lambda: self._fetch(key, offset, _WINDOW_BYTES))
             while len(self._begun) > 2 * _AHEAD:  # of reads that were given up
                 self._begun.popitem(last=False)
 
-    def _fetch(self, key: str, offset: int) -> pa.Buffer:
+    def _fetch(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
         name = self._name_on_disk(key)
         disk, at = (None, ("", "", 0)) if name is None else (self._disk_cache, (self._cached_as, name, offset))
         buffer = None if disk is None else disk.get(*at)
         if buffer is None:
-            data = self._store.get_range(key, offset, offset + _WINDOW_BYTES)
+            data = self._store.get_range(key, offset, offset + size_bytes)
             buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
             if disk is not None and len(buffer):
                 disk.put(*at, buffer)
                 self._kept[key, offset] = False
         elif disk is not None:
             self._kept[key, offset] = True
-        if offset == 0 and len(buffer) < _WINDOW_BYTES:
+        if offset == 0 and len(buffer) < size_bytes:
             self._cache.put(key, buffer)
         return buffer
 
@@ -118,12 +122,12 @@ class ObjectReader:
         identity = self._identity_of(int(key.removeprefix(LOG)))
         return None if identity is None else f"{key} {identity}"
 
-    def _window(self, key: str, offset: int) -> pa.Buffer:
-        """Return the bytes of an object from an offset on: 8 MiB, or up to its end."""
+    def _window(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
+        """Return some bytes of an object from an offset on, or all up to its end; none only where it has ended."""
         if (whole := self._cache.get(key)) is not None:
             return whole.slice(min(offset, len(whole)))
         asked = self._begun.pop((key, offset), None)
-        return self._fetch(key, offset) if asked is None else asked.result()
+        return self._fetch(key, offset, size_bytes) if asked is None else asked.result()
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of an extent, in order.
@@ -207,8 +211,8 @@ class ObjectReader:
 
     def _frames(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield the header, verified payload and offset of each PUT frame from that of the first event on."""
-        seed, base, at = file_seed(self._channel, seed_name(extent.file)), extent.offset, 0
-        window = self._window(key, base)
+        seed, at, until = file_seed(self._channel, seed_name(extent.file)), 0, None
+        base, window = self._begin(key, extent, seed)
         while True:
             needed = header_size(window, at)
             if at + needed <= len(window):
@@ -216,6 +220,8 @@ class ObjectReader:
                 if header is None:
                     raise self._damaged(key, extent, base + at)
                 needed = frame_size(header.length)
+                if header.type == FrameType.PUT:
+                    until = base + at + _likely_bytes(extent, header)
                 if at + needed <= len(window):
                     if header.type == FrameType.PUT and (
                         header.write_order_id + extent.base_id + header.count > extent.first_id
@@ -226,22 +232,40 @@ class ObjectReader:
                         yield header, payload, base + at
                     at += needed
                     continue
-            grown = self._more(key, base, at, window, needed)
+            grown = self._more(key, base, at, window, needed, until)
             if len(grown) <= len(window) - at:
                 raise self._damaged(key, extent, base + at)
             base, at, window = base + at, 0, grown
 
-    def _more(self, key: str, base: int, at: int, window: pa.Buffer, needed: int) -> pa.Buffer:
-        """Return the bytes from ``base + at`` on: what is left of a window, and enough of what follows."""
+    def _begin(self, key: str, extent: Extent, seed: int) -> tuple[int, pa.Buffer]:
+        """Return where to begin to read, and what is there."""
+        if _is_inside(extent) and self._cache.get(key) is None:
+            fetch = partial(self._fetch, key)
+            if (found := find_frame(fetch, seed, extent, _WINDOW_BYTES)) is not None:
+                return found
+        return extent.offset, self._window(key, extent.offset, _WINDOW_BYTES)
+
+    def _more(self, key: str, base: int, at: int, window: pa.Buffer, needed: int, until: int | None) -> pa.Buffer:
+        """Return the bytes from ``base + at`` on: what is left of a window, and enough of what follows.
+
+        Args:
+            key: the object.
+            base: where the window begins.
+            at: where to begin in it.
+            window: what is at hand.
+            needed: how many bytes there must be, unless the object ends before.
+            until: where the last frame that is wanted is likely to end; None if that is not known yet.
+        """
         parts = [window.slice(at)]
         size_bytes, following = len(window) - at, base + len(window)
         while size_bytes < needed:
-            part = self._window(key, following)  # empty where the object has ended
+            left = _WINDOW_BYTES if until is None else max(until - following, needed - size_bytes, _LEAST_BYTES)
+            part = self._window(key, following, min(_WINDOW_BYTES, left))
             if not len(part):
                 break
             parts.append(part)
             size_bytes, following = size_bytes + len(part), following + len(part)
-            if len(part) == _WINDOW_BYTES:
+            if len(part) == _WINDOW_BYTES and (until is None or following < until):
                 self._ask(key, following)
         return pa.py_buffer(b"".join(parts))
 
@@ -257,3 +281,14 @@ class ObjectReader:
         """Forget what was asked for; another `read` asks again."""
         self._expected = []
         self._begun.clear()
+
+
+def _is_inside(extent: Extent) -> bool:
+    """Tell whether an extent begins in the middle of a segment, whose first frame is where its offset says."""
+    return extent.first_id > extent.base_id > 0
+
+
+def _likely_bytes(extent: Extent, header: FrameHeader) -> int:
+    """Return about how far it is from a frame to the end of an extent, in bytes, if all frames are alike."""
+    size_bytes, events = frame_size(header.length), extent.last_id - extent.base_id - header.write_order_id + 1
+    return size_bytes * events // max(1, header.count) + size_bytes

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["MOST_AT_ONCE", "begin", "in_parallel"]
+__all__ = ["MOST_AT_ONCE", "begin", "in_parallel", "most_at_once"]
 
 T = TypeVar("T")
 
-MOST_AT_ONCE = 16
+MOST_AT_ONCE = 32
 """How many requests of one process are under way at the same time."""
+
+_MOST_BYTES = 64 << 20
 
 _mutex = threading.Lock()
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # the process that has it; a forked child makes its own
@@ -25,6 +27,11 @@ def _threads() -> ThreadPoolExecutor:
         if _pool is None or _pool[0] != os.getpid():
             _pool = os.getpid(), ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="spillable objects")
         return _pool[1]
+
+
+def most_at_once(size_bytes: int) -> int:
+    """Return how many objects of a size to ask for at the same time, so that they fit in memory."""
+    return max(1, min(MOST_AT_ONCE, _MOST_BYTES // max(1, size_bytes)))
 
 
 def begin(call: Callable[[], T]) -> Future[T]:

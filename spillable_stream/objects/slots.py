@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, claimed_channel, parse_slot_header
-from spillable_stream.objects.parallel import in_parallel
-from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.objects.store import Content, ObjectMissingError, Store
 
 __all__ = ["LOG", "ForeignSlotError", "Slots", "slot_key"]
 
@@ -37,7 +34,7 @@ class Slots:
         self.store = store
         self.channel = channel
 
-    def create(self, number: int, data: Payload) -> bool:
+    def create(self, number: int, data: Content) -> bool:
         """Create a slot if it is not there, with one request; returns and raises what `Store.create` does."""
         return self.store.create(slot_key(number), data)
 
@@ -73,10 +70,6 @@ class Slots:
 
     def _place(self, number: int) -> str:
         return f"{self.store.root}/{slot_key(number)}"
-
-    def read_all(self, numbers: Sequence[int]) -> list[Slot | None]:
-        """Return several slots, read at the same time; what `read` returns and raises for each."""
-        return in_parallel([lambda n=number: self.read(n) for number in numbers])  # type: ignore[misc]
 
     def token(self, number: int) -> bytes | None:
         """Return the token of a slot; None if there is none now.

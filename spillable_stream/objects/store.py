@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 
-__all__ = ["ObjectInfo", "ObjectMissingError", "Store", "StoreError", "Upload", "uploading"]
+__all__ = ["Content", "ObjectInfo", "ObjectMissingError", "Store", "StoreError", "Upload", "uploading", "whole"]
+
+Content: TypeAlias = Payload | list[Payload]
+"""What an object is made of: its bytes, or some buffers one after the other, which need not be copied into one."""
+
+
+def whole(content: Content) -> Payload:
+    """Return the bytes of an object; those of several buffers are copied."""
+    return b"".join(content) if isinstance(content, list) else content
 
 
 class StoreError(StorageError):
@@ -108,7 +116,7 @@ class Store(Protocol):
     def root(self) -> str:
         """What users call the root, for messages: no credentials in it."""
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         """Create an object if there is none, in one request that is never repeated here.
 
         Returns:

@@ -13,6 +13,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from spillable_stream.arguments import text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.observe.flume_counters import flume_counters
@@ -185,11 +186,12 @@ def serve_metrics(
 
     Raises:
         ImportError: prometheus-client is not installed.
-        OptionError: there are no channels, one is given twice, or the port is none.
+        OptionError: there are no channels, one is given twice, the port is none, or the host not text.
         OSError: the port is not available.
     """
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
         raise OptionError(f"port must be an integer, 0 to 65,535, not {port!r}")
+    text("host", host)
     observer = Observer(channels)
     try:
         return MetricsServer(observer, host, port)

@@ -64,6 +64,8 @@ class ObservedPlaces:
         self._monotonic = monotonic
         self._places: dict[str, ObservedChannel | _Pattern] = {}
         self._due = float("-inf")
+        if isinstance(channels, (str, bytes, PathLike)) or not isinstance(channels, Iterable):
+            raise OptionError(f"channels must be a list or another iterable of handles and paths, not {channels!r}")
         for channel in channels:
             text = str(channel.path) if isinstance(channel, Channel) else path_text("a channel", channel)
             is_search = not isinstance(channel, Channel) and _is_search(text)

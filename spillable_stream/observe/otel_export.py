@@ -7,6 +7,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from spillable_stream.arguments import instance
 from spillable_stream.channel.channel import Channel
 from spillable_stream.observe.metric_names import METRICS, Kind, Metric
 from spillable_stream.observe.observer import Observer
@@ -78,10 +79,12 @@ def otel_metrics(
 
     Raises:
         ImportError: OpenTelemetry is not installed.
-        OptionError: there are no channels, or one is given twice.
+        OptionError: there are no channels, one is given twice, or ``provider`` is not one.
     """
     try:
-        from opentelemetry.metrics import get_meter_provider
+        from opentelemetry.metrics import MeterProvider, get_meter_provider
     except ImportError as e:
         raise ImportError("otel_metrics needs opentelemetry-sdk: pip install 'spillable-stream[otel]'") from e
-    return OtelMetrics(Observer(channels), get_meter_provider() if provider is None else provider)
+    if provider is not None:
+        instance("provider", provider, MeterProvider)  # type: ignore[type-abstract]
+    return OtelMetrics(Observer(channels), provider or get_meter_provider())

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 
+from spillable_stream.arguments import instance, seconds, text
 from spillable_stream.errors import OptionError, ProducerTimeoutError, SendFailedError
 from spillable_stream.producer.producer import Producer
 from spillable_stream.producer.result import Result
@@ -40,7 +41,7 @@ class ProducerHandler(logging.Handler):
         flush_timeout_seconds: how long a flush waits.
 
     Raises:
-        OptionError: a bound is negative: no log call waits forever.
+        OptionError: an argument is not of its type, or a bound is negative: no log call waits forever.
     """
 
     def __init__(
@@ -52,8 +53,11 @@ class ProducerHandler(logging.Handler):
         max_block_ms: int = 0,
         flush_timeout_seconds: float = 5.0,
     ) -> None:
+        instance("producer", producer, Producer)
+        if key is not None:
+            text("key", key)
         for name, value in (("max_block_ms", max_block_ms), ("flush_timeout_seconds", flush_timeout_seconds)):
-            if not 0 <= value < float("inf"):
+            if value != value or not 0 <= seconds(name, value) < threading.TIMEOUT_MAX:
                 raise OptionError(f"{name} of a logging handler must be 0 or more, not {value!r}: it must end")
         super().__init__(level)  # from here on `logging.shutdown` knows it
         self._producer = producer

@@ -13,6 +13,8 @@ from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
+from spillable_stream.arguments import function, instance, whole_number
+from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.event import ID_COLUMN, Event
 from spillable_stream.channel.ttl import TimeToLive
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
@@ -83,8 +85,8 @@ class Producer:
         **config: Unpack[ProducerKeywords],
     ) -> None:
         self._given_id = None if producer_id is None else check_producer(producer_id)
-        self._clock = clock or Clock()
-        self._rng = rng or random.Random()
+        self._clock = Clock() if clock is None else instance("clock", clock, Clock)
+        self._rng = random.Random() if rng is None else instance("rng", rng, random.Random)
         self._mutex = threading.RLock()
         self._closed = False
         self._forked = False
@@ -165,7 +167,8 @@ class Producer:
             ProducerTimeoutError: the buffer stayed full for ``max_block_ms``; says how full.
             ProducerClosedError: the producer is closed.
             EventTooLargeError: the event is larger than the buffer.
-            OptionError: the key leads nowhere, the times are none that can be, or the channel can't delay events.
+            OptionError: the key leads nowhere, the times are none that can be, the channel can't delay events, or
+                another argument is not of its type.
         """
         destination = self._only if key is None else None
         if destination is None:
@@ -196,6 +199,8 @@ class Producer:
             event, own, size_bytes = own_event(event, headers)
         if callback is not None:
             size_bytes += CALLBACK_BYTES
+        if callback is not None or max_block_ms is not None:
+            _check_waiting(callback, max_block_ms)
         times = None
         if ttl is not None or deliver_after is not None or deliver_at is not None:
             times, size_bytes = destination.times_of(ttl, deliver_after, deliver_at), size_bytes + TIMES_BYTES
@@ -232,6 +237,7 @@ class Producer:
             ProducerSequenceError: a batch before it failed and was not sent again.
         """
         destination = self._numbered(key, sequence)
+        _check_waiting(callback, max_block_ms)
         if not isinstance(events, Iterable):
             raise SchemaError(f"send_many takes a list or another iterable of events, not {type(events).__name__}")
         found = list(events)
@@ -274,6 +280,7 @@ class Producer:
     ) -> SendFuture:
         """Send an Arrow batch, a table or a data frame as a batch of its own, with one future; see `send_many`."""
         destination = self._numbered(key, sequence)
+        _check_waiting(callback, max_block_ms)
         batch = arrow_rows(batch, "send_batch")
         if isinstance(batch, pa.Table):
             (batch,) = batch.combine_chunks().to_batches() or [None]
@@ -360,7 +367,7 @@ class Producer:
             ProducerTimeoutError: it was not done in time; it continues.
         """
         if self._is_here():
-            self._pipeline.flush(process_end.bounded(_checked_timeout(timeout_seconds)))
+            self._pipeline.flush(process_end.bounded(checked_timeout(timeout_seconds)))
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Commit what was sent, tell everybody, and end; from a callback, wait for nothing.
@@ -376,7 +383,7 @@ class Producer:
                 what is being committed then still tells.
             ProducerError: a channel could not be closed.
         """
-        timeout_seconds = process_end.bounded(_checked_timeout(timeout_seconds))
+        timeout_seconds = process_end.bounded(checked_timeout(timeout_seconds))
         self._closed = True
         if self._is_here():
             self._pipeline.shutdown.close(timeout_seconds)
@@ -438,7 +445,8 @@ def _passing_id() -> str:
     return PASSING + uuid.uuid4().hex[:16]
 
 
-def _checked_timeout(seconds: float | None) -> float | None:
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0):
-        raise OptionError(f"timeout_seconds must be 0 or more, or None, not {seconds!r}")
-    return seconds
+def _check_waiting(callback: Callback | None, max_block_ms: int | None) -> None:
+    if callback is not None:
+        function("callback", callback)
+    if max_block_ms is not None:
+        whole_number("max_block_ms", max_block_ms, -1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Protocol
 
+from spillable_stream.arguments import text
 from spillable_stream.errors import OptionError
 from spillable_stream.producer.destination import Destination
 from spillable_stream.sharding import HASH_BITS, shard_hash, shard_of_hash
@@ -62,7 +63,7 @@ class ByName:
         Raises:
             OptionError: the key is not the name of a destination.
         """
-        found = self._destinations.get(key) if key is not None else None
+        found = self._destinations.get(key) if isinstance(key, str) else None
         if found is None:
             raise OptionError(f"the key must name a channel: {', '.join(map(repr, self._destinations))}; not {key!r}")
         return found
@@ -89,11 +90,11 @@ class Sharded:
         """Return the destination whose buckets include the key's hash; the next in turn without a key.
 
         Raises:
-            OptionError: the key must be a hash and is not one.
+            OptionError: the key is not text, or must be a hash and is not one.
         """
         if key is None:
             return next(self._turn)
-        found = shard_of_hash(int(self._hash(key), 16), self._buckets, len(self._destinations))
+        found = shard_of_hash(int(self._hash(text("key", key)), 16), self._buckets, len(self._destinations))
         return self._destinations[found]
 
     def fixed(self, key: str | None) -> Destination:

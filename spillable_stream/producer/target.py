@@ -18,7 +18,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import ProducerClaim
-from spillable_stream.errors import ChannelClosedError
+from spillable_stream.errors import ChannelClosedError, OptionError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
 
@@ -272,10 +272,10 @@ def as_target(target: Receiver) -> Target:
     """Return what a user gave as a target: a path, a channel, or a target.
 
     Raises:
-        TypeError: it is none of these.
+        OptionError: it is none of these.
     """
     if isinstance(target, (str, os.PathLike, Channel)):
         return ChannelTarget(Path(target) if isinstance(target, os.PathLike) else target)
     if isinstance(target, Target):
         return target
-    raise TypeError(f"a producer sends to a path, a Channel or a Target, not to {type(target).__name__}")
+    raise OptionError(f"a producer sends to a path, a Channel or a Target, not to {type(target).__name__}")

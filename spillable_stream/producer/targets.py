@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from spillable_stream.arguments import text
 from spillable_stream.errors import OptionError
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.config import ProducerConfig
@@ -50,8 +51,10 @@ class Targets:
     def _open_all(self, given: Receiver | Receivers) -> Target | dict[str, Target] | list[Target]:
         """Open all targets and return them as they were given: one, a mapping or a list."""
         if isinstance(given, Mapping):
-            found: dict[str, Target] | list[Target] = {key: self._open(one) for key, one in given.items()}
-        elif isinstance(given, Sequence) and not isinstance(given, str):
+            found: dict[str, Target] | list[Target] = {
+                text("a key", key): self._open(one) for key, one in given.items()
+            }
+        elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
             found = [self._open(one) for one in given]
         else:
             return self._open(given)

@@ -20,7 +20,7 @@ from spillable_stream.spark.read_options import ReadOptions
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.task_guards import record_query
 from spillable_stream.spark.task_reader import TaskReader
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, count_of, shown
 
@@ -28,7 +28,6 @@ __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition", 
 
 _log = logging.getLogger(__name__)
 
-_SMALLEST_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
 _LARGEST_BYTES = 128 << 20  # like Spark's own files (spark.sql.files.maxPartitionBytes)
 _BATCH_BYTES = 256 << 10
 
@@ -50,10 +49,10 @@ class EventPartition(InputPartition):
 def plan_partitions(
     port: ChannelPort, state: ChannelState, ranges: list[Range], options: ReadOptions, group: str | None = None
 ) -> list[EventPartition]:
-    """Split events over as many tasks as may run at once into partitions of 4 to 128 MiB, like Spark splits files.
+    """Split events over as many tasks as may run at once, like Spark splits files.
 
-    All partitions have about the same size in bytes. The size is an estimate: the state assumes that all events of a
-    block, or of a staged file, have the same size.
+    Partitions have 4 to 128 MiB, of a store 16 to 128. All have about the same size in bytes. The size is an estimate:
+    the state assumes that all events of a block, or of a staged file, have the same size.
 
     Args:
         port: the channel's port.
@@ -67,7 +66,7 @@ def plan_partitions(
         return []
     pieces = [_piece(block, *r) for r in ranges for block in state.blocks.between(*r)]
     size_bytes = sum(size for _, size in pieces)
-    each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, -(-size_bytes // port.tasks_at_once())))
+    each = min(_LARGEST_BYTES, max(port.least_task_bytes(), -(-size_bytes // port.tasks_at_once())))
     parts = min(max(options.min_partitions or 1, -(-size_bytes // each)), count)
     most = options.max_events_per_partition or count
     bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]

@@ -8,11 +8,11 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
-from spillable_stream.errors import PythonMismatchError
+from spillable_stream.errors import OptionError, PythonMismatchError
 from spillable_stream.spark.cluster_size import tell_workers
 from spillable_stream.spark.datasource import SpillableDataSource
 
-__all__ = ["register", "wrong_python"]
+__all__ = ["register", "require_session", "wrong_python"]
 
 _NOWHERE = "/nonexistent/spillable"
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -33,8 +33,10 @@ def register(spark: Any) -> None:
         spark: the ``SparkSession``, classic or Connect.
 
     Raises:
+        OptionError: it is not a session.
         PythonMismatchError: the Python that Spark runs can't import the package.
     """
+    require_session(spark)
     failure, has_told = _ask(spark), tell_workers(spark)
     if (failure or has_told) and wrong_python(failure) is None:
         _register(spark)
@@ -44,6 +46,16 @@ def register(spark: Any) -> None:
             f"Spark's Python{_named(spark)} {wrong}: set the environment variable PYSPARK_PYTHON to a Python that has "
             f"spillable_stream, such as {sys.executable}, before Spark starts"
         )
+
+
+def require_session(spark: Any) -> None:
+    """Refuse what is not a session of Spark.
+
+    Raises:
+        OptionError: it has nothing to read with.
+    """
+    if not hasattr(spark, "read") or not hasattr(spark, "streams"):
+        raise OptionError(f"spark must be a SparkSession, not {spark!r}")
 
 
 def _ask(spark: Any) -> str:

@@ -15,7 +15,9 @@ from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
 from spillable_stream.format.record import Record, parse_record
 from spillable_stream.format.take_record import GroupTaken, TakeRecord
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.blocks import Block, BlockIndex, Blocks
+from spillable_stream.state.block import Block
+from spillable_stream.state.block_index import BlockIndex
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.contents import Contents, Owner, Pending, Trimmed
 from spillable_stream.state.control_records import apply_control
 from spillable_stream.state.delays import Delays
@@ -164,6 +166,9 @@ class ChannelState(Contents):
         match header.type:
             case FrameType.PUT:
                 self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
+            case FrameType.COMMIT:
+                assert isinstance(record, CommitRecord)
+                self._commit(tx, file_id, header, record)
             case FrameType.TAKE:
                 pending = self.pending.setdefault(tx, Pending())
                 if pending.in_memory and not in_memory(file_id):  # the same take, repeated in the disk tier's log
@@ -175,9 +180,6 @@ class ChannelState(Contents):
                     group.has_planned, group.idle_ms = True, 0
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
-            case FrameType.COMMIT:
-                assert isinstance(record, CommitRecord)
-                self._commit(tx, file_id, header, record)
             case _ if header.type in CONTROL_TYPES:
                 controls = self.pending.setdefault(tx, Pending()).controls
                 controls.append((header.type, record))
@@ -334,8 +336,8 @@ class ChannelState(Contents):
 
 
 def _block(file_id: int, offset: int, put: FrameHeader, is_dated: bool) -> Block:
-    where = put.write_order_id, put.count, file_id, offset, put.length, put.time_us
-    until_us = put.time_us if is_dated else 0
-    if put.ttl_us:
-        return Block(*where, 0, 0, 0, until_us, *Expiry.after(put.ttl_us, put.time_us))
-    return Block(*where, 0, 0, 0, until_us)
+    _, length, _, first_id, count, _, time_us, _, ttl_us, _ = put
+    block = Block(first_id, count, file_id, offset, length, time_us, until_us=time_us if is_dated else 0)
+    if ttl_us:
+        block.expire(Expiry.after(ttl_us, time_us))
+    return block

@@ -12,12 +12,13 @@ import shutil
 import stat
 from pathlib import Path
 
+from spillable_stream.arguments import instance
 from spillable_stream.errors import StorageError
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.file import File, forking, named
 from spillable_stream.storage.file_identity import Identity, identity_of
 
-__all__ = ["FileSystem"]
+__all__ = ["FileSystem", "given_file_system"]
 
 _MEMORY_TYPES = {"tmpfs", "ramfs"}
 _NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
@@ -294,3 +295,12 @@ class FileSystem:
         """Return the size, in bytes, of the file system that holds ``path``."""
         with named("reading the size of the file system of", path):
             return shutil.disk_usage(path).total
+
+
+def given_file_system(fs: FileSystem | None) -> FileSystem:
+    """Return the file system that a caller gave, or the operating system's if it gave none.
+
+    Raises:
+        OptionError: it is not a file system.
+    """
+    return FileSystem() if fs is None else instance("fs", fs, FileSystem)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from spillable_stream.arguments import seconds
+from spillable_stream.errors import OptionError
+
 __all__ = ["DeadLetter", "Drop", "Retry"]
 
 
@@ -15,15 +18,15 @@ class Retry(Exception):
         after: how long to wait, in seconds or as a timedelta; by default the worker's backoff, which doubles.
 
     Raises:
-        ValueError: ``after`` is negative.
+        OptionError: ``after`` is negative, or not a time.
     """
 
     def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason)
-        seconds = after.total_seconds() if isinstance(after, timedelta) else after
-        if seconds is not None and not seconds >= 0:
-            raise ValueError(f"Retry(after=…) must be at least 0 seconds, not {after!r}")
-        self.after_seconds: float | None = seconds
+        wait = after.total_seconds() if isinstance(after, timedelta) else after
+        if wait is not None and (wait != wait or seconds("Retry(after=…)", wait) < 0):
+            raise OptionError(f"Retry(after=…) must be at least 0 seconds, not {after!r}")
+        self.after_seconds: float | None = wait
 
 
 class Drop(Exception):

@@ -20,7 +20,7 @@ from spillable_stream import (
     ReadonlyChannelError,
     TransactionStateError,
 )
-from spillable_stream.channel import channel as channel_module
+from spillable_stream.channel import open_channel as open_channel_module
 from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.groups import create_group
@@ -39,7 +39,7 @@ def open_bare(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> Open:
     def open_engine(fs: FileSystem, path: Any, timeout_seconds: float, *, readonly: bool, **_: object) -> BareEngine:
         return BareEngine(fs, path, timeout_seconds, readonly, notes)
 
-    monkeypatch.setattr(channel_module, "open_engine", open_engine)
+    monkeypatch.setattr(open_channel_module, "open_engine", open_engine)
     return open_channel
 
 
@@ -172,7 +172,7 @@ def test_a_group_that_nobody_reads_as_is_named_and_dropped_in_time(open_bare: Op
     for _ in range(3):
         groups.look(300_000)
     assert "auto" in channel.stats().groups, "it has an owner"
-    channel._owned.consumers.pop("auto").close()
+    channel._open.owned.consumers.pop("auto").close()
     for _ in range(4):
         groups.look(300_000)
     assert "auto" not in channel.stats().groups

@@ -1,19 +1,14 @@
-"""The handle: creating, opening, options, closing, forking, and every refusal."""
+"""The handle: creating, opening, options, and every refusal."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import pickle
 import shutil
-import signal
 import stat
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,11 +16,8 @@ import pytest
 
 from spillable_stream import (
     Channel,
-    ChannelClosedError,
     CorruptionError,
-    Event,
     ForeignDirectoryError,
-    GroupOwnedError,
     LockUnsupportedError,
     NotAChannelError,
     OptionError,
@@ -225,267 +217,6 @@ def test_a_data_directory_of_another_channel_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ForeignDirectoryError, match=f"is data-0 of the channel {one.uuid} at {tmp_path}/one"):
             Channel(tmp_path / "two", data_dirs=[str(tmp_path / "data")])
         assert peek(one) == [b"x"]
-
-
-# ── closing ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_closed_channel_says_so(open_channel: Open) -> None:
-    channel = open_channel()
-    tx, open_tx = channel.put_transaction(), channel.put_transaction()
-    open_tx.begin()
-    open_tx.put(Event(b"x"))
-    channel.close()
-    channel.close()  # again is fine
-    uses: list[Callable[[], object]] = [
-        channel.put_transaction, channel.take_transaction, channel.stats, channel.checkpoint, tx.begin, open_tx.commit,
-        lambda: channel.schema, lambda: channel.uuid, lambda: channel.drop_group("g"),
-    ]  # fmt: skip
-    for use in uses:
-        with pytest.raises(ChannelClosedError, match="is closed; open it again"):
-            use()
-    assert "closed" in repr(channel)
-    assert open_channel().stats().channel_size == 0
-
-
-@pytest.mark.parametrize(("stored", "given", "made"), [(True, None, True), (False, None, False), (False, True, True)])
-def test_a_close_makes_a_checkpoint_unless_told_otherwise(
-    path: Path, open_channel: Open, stored: bool, given: bool | None, made: bool
-) -> None:
-    channel = open_channel(checkpoint_on_close=stored)
-    put(channel, b"x")
-    channel.close(checkpoint=given)
-    assert any((path / "checkpoint").glob("checkpoint-*")) == made
-
-
-def test_closing_gives_open_takes_back(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 5))
-    tx = channel.take_transaction()
-    tx.begin()
-    tx.take_many(3)
-    channel.close()
-    assert peek(open_channel()) == numbered(0, 5)
-
-
-# ── forking ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def in_child(work: Callable[[], None]) -> None:
-    """Run ``work`` in a forked child and raise what it says is wrong."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os.write(writer, b"ok")
-        except BaseException as e:
-            os.write(writer, repr(e).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read()
-    os.waitpid(pid, 0)
-    assert said == b"ok", said.decode()
-
-
-def test_a_forked_child_opens_the_channel_itself(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, b"parent")
-    in_child(lambda: put(channel, b"child") and None)
-    assert peek(channel) == [b"parent", b"child"]
-    put(channel, b"parent again")
-    in_child(lambda: channel.close())
-    assert len(peek(channel)) == 3
-
-
-def test_a_forked_child_does_not_own_its_parents_groups(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 4))
-    assert take(channel, 2) == numbered(0, 2)
-
-    def child() -> None:
-        with pytest.raises(GroupOwnedError):
-            channel.consumer("default", owner_timeout_seconds=0.05)
-
-    in_child(child)
-    assert take(channel, 2) == numbered(2, 2)
-
-
-def test_a_forked_childs_end_frees_no_lock_of_its_parent(open_channel: Open) -> None:
-    first = open_channel()
-    first.consumer("g")
-    in_child(lambda: None)
-    with pytest.raises(GroupOwnedError):
-        open_channel().consumer("g", owner_timeout_seconds=0.05)
-
-
-def test_a_parents_group_is_free_when_it_closes_though_a_child_lives(open_channel: Open) -> None:
-    first = open_channel()
-    first.consumer("g")
-    release_reader, release_writer = os.pipe()
-    ready_reader, ready_writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(ready_writer, b"x")
-        os.read(release_reader, 1)
-        os._exit(0)
-    os.read(ready_reader, 1)
-    first.close()
-    open_channel().consumer("g", owner_timeout_seconds=0.05)
-    os.write(release_writer, b"x")
-    os.waitpid(pid, 0)
-    for fd in (release_reader, release_writer, ready_reader, ready_writer):
-        os.close(fd)
-
-
-@contextmanager
-def idle_child(fork: Callable[[], int] = os.fork) -> Iterator[int]:
-    """Fork a child that does nothing until the end."""
-    release_reader, release_writer = os.pipe()
-    ready_reader, ready_writer = os.pipe()
-    pid = fork()
-    if pid == 0:
-        os.close(release_writer)
-        os.write(ready_writer, b"x")
-        os.read(release_reader, 1)
-        os._exit(0)
-    os.close(release_reader)
-    assert os.read(ready_reader, 1) == b"x"
-    try:
-        yield pid
-    finally:
-        for fd in (release_writer, ready_reader, ready_writer):
-            os.close(fd)
-        os.waitpid(pid, 0)
-
-
-def test_a_close_moves_memory_to_disk_though_a_child_was_forked_while_something_was_staged(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from spillable_stream.channel import put_transaction
-
-    monkeypatch.setattr(put_transaction, "_INLINE_MEMORY_BYTES", 0)
-    channel = open_channel(memory_capacity=100, max_inline_bytes=0)
-    put(channel, b"x")
-    with channel.put_transaction() as tx:
-        tx.put_batch(pa.RecordBatch.from_pylist([{"headers": [], "body": b"staged"}], EVENT_SCHEMA))
-        with idle_child():
-            tx.commit()
-            channel.close()
-            assert not (channel.path / "memory").is_symlink()
-    assert peek(open_channel()) == [b"x", b"staged"]
-
-
-OWNER = """
-import os, sys, time
-from spillable_stream import Channel
-channel = Channel(sys.argv[1])
-channel.consumer("g")
-tx = channel.put_transaction().__enter__()
-pid = os.fork()
-if pid:
-    print(pid, flush=True)
-time.sleep(60)
-"""
-
-
-def test_what_a_killed_parent_held_is_free_though_a_child_of_it_lives(path: Path, open_channel: Open) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", OWNER, path], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    child = int(parent.stdout.readline())
-    try:
-        parent.kill()
-        parent.wait()
-        channel = open_channel(memory_capacity=10)
-        channel.consumer("g", owner_timeout_seconds=2)
-        put(channel, b"x")
-        channel.close()
-        assert not (path / "memory").is_symlink(), "it was the last one to have the channel open"
-    finally:
-        os.kill(child, signal.SIGKILL)
-
-
-def test_a_child_that_is_forked_while_other_threads_commit_opens_the_channel_itself(open_channel: Open) -> None:
-    channel, stop = open_channel(), threading.Event()
-
-    def work() -> None:
-        while not stop.is_set():
-            put(channel, b"parent")
-            stop.wait(0.001)
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(10):
-            in_child(lambda: put(channel, b"child") and None)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert peek(channel).count(b"child") == 10
-
-
-def test_a_forked_child_of_multiprocessing_opens_the_channel_itself(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, b"parent")
-    for method in ("fork", "forkserver", "spawn"):
-        process = multiprocessing.get_context(method).Process(target=_put_in_child, args=(channel.path, method))
-        process.start()
-        process.join(60)
-        assert process.exitcode == 0
-    assert peek(channel) == [b"parent", b"fork", b"forkserver", b"spawn"]
-
-
-def _put_in_child(path: Path, body: str) -> None:
-    with Channel(path) as channel:
-        put(channel, body.encode())
-
-
-def test_objects_of_the_parent_are_refused_in_a_forked_child_by_name(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 5))
-    consumer, engine = channel.consumer("g"), channel.engine()
-    claimed = consumer.claim(2)
-
-    def child() -> None:
-        uses: list[Callable[[], object]] = [
-            lambda: consumer.claim(1), lambda: consumer.read(claimed), lambda: consumer.commit(claimed), engine.follow,
-            engine.checkpointing.make,
-        ]  # fmt: skip
-        for use in uses:
-            with pytest.raises(ChannelClosedError):
-                use()
-        consumer.close()
-        assert channel.stats().channel_size == 5
-
-    in_child(child)
-    consumer.commit(claimed)
-
-
-def test_a_program_that_was_started_holds_nothing(open_channel: Open) -> None:
-    channel = open_channel()
-    channel.consumer("g")
-    with subprocess.Popen(["sleep", "30"], close_fds=False) as program:
-        channel.close()
-        open_channel().consumer("g", owner_timeout_seconds=0.5)
-        program.kill()
-
-
-def test_a_transaction_does_not_cross_a_fork(open_channel: Open) -> None:
-    channel = open_channel()
-    with channel.put_transaction() as tx:
-        tx.put(Event(b"x"))
-
-        def child() -> None:
-            from spillable_stream import TransactionStateError
-
-            with pytest.raises(TransactionStateError, match="every thread and process begins its own"):
-                tx.commit()
-
-        in_child(child)
-    assert peek(channel) == [b"x"]
 
 
 def test_what_is_in_the_channel_is_read_without_taking_it(open_channel: Open) -> None:

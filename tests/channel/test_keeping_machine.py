@@ -97,12 +97,12 @@ class KeepingMachine(RuleBasedStateMachine):
 
     def owner(self, name: str, number: int) -> Channel:
         """Return the handle that owns a group, or another one if none does."""
-        return next((c for c in self.handles if name in c._owned.consumers), self.handle(number))
+        return next((c for c in self.handles if name in c._open.owned.consumers), self.handle(number))
 
     def give_back(self, channel: Channel) -> None:
         """Return to the queues what transactions of a handle hold that comes to its end."""
         for name, group in self.groups.items():
-            if group.transaction and name in channel._owned.consumers:
+            if group.transaction and name in channel._open.owned.consumers:
                 group.queue = group.untaken()
                 group.transaction, group.held = None, []
 

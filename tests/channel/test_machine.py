@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -26,7 +27,6 @@ from tests.support.damage import kill, lose_memory
 from tests.support.examples import examples
 
 GROUPS = ["a", "b", "c"]
-CAPACITY = 25
 TTLS = st.sampled_from([None, None, 1500, 2500])  # in seconds; the clock goes in steps of 1,000
 MOSTLY = st.sampled_from([True, True, True, False])
 
@@ -45,10 +45,20 @@ class Group:
     transaction: TakeTransaction | None = None
 
 
+@dataclass
+class Delayed:
+    """A delayed event: when it is due, and what it is."""
+
+    due_ms: int
+    body: bytes
+    ttl: float | None
+
+
 class ChannelMachine(RuleBasedStateMachine):
     """A channel beside lists that say what it must hold."""
 
     memory_capacity = 0
+    capacity = 25
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,8 +72,8 @@ class ChannelMachine(RuleBasedStateMachine):
         self.handles: list[Channel] = []
         self.real_boot, self.boots = head_module.boot_id, 0
         self.now_ms = time.time_ns() // 1_000_000
-        self.waiting: dict[int, int | None] = {}  # ttls of delayed events, by when they are due: no two at once
-        self.ttls: dict[int, int] = {}
+        self.waiting: list[Delayed] = []  # in the order of their puts
+        self.ttls: dict[int, float] = {}  # in seconds
         self.passed_seconds = 0
         self.clocks = ExitStack()
         for module, name, clock in (
@@ -81,7 +91,7 @@ class ChannelMachine(RuleBasedStateMachine):
             keep_alive=0,
             memory_capacity=self.memory_capacity,
             overflow_timeout=0,
-            overflow_capacity=CAPACITY,
+            overflow_capacity=self.capacity,
             max_file_size=1800,
             max_inline_bytes=700,
             checkpoint_on_close=False,
@@ -100,14 +110,14 @@ class ChannelMachine(RuleBasedStateMachine):
     def owner(self, name: str, number: int) -> int:
         """Return the number of the handle that owns the group, or ``number`` if none does."""
         for i, channel in enumerate(self.handles):
-            if name in channel._owned.consumers:
+            if name in channel._open.owned.consumers:
                 return i
         return number
 
     def give_back(self, channel: Channel) -> None:
         """Return to the queues what transactions of a handle hold that comes to its end."""
         for name, group in self.groups.items():
-            if name in channel._owned.consumers:
+            if name in channel._open.owned.consumers:
                 group.queue = sorted(group.held + group.passed + group.queue)
                 group.transaction, group.held, group.passed = None, [], []
 
@@ -167,7 +177,7 @@ class ChannelMachine(RuleBasedStateMachine):
         """Return where a put goes: "memory", "disk", or nowhere."""
         if self.memory_use() + count <= self.memory_capacity:
             return "memory"
-        return "disk" if self.disk_use() + count <= CAPACITY else ""
+        return "disk" if self.disk_use() + count <= self.capacity else ""
 
     @rule()
     def pass_time(self) -> None:
@@ -205,16 +215,11 @@ class ChannelMachine(RuleBasedStateMachine):
         if not bodies:
             return
         assert tx.committed.first_id == self.last_id + 1
-        new = range(self.last_id + 1, self.last_id + 1 + len(bodies))
-        self.last_id += len(bodies)
-        self.stored.update(zip(new, bodies, strict=True))
-        self.ttls.update({i: ttl for n, i in enumerate(new) if (ttl := ttls[n >= half]) is not None})
+        new = self.enter(bodies, [ttls[n >= half] for n in range(len(bodies))])
         if tier == "memory":
             self.memory.update(new)
         elif 0 < len(bodies) <= self.memory_capacity:
             self.overflow = True
-        for group in self.groups.values():
-            group.queue += new
 
     @rule(
         number=st.integers(0, 2),
@@ -223,42 +228,44 @@ class ChannelMachine(RuleBasedStateMachine):
     )
     def put_delayed(self, number: int, delays: list[tuple[int, int | None]], more: int) -> None:
         """Put events that wait, each with a due time and a ttl of its own, in one transaction with others."""
-        channel, dues = self.handle(number), dict[int, int | None]()
+        channel, late = self.handle(number), list[Delayed]()
         for seconds, ttl in delays:
             due_ms = self.now_ms + 1000 * seconds
-            while due_ms in self.waiting or due_ms in dues:
+            while any(d.due_ms == due_ms for d in self.waiting + late):  # no two at once: the clock goes back
                 due_ms += 1
-            dues[due_ms] = ttl
+            late.append(Delayed(due_ms, b"due %d" % due_ms, ttl))
         bodies = [b"now %d" % i for i in range(more)]
         tx = channel.put_transaction()
         tx.begin()
-        for due_ms, ttl in dues.items():
-            tx.put(Event(b"due %d" % due_ms), ttl=ttl, deliver_after=(due_ms - self.now_ms) / 1000)
+        for delayed in late:
+            tx.put(Event(delayed.body), ttl=delayed.ttl, deliver_after=(delayed.due_ms - self.now_ms) / 1000)
         tx.put_many(Event(b) for b in bodies)
-        fits = self.disk_use() + len(dues) + more <= CAPACITY if dues else bool(self.tier_of(more))
+        fits = self.disk_use() + len(late) + more <= self.capacity if late else bool(self.tier_of(more))
         try:
             tx.commit()
-            assert fits or not (dues or bodies)
+            assert fits or not (late or bodies)
         except ChannelFullError:
             assert not fits
             tx.rollback()
             return
-        if bodies and not dues and self.tier_of(more) == "memory":
+        if bodies and not late and self.tier_of(more) == "memory":
             self.memory.update(range(self.last_id + 1, self.last_id + 1 + more))
-        elif 0 < more <= self.memory_capacity and not dues:
+        elif 0 < more <= self.memory_capacity and not late:
             self.overflow = True
-        elif dues:
+        elif late:
             self.settle()
-        self.enter(bodies)
-        self.waiting.update(dues)
+        self.enter(bodies, [None] * more)
+        self.waiting += late
 
-    def enter(self, bodies: list[bytes]) -> None:
-        """Note events that are in the order now."""
+    def enter(self, bodies: list[bytes], ttls: Sequence[float | None]) -> range:
+        """Note events that are in the order now, and return their IDs."""
         new = range(self.last_id + 1, self.last_id + 1 + len(bodies))
         self.last_id += len(bodies)
         self.stored.update(zip(new, bodies, strict=True))
+        self.ttls.update({i: ttl for i, ttl in zip(new, ttls, strict=True) if ttl is not None})
         for group in self.groups.values():
             group.queue += new
+        return new
 
     @rule(number=st.integers(0, 2), seconds=st.integers(-100, 300))
     def look_at_the_clock(self, number: int, seconds: int) -> None:
@@ -269,12 +276,10 @@ class ChannelMachine(RuleBasedStateMachine):
         self.handle(number).engine().follow()
         while deliveries.deliver():
             delivered = True
-        due = sorted(due_ms for due_ms in self.waiting if due_ms <= self.now_ms)
+        due = sorted((d for d in self.waiting if d.due_ms <= self.now_ms), key=lambda d: d.due_ms)
         assert delivered == bool(due)
-        first = self.last_id + 1
-        self.enter([b"due %d" % due_ms for due_ms in due])
-        ttls = [self.waiting.pop(due_ms) for due_ms in due]
-        self.ttls.update({i: ttl for i, ttl in enumerate(ttls, first) if ttl is not None})
+        self.waiting = [d for d in self.waiting if d.due_ms > self.now_ms]
+        self.enter([d.body for d in due], [d.ttl for d in due])
         if due:
             self.settle()
 
@@ -359,7 +364,7 @@ class ChannelMachine(RuleBasedStateMachine):
             assert stats.channel_size == len(needed)
             assert (stats.memory.events, stats.disk.events) == (self.memory_use(), self.disk_use())
             assert stats.delayed.events == len(self.waiting)
-            assert stats.delayed.next_due == (min(self.waiting) / 1000 if self.waiting else None)
+            assert stats.delayed.next_due == (min(d.due_ms for d in self.waiting) / 1000 if self.waiting else None)
             assert stats.drain_order == runs
             assert stats.overflow_active == self.overflow
             assert (stats.memory.payload_bytes == 0) == (self.memory_use() == 0)

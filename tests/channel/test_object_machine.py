@@ -3,45 +3,56 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from spillable_stream import Channel
-from tests.channel.test_machine import CAPACITY, ChannelMachine
+from spillable_stream.objects.store import Store
+from tests.channel.test_machine import ChannelMachine
 from tests.support.examples import examples
 from tests.support.object_channels import URL, kill, stores_in_memory
+
+OPTIONS: dict[str, Any] = {
+    "keep_alive": 0,
+    "overflow_timeout": 0,
+    "max_inline_bytes": 700,
+    "commit_interval": 0,
+    "gc_delay": 0,
+    "checkpoint_on_close": False,
+}
+
+
+def hurried(channel: Channel) -> Channel:
+    """Return a handle that merges, trims and collects whatever there is, and waits for no owner: it was killed."""
+    channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
+    checkpointing: Any = channel.engine().checkpointing
+    checkpointing.worth_a_trim = 1
+    merging = checkpointing.merging
+    merging.many_slots, merging.quiet_seconds = 2, 0
+    delays = checkpointing.delay_merging
+    delays.many_puts = delays.many_of_a_stretch = 2
+    delays.soon_ms = 0
+    return channel
 
 
 class ObjectMachine(ChannelMachine):
     """The same with slots, owners in the log, and a hint that is damaged instead of a head."""
 
+    @staticmethod
+    def seen_by(store: Store) -> Store:
+        """Return the store as a handle sees it."""
+        return store
+
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.stores = self.stack.enter_context(stores_in_memory())
+        self.stores = self.stack.enter_context(stores_in_memory(self.seen_by))
 
     def open(self) -> Channel:
-        channel = Channel(
-            URL,
-            keep_alive=0,
-            overflow_timeout=0,
-            overflow_capacity=CAPACITY,
-            max_inline_bytes=700,
-            commit_interval=0,
-            gc_delay=0,
-            checkpoint_on_close=False,
-        )
-        channel.engine().owners.answer_seconds = 0  # whoever owned the group was killed
-        checkpointing = channel.engine().checkpointing
-        checkpointing.worth_a_trim = 1
-        merging = checkpointing.merging
-        merging.many_slots, merging.quiet_seconds = 2, 0
-        delays = checkpointing.delay_merging
-        delays.many_puts = delays.many_of_a_stretch = 2
-        delays.soon_ms = 0
-        return channel
+        return hurried(Channel(URL, overflow_capacity=self.capacity, **OPTIONS))
 
     @precondition(lambda self: self.handles)
     @rule(number=st.integers(0, 2))

@@ -201,7 +201,7 @@ def test_a_staged_transaction_whose_sync_failed_can_only_be_rolled_back(open_cha
 
 def staged_in_memory(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a transaction that was staged in memory, where there is no room for it by now."""
-    from spillable_stream.channel import put_transaction as module
+    from spillable_stream.channel import put_buffer as module
 
     monkeypatch.setattr(module, "_INLINE_MEMORY_BYTES", 0)
     put(channel, b"so that there is a memory tier")
@@ -236,7 +236,7 @@ def test_a_staged_file_that_could_not_be_copied_is_copied_and_synced_again(
     fs = FaultyFileSystem()
     channel = open_channel(fs=fs, max_inline_bytes=0, memory_capacity=10, overflow_timeout=0)
     tx = staged_in_memory(channel, monkeypatch)
-    reference = tx._segment.finish()
+    reference = tx._buffer.segment.finish()
     with fs.failing(nth("sync", 1, "segment")), pytest.raises(StorageError):
         channel.engine().commit(Put([], [reference]))
     fs.calls.clear()

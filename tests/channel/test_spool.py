@@ -68,7 +68,7 @@ def by_hand(monkeypatch: pytest.MonkeyPatch, opened: Open) -> Open:
 
 
 def close(channel: Channel) -> None:
-    if not channel._closed:
+    if not channel._open.is_closed:
         bring(channel)
         channel.close()
 
@@ -457,7 +457,7 @@ def test_one_handle_ships_for_all_that_have_the_spool_and_another_when_it_ends(b
     put(one, b"1")
     one.flush()
     put(other, b"2")
-    assert other._spool is not None and not other._spool._ship(), "there are two movers"
+    assert other._open.spool is not None and not other._open.spool._ship(), "there are two movers"
     assert one.flush() == 1
     put(other, b"3")
     fail(one, Fault.UNAVAILABLE)
@@ -513,7 +513,7 @@ def test_another_handle_has_the_same_spool(by_hand: Open) -> None:
     assert spool_of(channel).stats().events == 1
     other.close(flush=False)
     plain = Channel(URL)
-    assert plain.another()._spool is None
+    assert plain.another()._open.spool is None
 
 
 # ── a full spool, a refusal ─────────────────────────────────────────────────────────────────────
@@ -631,9 +631,9 @@ def test_a_close_closes_both_channels_if_the_spool_fails(by_hand: Open, monkeypa
     put(channel, b"1")
     local = spool_of(channel)._local
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="a test"):
-        patch.setattr(local._engine, "leave", failing)
+        patch.setattr(local._open._engine, "leave", failing)
         channel.close()
-    assert local._closed and channel._closed and channel._engine.closed
+    assert local._open.is_closed and channel._open.is_closed and channel._open._engine.closed
     channel = by_hand()
     put(channel, b"2")
     channel.flush()

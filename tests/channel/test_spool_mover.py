@@ -8,12 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, DataLossError, ProducerBusyError, ProducerSequenceError
+from spillable_stream import Channel, DataLossError, MemoryLossWarning, ProducerBusyError, ProducerSequenceError
 from spillable_stream.channel import spool_mover
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.object_owners import ObjectOwners
+from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, put, take
 from tests.support.object_channels import URL, stores_in_memory
 from tests.support.spools import without_threads
@@ -103,6 +104,27 @@ def test_a_mover_that_knows_too_little_is_refused_by_the_store_and_asks_it(
     while pair.mover.waiting()[0]:
         pair.ship()
     assert take(pair.store) == numbered(0, 7)
+
+
+def test_a_spool_that_lost_its_memory_ships_the_next_event_with_the_next_put(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The IDs of what was lost count as taken, and the store never hears of them."""
+    with Channel(pair.spool.path, memory_capacity=100):
+        pair.spool.engine().follow()
+    put(pair.spool, *numbered(0, 5))
+    pair.ship()
+    put(pair.spool, *numbered(5, 5))
+    pair.mover.close(is_answered=True)
+    kill(pair.spool)
+    lose_memory(Path(pair.spool.path))
+    with pytest.warns(MemoryLossWarning):
+        pair.spool = Channel(pair.spool.path)
+    pair.mover = SpoolMover(pair.spool.engine(), pair.store.engine())
+    pair.ship()
+    put(pair.spool, b"next")
+    pair.ship()
+    assert take(pair.store) == [*numbered(0, 5), b"next"]
 
 
 def interrupted(*_: object, **__: object) -> int:

@@ -116,7 +116,7 @@ def test_a_channel_that_an_earlier_version_made_of_categories_takes_no_more_puts
     with monkeypatch.context() as patch:
         patch.setattr("spillable_stream.channel.open_arguments.check_new_schema", lambda schema: schema)
         patch.setattr("spillable_stream.channel.stored_schema.merge_schemas", lambda current, _: current)
-        patch.setattr("spillable_stream.channel.channel.check_written_schema", lambda schema: None, raising=False)
+        patch.setattr("spillable_stream.channel.direct_puts.check_written_schema", lambda schema: None, raising=False)
         channel = open_channel(schema=schema)
         put_batch(channel, pa.record_batch([pa.array(["a"]).dictionary_encode().cast(CATEGORIES)], schema=schema))
         channel.close()

@@ -151,6 +151,15 @@ def test_what_runs_is_logged_and_each_finding_at_its_level(place: Path, caplog: 
     assert ("INFO", "a1 runs sink k1: file_roll, from c1") in found
 
 
+def test_libraries_log_no_line_for_each_request_or_change(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert CliRunner().invoke(app, arguments(place, "--dryrun")).exit_code == 0
+    noisy = [
+        logging.getLogger(name).isEnabledFor(logging.INFO) for name in ("httpx", "watchfiles.main", "uvicorn.error")
+    ]
+    assert noisy == [False] * 3
+
+
 def test_the_level_of_the_log_is_the_one_of_flumes_start_scripts() -> None:
     levels = [log_level(text) for text in ("DEBUG,console", "info,LOGFILE", "WARN", "")]
     assert levels == [logging.DEBUG, logging.INFO, logging.WARNING, logging.INFO]

@@ -81,7 +81,7 @@ def test_an_owner_that_resumes_waits_for_who_finishes_takes(open_channel: Open) 
     channel, other = open_channel(lock_timeout=0.01), open_channel()
     put(channel, *numbered(0, 10))
     channel.consumer("g").prepare([(1, 10)])
-    channel._owned.consumers.pop("g").close()
+    channel._open.owned.consumers.pop("g").close()
     with channel.engine().committing(), pytest.raises(ss.LockTimeoutError):
         other.consumer("g", resume=True)
     assert list(other.consumer("g", resume=True).prepared().values()) == [[(1, 10)]]

@@ -10,7 +10,7 @@ import pytest
 from spillable_stream import Channel, GroupOwnedError, StorageError
 from spillable_stream.engine import group_owners
 from spillable_stream.engine.commit_on_behalf import finish_takes
-from spillable_stream.engine.group_owners import ChangeHold, GroupHold, GroupOwners, KeptPosition, Ownership
+from spillable_stream.engine.group_owners import GroupHold, GroupOwners, KeptPosition, Ownership
 from spillable_stream.state.channel_state import ChannelState
 from tests.support.events import numbered, put, take
 
@@ -62,6 +62,9 @@ class WatchedOwnership:
     def require(self) -> None:
         self._owners.note("require")
 
+    def forget_note(self) -> None:
+        self._owners.note("forget note")
+
     def close(self) -> None:
         self._owners.note("close")
         self._real.close()
@@ -103,7 +106,7 @@ def test_each_commit_of_an_owner_proves_that_it_is_one_and_keeps_the_position_un
     consumer.commit([(4, 5)], prepared)
     assert owners.told() == ["require locked", "keep 5 locked"]
     consumer.seek(5)
-    assert owners.told() == ["require locked", "forget locked"]
+    assert owners.told() == ["require locked", "forget note locked", "forget locked"]
     consumer.close()
     assert owners.told() == ["close"]
 
@@ -122,7 +125,7 @@ def test_a_group_is_seen_dropped_and_moved_without_an_owner_by_one_verb(open_cha
     channel = open_channel()
     put(channel, *numbered(0, 4))
     take(channel, 2, "g")
-    channel._owned.consumers.pop("g").close()
+    channel._open.owned.consumers.pop("g").close()
     owners = Watched(channel)
     assert channel.seek("g", "earliest") == 3
     assert owners.told() == ["without_owner"]
@@ -166,7 +169,7 @@ def test_a_group_that_is_not_taken_over_is_free_again(open_channel: Open, monkey
     other.consumer("g", owner_timeout_seconds=0)
 
 
-@pytest.mark.parametrize("port", [GroupOwners, GroupHold, ChangeHold, Ownership, KeptPosition])
+@pytest.mark.parametrize("port", [GroupOwners, GroupHold, Ownership, KeptPosition])
 def test_every_verb_says_what_it_does(port: type) -> None:
     assert port.__name__ in group_owners.__all__
     verbs = {name: value for name, value in vars(port).items() if not name.startswith("_")}

@@ -154,7 +154,7 @@ def test_of_two_that_own_a_group_at_once_the_second_in_the_log_finds_the_first(
     first, second = open_handle(), open_handle()
 
     def come_first(request: Request) -> None:
-        if request.kind == "create" and "default" not in first._owned.consumers:
+        if request.kind == "create" and "default" not in first._open.owned.consumers:
             first.consumer("default")
 
     store_of(second).schedule = come_first  # type: ignore[assignment]

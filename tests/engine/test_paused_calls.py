@@ -65,7 +65,7 @@ def roll_back(channel: Channel) -> None:
 
 def give_a_group_up(channel: Channel) -> None:
     channel.consumer("mine").close()
-    del channel._owned.consumers["mine"]
+    del channel._open.owned.consumers["mine"]
     assert "mine" not in channel.engine().follow().owners
 
 

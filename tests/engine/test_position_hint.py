@@ -30,7 +30,7 @@ from spillable_stream.integrity.repair import repair
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Entry
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state import blocks
+from spillable_stream.state import block_index
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip, frames, kill, lose_memory, reboot
@@ -49,7 +49,7 @@ class TwoLogs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._one_block = mock.patch.object(blocks, "_BLOCK_US", 1 << 60)  # however slow the machine is
+        self._one_block = mock.patch.object(block_index, "_BLOCK_US", 1 << 60)  # however slow the machine is
         self._one_block.start()
         self.state = ChannelState(ChannelOptions(memory_capacity=100), [b"schema"])
         self.offsets = dict.fromkeys(Tier, 0)

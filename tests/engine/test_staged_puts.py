@@ -38,7 +38,7 @@ def test_a_segment_that_is_gone_is_not_adopted(path: Path, open_channel: Open) -
     tx = channel.put_transaction()
     tx.begin()
     tx.put(Event(bytes(5000)))
-    tx._flush_events()
+    tx._buffer.flush()
     next((path / "data").glob("segment.*")).unlink()
     with pytest.raises(StorageError, match="is gone or cut; nothing was committed"):
         tx.commit()

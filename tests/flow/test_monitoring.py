@@ -66,6 +66,15 @@ def test_it_answers_as_flume_and_says_how_the_agent_is(client: httpx.Client, run
     assert answer.json() == {"ready": False, "troubles": {"a1.r1": "the port is in use"}}
 
 
+def test_an_agent_is_ready_only_while_it_runs(running: Agent) -> None:
+    """Else a balancer sends to sources that do not listen yet, or no more."""
+    fresh = flow.Agent(name="a2")
+    assert fresh.troubles() == {"a2": "it has not started yet"}
+    with fresh:
+        assert fresh.troubles() == {}
+    assert fresh.troubles() == {"a2": "it is being stopped"}
+
+
 def test_a_port_in_use_is_refused(client: httpx.Client, running: Agent) -> None:
     port = client.base_url.port
     assert port is not None

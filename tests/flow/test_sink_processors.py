@@ -93,6 +93,16 @@ def test_a_sink_that_is_up_again_is_active_at_once_when_its_penalty_is_over() ->
     assert group.round() == "a"
 
 
+@pytest.mark.parametrize("kind", [Failover, LoadBalance])
+def test_a_sink_that_works_again_is_named_once(caplog: pytest.LogCaptureFixture, kind: type[SinkProcessor]) -> None:
+    """Else a log that says of each sink when it failed looks as if it still did."""
+    caplog.set_level("INFO", "spillable_stream.flow")
+    group = Group(kind(), "ab")
+    for down in ("", "a", "a", "", "", ""):
+        group.round(3.0, down=down)
+    assert [r.getMessage() for r in caplog.records if r.levelname == "INFO"] == ["the sink a works again"]
+
+
 def test_the_penalty_doubles_with_each_failure_in_a_row_up_to_the_longest() -> None:
     group = failover(a=2, b=1)()
     group.round(down="a")

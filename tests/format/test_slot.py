@@ -48,12 +48,12 @@ def test_what_is_written_is_read() -> None:
     found = Slot.parse(CHANNEL, 7, data)
     assert (found.header, found.number, found.end) == (header(), 7, len(data))
     put, commit = found.frames()
-    assert (put.offset, put.header.write_order_id, put.payload) == (found.begin, 5, None)
-    assert commit.payload is not None and CommitRecord.parse(commit.payload).start == found.begin
+    assert (put.offset, put.header.write_order_id, put.payload) == (found.places[0][0], 5, None)
+    assert commit.payload is not None and CommitRecord.parse(commit.payload).start == found.places[0][0]
 
 
 def test_a_header_is_of_one_size_whatever_its_tokens_are() -> None:
-    assert header(token=NO_TOKEN).size_bytes() == header().size_bytes() == Slot.parse(CHANNEL, 7, slot()).begin
+    assert header(token=NO_TOKEN).size_bytes() == header().size_bytes() == Slot.parse(CHANNEL, 7, slot()).places[0][0]
 
 
 def test_the_first_512_bytes_say_the_header_even_of_the_longest_writer() -> None:

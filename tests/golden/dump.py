@@ -7,9 +7,16 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from spillable_stream import Channel
 from spillable_stream.channel.stats import ChannelStats
+from spillable_stream.engine import deliveries
+from spillable_stream.log.event_reader import ReadBatch
+from tests.support.delays import deliver_all, deliveries_of
+
+CLOCK_MS = 1_800_000_000_000
+"""When channels with delayed events were made, and are looked at, in milliseconds since 1970: what waits is not due."""
 
 
 def dump(path: Path) -> dict[str, Any]:
@@ -17,7 +24,10 @@ def dump(path: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "channel"
         shutil.copytree(path, copy)
-        with Channel(copy, create=False, checkpoint_on_close=False) as channel:
+        with (
+            mock.patch.object(deliveries, "wall_clock_ms", lambda: CLOCK_MS),  # of the open, too
+            Channel(copy, create=False, checkpoint_on_close=False) as channel,
+        ):
             return _contents(channel)
 
 
@@ -44,6 +54,8 @@ def _contents(channel: Channel) -> dict[str, Any]:
         "groups": groups,
         **_kept(stats),
         **_expired(stats),
+        **_due_where_shipped(channel),
+        **_delayed(channel, stats),
     }
 
 
@@ -60,6 +72,32 @@ def _expired(stats: ChannelStats) -> dict[str, Any]:
     """Return how many expired events groups have passed over; {} for a channel where none has."""
     expired = {name: group.expired_events for name, group in stats.groups.items() if group.expired_events}
     return {"expired_events": expired} if expired else {}
+
+
+def _due_where_shipped(channel: Channel) -> dict[str, Any]:
+    """Return when events are due where they are shipped to; {} for a channel that is no spool."""
+    dues = [[read.first_id, list(read.dues_ms)] for read in _read_all(channel) if read.dues_ms]
+    return {"dues": dues} if dues else {}
+
+
+def _delayed(channel: Channel, stats: ChannelStats) -> dict[str, Any]:
+    """Return what waits, and how it is delivered in the end; {} for a channel in which nothing does."""
+    if not stats.delayed.events:
+        return {}
+    deliveries_of(channel).clock_ms = lambda: CLOCK_MS + 400 * 86_400_000
+    deliver_all(channel)
+    bodies = [body for read in _read_all(channel) for body in read.batch.column("body").to_pylist()]
+    found = {"events": stats.delayed.events, "next_due": stats.delayed.next_due}
+    return {"delayed": {**found, "delivered": list(map(_plain, bodies[-stats.delayed.events :]))}}
+
+
+def _read_all(channel: Channel) -> list[ReadBatch]:
+    consumer = channel.consumer("new")
+    claimed = consumer.claim(10_000)
+    try:
+        return consumer.read(claimed)
+    finally:
+        consumer.release(claimed)
 
 
 def _plain(value: Any) -> Any:

@@ -30,8 +30,9 @@ from spillable_stream.format.record import ControlRecord
 from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
-from tests.golden.dump import dump
+from tests.golden.dump import CLOCK_MS, dump
 from tests.support.damage import kill, lose_memory, trim
+from tests.support.delays import Clock, deliver_all, deliveries_of
 
 BASE: dict[str, Any] = {"minimum_required_space": 0, "checkpoint_on_close": False}
 
@@ -156,6 +157,42 @@ def expiring_channel(path: Path) -> None:
         kill(channel)
 
 
+def delayed_channel(path: Path) -> None:
+    """An event channel with side files: of several stretches, with ttls, delivered in part, inline and staged."""
+    with Channel(path, **BASE, max_file_size=3000, max_inline_bytes=3000) as channel:
+        clock = deliveries_of(channel).clock_ms = Clock(CLOCK_MS)
+        for round_ in range(3):
+            with channel.put_transaction() as tx:
+                for seconds in (200, 100, 86_400):
+                    tx.put(Event(b"in %d s, %d" % (seconds, round_), {"n": str(round_)}), deliver_after=seconds)
+                tx.put(Event(b"at once, %d" % round_), deliver_after=100, ttl=_CENTURY_MS // 1000)
+                tx.put(Event(b"now %d" % round_))
+        take(channel, "taker", 2)
+        clock.pass_by(100)
+        deliver_all(channel)
+        channel.checkpoint()
+        with channel.put_transaction() as tx:
+            tx.put_many([Event(b"staged" * 500)] * 2, deliver_after=300 * 86_400)
+        kill(channel)
+
+
+def spooled_channel(path: Path) -> None:
+    """An event channel as a spool is: its PUT frames say when their events are due, with a ttl and without."""
+    with Channel(path, **BASE, max_file_size=3000, max_inline_bytes=3000) as channel:
+        deliveries_of(channel).clock_ms = Clock(CLOCK_MS)
+        for size in (1, 1500):  # inline, and staged
+            tx = channel.put_transaction()
+            tx.carries_dues = True
+            with tx:
+                tx.put(Event(b"now" * size))
+                tx.put_many([Event(b"a" * size), Event(b"b" * size)], deliver_after=200)
+                tx.put(Event(b"c" * size), deliver_after=100)
+                tx.put(Event(b"d" * size), deliver_after=100, ttl=_CENTURY_MS // 1000)
+        take(channel, "taker", 2)
+        channel.checkpoint()
+        kill(channel)
+
+
 def noted_channel(path: Path) -> None:
     """An event channel with the notes of a flow's sources: one in a checkpoint and the log, one in the log alone."""
     with Channel(path, **BASE) as channel, ChannelProcessor({"c1": channel}, producer="a1.r1") as processor:
@@ -190,6 +227,8 @@ CHANNELS = {
     "spilled": spilled_channel,
     "kept": kept_channel,
     "expiring": expiring_channel,
+    "delayed": delayed_channel,
+    "spooled": spooled_channel,
     "noted": noted_channel,
 }
 

@@ -11,17 +11,28 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.channel import spool_mover
+from spillable_stream.channel.spool_mover import SpoolMover, spool_group
+from spillable_stream.engine import deliveries
+from spillable_stream.engine.groups import create_group
 from spillable_stream.options import CHANNEL, defaults
-from tests.golden.dump import dump
+from tests.golden.dump import CLOCK_MS, dump
 from tests.golden.shape import SHAPES, shapes
+from tests.support.object_channels import URL, stores_in_memory
 
 HERE = Path(__file__).parent
-KINDS = {"v1": ("events", "kept", "noted", "spilled", "typed"), "v3": ("expiring",)}
+KINDS = {"v1": ("events", "kept", "noted", "spilled", "typed"), "v3": ("delayed", "expiring", "spooled")}
 CHANNELS = [f"{version}/{kind}" for version, kinds in KINDS.items() for kind in kinds]
 
 
 def test_every_golden_channel_is_tested() -> None:
     assert sorted(str(p.relative_to(HERE).parent) for p in HERE.glob("*/*/channel.json")) == CHANNELS
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be when the channels with delayed events were made."""
+    monkeypatch.setattr(deliveries, "wall_clock_ms", lambda: CLOCK_MS)
 
 
 @pytest.mark.parametrize("from_log_alone", [False, True])
@@ -51,6 +62,28 @@ def test_a_golden_channel_goes_on(name: str, tmp_path: Path) -> None:
         channel.checkpoint()
     with Channel(tmp_path / "channel", create=False) as channel:
         assert (channel.stats().channel_size, channel.stats().last_id) == (0, expected["last"])
+
+
+def test_the_golden_spool_is_shipped_and_its_delayed_events_wait_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = json.loads((HERE / "v3/spooled.json").read_text())
+    dues = [due_ms for _, dues_ms in expected["dues"] for due_ms in dues_ms]
+    shutil.copytree(HERE / "v3/spooled", tmp_path / "spool")
+    monkeypatch.setattr(spool_mover, "now_us", lambda: CLOCK_MS * 1000)
+    with (
+        stores_in_memory(),
+        Channel(URL, commit_interval=0) as store,
+        Channel(tmp_path / "spool", create=False) as spool,
+    ):
+        create_group(spool.engine(), spool_group(store.uuid), "earliest")
+        mover = SpoolMover(spool.engine(), store.engine())
+        assert mover.own()
+        mover.ship()
+        mover.close(is_answered=True)
+        found = store.stats()
+        assert (found.last_id, found.delayed.events) == (expected["stored"] - len(dues), len(dues))
+        assert found.delayed.next_due == min(dues) / 1000
 
 
 def test_the_documentations_worked_example_is_in_the_golden_channel() -> None:

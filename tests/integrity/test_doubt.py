@@ -3,7 +3,8 @@ from __future__ import annotations
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.integrity.doubt import Doubt
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.block import Block
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.losses import kept_and_gone, unexplained
-from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.block import Block
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from tests.support.object_logs import new_state
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from spillable_stream.integrity.object_inspection import ObjectInspection, inspect_objects
-from spillable_stream.objects.loading import BehindError
+from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import put, take
 from tests.support.faulty_store import FaultyStore, Request

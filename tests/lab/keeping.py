@@ -149,7 +149,7 @@ class Keeping(Program):
         if STREAM not in self._channel_state().groups:
             return
         channel.consumer(STREAM).close()
-        del channel._owned.consumers[STREAM]
+        del channel._open.owned.consumers[STREAM]
         engine = channel.engine()
         groups = AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
         self._ledger.write("drop", STREAM)

@@ -233,3 +233,15 @@ def test_a_slot_that_can_not_be_read_is_read_again_before_anything_is_told(write
     lost = second.appending.append(attempt)
     assert lost is not None and lost.header.token == won.token
     assert second.time.slept
+
+
+def test_a_large_payload_is_sent_as_it_is_and_small_ones_as_one(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, _ = writer_on()
+    large = writer.attempt(b"x" * (1 << 20))
+    entry = next(part for part in large.parts if len(part) > 1 << 20)
+    for _ in range(2):  # a repetition has a token of its own, and the same payload
+        parts = large.for_request()
+        assert len(parts) == 3 and parts[1] is entry
+    assert len(writer.attempt(*[b"x" * 100] * 50).parts) == 1
+    assert writer.appending.append(large) is None
+    assert memory.objects[slot_key(1)] == large.data and large.size_bytes == len(large.data)

@@ -62,3 +62,15 @@ def test_parts_of_an_object_are_forgotten_together() -> None:
     cache.forget_all("a@")
     cache.put("c", of(50))
     assert kept(cache, "a@0", "a@1", "b@0", "c") == "b@0c"
+
+
+def test_parts_are_put_together_when_they_are_read_and_count_as_large_as_they_are() -> None:
+    cache = ObjectCache(100)
+    cache.put("a", [b"x" * 20, of(20), b"y"])
+    cache.put("b", of(50))
+    assert cache.get("a") == pa.py_buffer(b"x" * 20 + bytes(of(20)) + b"y")
+    assert cache.get("a") is cache.get("a")
+    cache.put("c", [of(30), of(21)])  # more than half of the room
+    assert cache.get("c") is None
+    cache.put("d", of(10))
+    assert cache.get("b") is None and cache.get("a") is not None

@@ -11,7 +11,7 @@ from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.staged_object import segment_key
 from spillable_stream.objects.store import StoreError
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Trimmed
 from tests.support.faulty_store import Fault, FaultyStore, once

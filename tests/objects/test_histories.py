@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from random import Random
 
@@ -15,8 +16,9 @@ from spillable_stream.log.wal import Entry
 from spillable_stream.objects.appending import Appending, Tail
 from spillable_stream.objects.checkpoints import Checkpoints, Hint
 from spillable_stream.objects.identity import create_identity
-from spillable_stream.objects.loading import BehindError, apply_slot, load, read_on
+from spillable_stream.objects.loading import apply_slot, load
 from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import StoreError
 from spillable_stream.option_types import ChannelOptions
@@ -25,13 +27,23 @@ from tests.lab.size import sized
 from tests.support.faulty_store import Fault, FaultyStore, Request, seeded
 from tests.support.interleaving import Interleaving
 from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import read_on
 
 
 @pytest.fixture(autouse=True)
 def _one_request_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a client wait for each of its requests, and for a time that is not chosen: the seed alone chooses all."""
-    monkeypatch.setattr("spillable_stream.objects.slots.in_parallel", lambda calls: [call() for call in calls])
+    monkeypatch.setattr("spillable_stream.objects.read_ahead.begin", _done)
     monkeypatch.setattr("spillable_stream.objects.patience.random.uniform", lambda least, most: (least + most) / 2)
+
+
+def _done(call: Callable[[], object]) -> Future[object]:
+    made = Future[object]()
+    try:
+        made.set_result(call())
+    except Exception as e:
+        made.set_exception(e)
+    return made
 
 
 @dataclass
@@ -287,7 +299,7 @@ def _give_up_without_a_fence(patch: pytest.MonkeyPatch) -> None:
 
 def _read_without_proof(patch: pytest.MonkeyPatch) -> None:
     """Follow without a look at the slot before."""
-    patch.setattr("spillable_stream.objects.loading.require_there", lambda slots, tail: None)
+    patch.setattr("spillable_stream.objects.read_ahead.require_there", lambda slots, tail: None)
 
 
 def _callers() -> set[str]:

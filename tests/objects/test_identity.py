@@ -21,7 +21,7 @@ from spillable_stream.objects.identity import (
 )
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime, new_state

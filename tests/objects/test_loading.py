@@ -9,12 +9,13 @@ import pytest
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.slot import SlotHeader
 from spillable_stream.objects.checkpoints import Hint
-from spillable_stream.objects.loading import BehindError, load, read_on
+from spillable_stream.objects.loading import load
 from spillable_stream.objects.parallel import MOST_AT_ONCE
+from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import slot_key
 from tests.support.faulty_store import FaultyStore, Request
 from tests.support.memory_store import MemoryStore
-from tests.support.object_logs import Writer, new_channel
+from tests.support.object_logs import Writer, new_channel, read_on
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_a_slot_that_is_damaged_is_named_with_its_place(writer: Writer, memory: 
 def test_not_all_of_a_long_log_is_read_before_it_is_applied(
     writer: Writer, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spillable_stream.objects.loading._MOST_SLOTS", 20)
+    monkeypatch.setattr("spillable_stream.objects.read_ahead._MOST_SLOTS", 20)
     tail = writer.tail
     for _ in range(60):
         writer.put(b"x")

@@ -46,7 +46,6 @@ def test_a_slot_is_created_once(slots: Slots, memory: MemoryStore) -> None:
 
 def test_what_is_not_there_is_none(slots: Slots) -> None:
     assert (slots.read(4), slots.token(4)) == (None, None)
-    assert [slot and slot.number for slot in slots.read_all(range(2, 6))] == [2, 3, None, None]
 
 
 def test_what_was_cut_short_on_the_way_is_read_again(slots: Slots, store: FaultyStore) -> None:
@@ -74,7 +73,7 @@ def test_the_token_of_slot_0_is_read_though_its_state_is_large(
     slots: Slots, writer: Writer, store: FaultyStore
 ) -> None:
     first = slots.read(0)
-    assert first is not None and first.begin > 512
+    assert first is not None and first.end > 512
     store.forget_counts()
     assert slots.token(0) == first.header.token
     assert store.counts == {"get_range": 1, "get": 1}

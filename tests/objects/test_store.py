@@ -41,6 +41,13 @@ def test_an_object_may_be_empty(store: Store) -> None:
     assert sizes_of(store) == {"log/1": 0}
 
 
+def test_an_object_may_be_created_of_several_buffers(store: Store) -> None:
+    parts = [b"header", pa.py_buffer(b"x" * (300 << 10)), b"end"]
+    assert store.create("log/1", parts)
+    assert not store.create("log/1", [b"other"])
+    assert bytes(store.get("log/1")) == b"".join(parts)
+
+
 def test_what_is_missing_is_missing(store: Store) -> None:
     for read in (lambda: store.get("log/1"), lambda: store.get_range("log/1", 0, 5)):
         with pytest.raises(ObjectMissingError, match="log/1"):

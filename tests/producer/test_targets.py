@@ -23,7 +23,7 @@ def test_no_target_is_refused(nothing: Any) -> None:
 
 def test_what_is_no_target_is_refused_and_the_others_are_closed() -> None:
     target = FakeTarget()
-    with pytest.raises(TypeError, match="to a path, a Channel or a Target, not to int"):
+    with pytest.raises(OptionError, match="to a path, a Channel or a Target, not to int"):
         Targets([target, 7], None)  # type: ignore[list-item]
     assert target.closed
 

@@ -110,7 +110,7 @@ def test_a_group_that_is_made_again_without_an_owner_forgets_what_the_dropped_on
         assert len(take(channel)) == 5
         layout, fs = channel.engine().layout, channel.engine().fs
         assert read_position_hint(fs, layout, "default") == (5, [])
-        channel._owned.consumers.pop("default").close()
+        channel._open.owned.consumers.pop("default").close()
         channel.drop_group("default")
         reader = named_source(channel)
         reader.initialOffset()

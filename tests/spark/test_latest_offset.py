@@ -24,7 +24,7 @@ def test_events_that_are_gone_do_not_count_towards_a_limit(channel: ss.Channel) 
     consumer = channel.consumer("default")
     consumer.commit([(2, 7)])
     consumer.close()
-    channel._owned.consumers.clear()
+    channel._open.owned.consumers.clear()
     assert batches(named_source(channel, maxEventsPerTrigger=2)) == [(1, 8), (9, 10)]
 
 
@@ -33,7 +33,7 @@ def test_what_is_left_of_the_channel_may_be_nothing_to_read(channel: ss.Channel)
     consumer = channel.consumer("default")
     consumer.commit([(4, 10)])
     consumer.close()
-    channel._owned.consumers.clear()
+    channel._open.owned.consumers.clear()
     reader = named_source(channel, maxEventsPerTrigger=3)
     start = reader.initialOffset()
     end = reader.latestOffset(start)

@@ -382,7 +382,7 @@ def test_query_that_lost_its_option_group_does_not_go_on_in_another_one(
         consumer = channel.consumer("default")
         consumer.commit([(1, default)] if default else [])
         consumer.close()
-        channel._owned.consumers.clear()
+        channel._open.owned.consumers.clear()
     reader = source(channel, group="g")
     _, end = planned(reader)
     reader.stop()

@@ -6,7 +6,7 @@ from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, TierEnd
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.blocks import Block
+from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.memory_loss_rules import (

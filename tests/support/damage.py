@@ -56,9 +56,9 @@ def rewind_head(path: Path, kept: Path) -> None:
 
 def kill(channel: Channel) -> None:
     """Let go of a handle as the kernel does for a killed process: nothing is written."""
-    for consumer in channel._owned.consumers.values():
+    for consumer in channel._open.owned.consumers.values():
         consumer.close()
-    channel._owned.consumers.clear()
+    channel._open.owned.consumers.clear()
     channel.engine().close()
 
 

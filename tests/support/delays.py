@@ -12,10 +12,10 @@ __all__ = ["Clock", "clock_of", "deliver_all", "deliveries_of", "put_late"]
 
 
 class Clock:
-    """A wall clock, which a test sets; it begins where the real one is."""
+    """A wall clock, which a test sets; it begins where the real one is, if it is not told otherwise."""
 
-    def __init__(self) -> None:
-        self.now_ms = time.time_ns() // 1_000_000
+    def __init__(self, now_ms: int | None = None) -> None:
+        self.now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
 
     def __call__(self) -> int:
         return self.now_ms

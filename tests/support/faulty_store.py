@@ -11,7 +11,7 @@ from random import Random
 from typing import Literal, NamedTuple, TypeVar
 
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import ObjectInfo, Store, StoreError, Upload
+from spillable_stream.objects.store import Content, ObjectInfo, Store, StoreError, Upload, whole
 
 __all__ = ["APPLICABLE", "Fault", "FaultyStore", "Held", "Kind", "Request", "Schedule", "at", "once", "seeded"]
 
@@ -168,8 +168,8 @@ class FaultyStore:
             self.held = [held for held in self.held if held not in chosen]
         return _arrive(chosen)
 
-    def create(self, key: str, data: Payload) -> bool:
-        kept = bytes(data)  # the caller may write over what a late request still needs
+    def create(self, key: str, data: Content) -> bool:
+        kept = bytes(whole(data))  # the caller may write over what a late request still needs
         return self._ask("create", key, lambda: self.inner.create(key, kept), instead=False)
 
     def replace(self, key: str, data: Payload) -> None:

@@ -21,4 +21,4 @@ def make_automatic(channel: Channel, name: str, *, planned: int = 1, owned: bool
 
 def give_up(channel: Channel, name: str) -> None:
     """Leave a group that this handle owns without an owner."""
-    channel._owned.consumers.pop(name).close()
+    channel._open.owned.consumers.pop(name).close()

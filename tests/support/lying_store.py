@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import ObjectInfo, ObjectMissingError
+from spillable_stream.objects.store import Content, ObjectInfo, ObjectMissingError, whole
 from tests.support.memory_store import MemoryStore
 
 __all__ = [
@@ -24,31 +23,31 @@ __all__ = [
 class OverwritingStore(MemoryStore):
     """Ignores conditions: whoever creates an object replaces the one there is."""
 
-    def create(self, key: str, data: Payload) -> bool:
-        self.replace(key, data)
+    def create(self, key: str, data: Content) -> bool:
+        self.replace(key, whole(data))
         return True
 
 
 class LosingStore(MemoryStore):
     """Tells the first of several writers that it created an object, and keeps what the last one sent."""
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         created = super().create(key, data)
-        self.replace(key, data)
+        self.replace(key, whole(data))
         return created
 
 
 class ForgetfulStore(MemoryStore):
     """Says that it created an object and has none."""
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         return True
 
 
 class StuckStore(MemoryStore):
     """Creates nothing, and says that there is an object."""
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         return False
 
 

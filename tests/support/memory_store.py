@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import ObjectInfo, ObjectMissingError
+from spillable_stream.objects.store import Content, ObjectInfo, ObjectMissingError, whole
 
 __all__ = ["MemoryStore", "MemoryUpload"]
 
@@ -27,11 +27,11 @@ class MemoryStore:
         self._times: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def create(self, key: str, data: Payload) -> bool:
+    def create(self, key: str, data: Content) -> bool:
         with self._lock:
             if key in self.objects:
                 return False
-            self.objects[key] = bytes(data)
+            self.objects[key] = bytes(whole(data))
             self._times[key] = self.now
             return True
 

@@ -9,17 +9,19 @@ from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch, encode_schema
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.objects.appending import Appending, Attempt
+from spillable_stream.format.slot import Slot
+from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.identity import create_identity
-from spillable_stream.objects.loading import apply_slot, load, read_on
+from spillable_stream.objects.loading import apply_slot, load
 from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.read_ahead import ReadAhead
 from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import Store
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["FakeTime", "Writer", "frames_of", "new_channel", "new_state"]
+__all__ = ["FakeTime", "Writer", "frames_of", "new_channel", "new_state", "read_on"]
 
 
 class FakeTime:
@@ -88,6 +90,12 @@ class Writer:
         assert self.appending.append(attempt) is None
         self.follow()
         return attempt
+
+
+def read_on(slots: Slots, tail: Tail) -> tuple[list[Slot], bool]:
+    """Return the slots after a tail, as one look finds them, and whether the log ended there."""
+    with ReadAhead(slots, tail) as ahead:
+        return ahead.chunk()
 
 
 def frames_of(*bodies: bytes) -> list[Frame]:

@@ -45,14 +45,14 @@ def open_spooled(directory: Path, url: str = URL, **options: Any) -> Channel:
 
 def spool_of(channel: Channel) -> spool.Spool:
     """Return the spool of a handle that has one."""
-    assert channel._spool is not None
-    return channel._spool
+    assert channel._open.spool is not None
+    return channel._open.spool
 
 
 def kill_with_spool(channel: Channel) -> None:
     """Let go of a handle and its spool as a process does that is killed: nothing is written."""
     found = spool_of(channel)
     found.after_fork()
-    found._local._engine.close(forked=True)
-    found._local._closed = found._local._left = True
+    found._local._open._engine.close(forked=True)
+    found._local._open.is_closed = found._local._open._left = True
     kill(channel)

@@ -13,10 +13,13 @@ import pytest
 
 from spillable_stream import Channel, Event, GroupOwnedError, OptionError, StorageError, WorkerFailedError
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.unfinished import Suspect, Unfinished
 from spillable_stream.workers.work import Care, Work
 from tests.lab.children import Child, wait_until
+from tests.lab.disk import Disk
+from tests.lab.recorder import Operation, Recording, recording
 from tests.support.events import put
 from tests.support.object_channels import URL, kill, stores_in_memory
 
@@ -344,6 +347,22 @@ def test_attempts_of_events_that_were_taken_since_are_forgotten() -> None:
     assert calls.last_note() == "a worker that stopped; failed 7x1"
 
 
+def test_the_end_of_a_call_wakes_nobody_but_who_waits_for_it() -> None:
+    """Each wake-up of the thread that watches would cost a small batch a fifth of its time."""
+    changed = threading.Condition()
+    calls, woken = Calls(changed, 9, Notes().write, {}), list[int]()
+    changed.notify_all = lambda: woken.append(1)  # type: ignore[method-assign]
+    for event in range(1, 4):
+        work = Work([(event, event)])
+        assert calls.begin(work, lambda: True)
+        calls.end(work)
+    assert woken == []
+    alone = Work([(4, 4)], care=Care.ALONE)
+    assert calls.begin(alone, lambda: True)
+    calls.end(alone)
+    assert woken == [1]
+
+
 def stopped_at_the_first_failure(channel: Channel, letters: Channel, called: list[bytes]) -> None:
     def fail(event: Event) -> None:
         called.append(event.body)
@@ -459,3 +478,63 @@ def test_a_seek_that_is_refused_leaves_what_is_known_of_failures(tmp_path: Path)
         with pytest.raises(OptionError):
             channel.seek("g", 99)
         assert "failed 1x1" in channel.consumer("g").former_owner
+
+
+# ── a loss of power ─────────────────────────────────────────────────────────────────────────────
+
+
+def durable_note(done: Recording) -> str:
+    """Return what is on the medium of the note about the group's owner, where nothing but syncs has brought it there.
+
+    Also at the moment at which the log is synced last: what makes the change durable comes after the note.
+    """
+    disk, at_the_last_sync = Disk(), b""
+    for operation in done.operations:
+        assert isinstance(operation, Operation)
+        disk.do(operation)
+        found = disk.after([]).names.get("c/groups/g.lock", b"")
+        assert isinstance(found, bytes)
+        if operation.name == "sync" and "log-" in operation.path:
+            at_the_last_sync = found
+    assert at_the_last_sync == found
+    return found.decode()
+
+
+def seek(channel: Channel) -> None:
+    channel.seek("g", "earliest")
+
+
+def seek_as_owner(channel: Channel) -> None:
+    channel.consumer("g").seek(0)
+
+
+def drop(channel: Channel) -> None:
+    channel.drop_group("g")
+
+
+@pytest.mark.parametrize("change", [seek, seek_as_owner, drop])
+def test_no_loss_of_power_after_a_change_of_the_group_brings_its_failures_back(
+    change: Callable[[Channel], None], tmp_path: Path
+) -> None:
+    with recording(tmp_path) as done, Channel(tmp_path / "dead") as letters:
+        channel = Channel(tmp_path / "c")
+        put(channel, b"bad")
+        stopped_at_the_first_failure(channel, letters, [])
+        note = FileSystem().open(tmp_path / "c/groups/g.lock")
+        note.sync()  # as the kernel does in its own time
+        note.close()
+        FileSystem().sync_directory(tmp_path / "c/groups")
+        change(channel)
+    assert "failed" not in durable_note(done)
+    channel.close()
+
+
+def test_no_loss_of_power_after_the_stop_of_a_worker_takes_its_failures_away(tmp_path: Path) -> None:
+    with Channel(tmp_path / "dead") as letters, recording(tmp_path) as done:
+        channel = Channel(tmp_path / "c")
+        put(channel, b"bad")
+        stopped_at_the_first_failure(channel, letters, [])
+        FileSystem().sync_directory(tmp_path / "c/groups")
+        put(channel, b"the log is synced")
+    assert "failed 1x1" in durable_note(done)
+    channel.close()

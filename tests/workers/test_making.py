@@ -7,17 +7,17 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, OptionError, ReadonlyChannelError, SchemaError
-from spillable_stream.channel.channel import _handles
+from spillable_stream.channel.open_channel import _open_channels
 
 
 def test_a_dead_letter_channel_that_is_the_channel_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("c")
     with Channel(tmp_path / "c", minimum_required_space=0) as channel, Channel(tmp_path / "c") as another:
-        before = set(_handles)
+        before = set(_open_channels)
         for itself in (channel, another, tmp_path / "c", str(tmp_path / "link")):
             with pytest.raises(OptionError, match=r"dead_letter is .* itself; use another channel") as error:
                 channel.worker("g", print, dead_letter=itself)
-            assert set(_handles) == before and error, "a handle that was opened for it is closed"
+            assert set(_open_channels) == before and error, "a handle that was opened for it is closed"
         assert not channel.stats().groups and not channel.stats().workers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
@@ -133,7 +134,12 @@ def given_directories(channel: ComponentConfig) -> list[tuple[str, str]]:
     given = [(place, get(place, "")), *(("dataDirs", directory) for directory in data)]
     if channel.keywords.get("use_dual_checkpoints"):
         given.append(("backupCheckpointDir", get("backupCheckpointDir", "")))
-    return [(name, directory.rstrip("/")) for name, directory in given if directory]
+    return [(name, _normal(directory)) for name, directory in given if directory]
+
+
+def _normal(directory: str) -> str:
+    """Return the one spelling of a directory, so that two channels in it are found."""
+    return directory.rstrip("/") if "://" in directory else posixpath.normpath(directory)
 
 
 def _expanded(path: str, home: str) -> str:

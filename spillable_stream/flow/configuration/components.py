@@ -143,17 +143,27 @@ class _Reader:
         self._findings = findings
 
     def read(self, own: dict[str, Entry]) -> dict[str, object]:
-        """Return the keyword arguments that the properties give."""
+        """Return the keyword arguments that the properties give.
+
+        Raises:
+            Refusal: for the first of those that are wrong or missing; all have findings.
+        """
         keywords: dict[str, object] = {}
         given: set[str] = set()
+        refusals: list[Refusal] = []
         for name, entry, known in self._properties(own):
             given.add(known.name)
-            value = self._parsed(known, name, entry)
+            try:
+                value = self._parsed(known, name, entry)
+            except Refusal as e:
+                refusals.append(e)
+                continue
             if value is not None:
                 self._set(keywords, known, name, value)
-        for known in self._known.properties:
-            if known.required and known.name not in given:
-                raise Refusal(self._missing(known, own))
+        missing = [known for known in self._known.properties if known.required and known.name not in given]
+        refusals += [Refusal(self._missing(known, own)) for known in missing]
+        if refusals:
+            raise refusals[0]
         return keywords
 
     def _properties(self, own: dict[str, Entry]) -> Iterator[tuple[str, Entry, Property]]:

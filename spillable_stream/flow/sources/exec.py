@@ -116,8 +116,7 @@ class Exec(EventSource):
     def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
         while True:
             self._read(processor, process)
-            status = process.wait()
-            _log.info("%s: the command ended with status %d", self.name, status, extra=fields(component=self.name))
+            self._say_status(process.wait())
             if not self._restart or self._stopping.wait(self._throttle_seconds):
                 break
             try:
@@ -126,6 +125,15 @@ class Exec(EventSource):
                 _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
                 break
         self.finished = True
+
+    def _say_status(self, status: int) -> None:
+        has_failed = status != 0 and not self._stopping.is_set()
+        hint = "; logStdErr = true logs what it says of it" if has_failed and not self._log_std_err else ""
+        _log.log(
+            logging.WARNING if has_failed else logging.INFO,
+            "%s: the command ended with status %d%s", self.name, status, hint,
+            extra=fields(component=self.name),
+        )  # fmt: skip
 
     def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
         """Put the lines of the command until it ends, or the source is stopped."""

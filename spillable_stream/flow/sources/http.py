@@ -33,6 +33,7 @@ __all__ = ["Http"]
 
 _log = logging.getLogger("spillable_stream.flow")
 _RETRY_AFTER_SECONDS = "5"
+_LARGE_BYTES = 64 << 10  # takes longer to read than to hand to a thread
 
 
 class Http(NetworkSource):
@@ -112,11 +113,18 @@ class Http(NetworkSource):
             self._server = self._serving = None
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.requests import ClientDisconnect
         from starlette.requests import Request as HttpRequest
         from starlette.responses import PlainTextResponse
 
-        request = HttpRequest(scope, receive)
-        status, text = await self._store(request)
+        try:
+            status, text = await self._store(HttpRequest(scope, receive))
+        except ClientDisconnect:  # nobody waits for an answer
+            self.counters.event_read_fail += 1
+            _log.debug(
+                "%s: a client was gone before its request was there", self.name, extra=fields(component=self.name)
+            )
+            return
         headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == 503 else None
         await PlainTextResponse(text, status, headers)(scope, receive, send)
 
@@ -127,7 +135,7 @@ class Http(NetworkSource):
             if body is None:
                 return 503, "the source is being stopped; send it again"
             charset = _charset(request.headers.get("content-type", ""))
-            batch = self._handler.events(Request(body, dict(request.query_params), charset))
+            batch = await self._events(Request(body, dict(request.query_params), charset))
             key = _key(request.headers.get("idempotency-key"))
         except SchemaError as e:
             self.counters.event_read_fail += 1
@@ -152,6 +160,12 @@ class Http(NetworkSource):
             _log.exception("%s: a request is answered with 500", self.name, extra=fields(component=self.name))
             return 500, f"{type(e).__name__}: {e}"
         return 200, ""
+
+    async def _events(self, request: Request) -> pa.RecordBatch:
+        """Return the events of a request; a large one is read in a thread: the loop answers others meanwhile."""
+        if len(request.body) < _LARGE_BYTES:
+            return self._handler.events(request)
+        return await self.in_thread(lambda: self._handler.events(request))
 
     async def _uploaded(self, request: Any) -> bytes | None:
         """Return the body of a request; None where the source is stopped before all of it is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import logging
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,11 @@ from spillable_stream.flow.sources.base import TOO_LARGE, fitting, halves
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource
+from spillable_stream.log_records import fields
 
 __all__ = ["Netcat"]
+
+_log = logging.getLogger("spillable_stream.flow")
 
 
 class Netcat(StreamSource):
@@ -62,9 +66,20 @@ class Netcat(StreamSource):
             if len(bodies) and not await self._store(writer, bodies):
                 return
             if is_long:
-                reason = f"Event exceeds the maximum length ({self._longest} chars, including newline)"
-                await self._answer(writer, f"FAILED: {reason}\n".encode())
+                await self._refuse_long(writer)
                 return
+
+    async def _refuse_long(self, writer: asyncio.StreamWriter) -> None:
+        """Count and name a line that is too long, and tell its client, also where lines are not answered."""
+        self.counters.event_read_fail += 1
+        _log.warning(
+            "%s: %s sent a line of %d characters or more, and its connection is closed: raise max-line-length",
+            self.name, writer.get_extra_info("peername")[0], self._longest,
+            extra=fields(component=self.name),
+        )  # fmt: skip
+        reason = f"Event exceeds the maximum length ({self._longest} chars, including newline)"
+        writer.write(f"FAILED: {reason}\n".encode())
+        await writer.drain()
 
     def _until_long(self, bodies: pa.Array, rest: bytes) -> tuple[pa.Array, bool]:
         """Return the lines before the first one that is too long, and whether there is one."""

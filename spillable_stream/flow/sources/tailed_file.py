@@ -140,6 +140,8 @@ class TailedFile:
             FileNotFoundError, StorageError: as `open`.
         """
         mark = self.mark
+        if not self.begins_as(mark):  # lines that repeat have the same bytes before the position
+            return None
         start = 0 if mark.position < HEAD_BYTES else mark.position - TAIL_BYTES
         before_bytes = mark.position - start
         found = self._read_at(start, before_bytes + size_bytes)

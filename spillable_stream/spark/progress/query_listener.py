@@ -37,6 +37,7 @@ from spillable_stream.spark.progress.query_report import QueryReport
 from spillable_stream.spark.progress.report_html import reports_html
 from spillable_stream.spark.progress.run_channels import RunChannels
 from spillable_stream.spark.progress.source_progress import SourceProgress
+from spillable_stream.spark.registration import require_session
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -78,9 +79,10 @@ def listener(
 
     Raises:
         ImportError: ``prometheus`` is given and prometheus-client is not installed.
-        OptionError: ``prometheus`` is neither, or the registry has a listener's series already; or no group can have a
-            name in ``channels``.
+        OptionError: it is not a session; ``prometheus`` is neither, or the registry has a listener's series already; or
+            no group can have a name in ``channels``.
     """
+    require_session(spark)
     for group in (channels or {}).values():
         check_group(group)
     metrics = None if prometheus is None else QueryMetrics(prometheus)

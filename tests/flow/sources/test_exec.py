@@ -94,6 +94,24 @@ def test_what_it_prints_to_standard_error_is_logged(caplog: pytest.LogCaptureFix
     wait_until(lambda: "standard error: trouble" in caplog.text)
 
 
+@pytest.mark.parametrize(("status", "level"), [(0, "INFO"), (127, "WARNING")])
+def test_a_command_that_fails_is_a_warning_that_says_how_to_see_why(
+    caplog: pytest.LogCaptureFixture, status: int, level: str
+) -> None:
+    caplog.set_level("INFO", "spillable_stream.flow")
+    run(f"exit {status}", shell="/bin/sh -c")
+    (found,) = (r for r in caplog.records if f"ended with status {status}" in r.getMessage())
+    assert (found.levelname, "logStdErr = true" in found.getMessage()) == (level, status != 0)
+
+
+def test_a_command_that_a_stop_ends_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "spillable_stream.flow")
+    source = Exec("sleep 1000")
+    source.start(KeptBatches())
+    source.stop()
+    assert [r.levelname for r in caplog.records if "ended with status" in r.getMessage()] == ["INFO"]
+
+
 @pytest.mark.parametrize("options", [{"command": " "}, {"command": "x", "charset": "none"}])
 def test_a_wrong_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):

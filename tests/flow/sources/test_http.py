@@ -17,6 +17,7 @@ from spillable_stream.errors import ChannelFullError, DeliveryError, OptionError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.http import Http
+from spillable_stream.flow.sources.http_handlers import JsonHandler, Request
 from tests.support.flow_processors import KeptBatches
 from tests.support.waiting import wait_until
 
@@ -185,6 +186,46 @@ def test_a_stop_does_not_wait_for_a_request_that_is_half_sent() -> None:
         assert client.makefile("rb").readline().startswith(b"HTTP/1.1 503 ")
         stop.join(30)
         assert not stop.is_alive()
+
+
+def test_a_request_whose_client_goes_before_all_of_it_is_there_is_counted_and_is_no_error_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = KeptBatches()
+    with listening(kept) as (source, client):
+        for head in (
+            "Content-Length: 100\r\n\r\n[",
+            "Transfer-Encoding: chunked\r\n\r\n5\r\n[{",
+            "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        ):
+            before = source.counters.event_read_fail
+            with socket.create_connection(("127.0.0.1", source.port)) as gone:
+                gone.sendall(f"POST / HTTP/1.1\r\nHost: x\r\n{head}".encode())
+                wait_until(lambda: source._uploads or source.counters.event_read_fail > before)  # noqa: B023
+            wait_until(lambda: source.counters.event_read_fail > before)  # noqa: B023
+        assert client.post("/", content=json.dumps(EVENTS)).status_code == 200
+    assert [r for r in caplog.records if r.levelname == "ERROR"] == []
+
+
+def test_a_large_request_is_read_while_others_are_answered() -> None:
+    release = threading.Event()
+
+    class Reader(JsonHandler):
+        def events(self, request: Request) -> pa.RecordBatch:
+            assert len(request.body) < 100_000 or release.wait(30)
+            return super().events(request)
+
+    kept = KeptBatches()
+    with listening(kept, handler=Reader()) as (_, client):
+        large = json.dumps([{"body": "x" * 100_000}])
+        post = threading.Thread(target=lambda: client.post("/", content=large))
+        post.start()
+        try:
+            assert client.post("/", content=json.dumps(EVENTS[:1])).status_code == 200
+        finally:
+            release.set()
+            post.join(30)
+    assert [len(body) for body in kept.bodies()] == [3, 100_000]
 
 
 def test_a_stop_answers_the_requests_under_way() -> None:

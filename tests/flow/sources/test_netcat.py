@@ -109,13 +109,19 @@ def test_without_answers_a_refused_batch_is_held_until_it_is_stored() -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b""])
 @pytest.mark.parametrize("letter", ["x", "ü"])
-def test_a_line_that_is_too_long_closes_the_connection(end: bytes, letter: str) -> None:
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_line_that_is_too_long_closes_the_connection_and_is_counted_and_named(
+    caplog: pytest.LogCaptureFixture, end: bytes, letter: str, answers: bool
+) -> None:
+    """Its client is told also where lines are not answered, as Flume does: else it would see a broken connection."""
     kept = KeptBatches()
     failed = b"FAILED: Event exceeds the maximum length (10 chars, including newline)\n"
-    with listening(kept, max_line_length=10) as source, client(source) as c:
+    with listening(kept, max_line_length=10, ack_every_event=answers) as source, client(source) as c:
         c.sendall(f"{letter * 9}\n{letter * 10}".encode() + end)
-        assert answer(c, 1000) == b"OK\n" + failed
+        assert answer(c, 1000) == (b"OK\n" if answers else b"") + failed
+        assert source.counters.event_read_fail == 1
     assert kept.bodies() == [(letter * 9).encode()]
+    assert "127.0.0.1 sent a line of 10 characters or more" in caplog.text and "max-line-length" in caplog.text
 
 
 def test_bodies_are_utf_8_whatever_the_encoding() -> None:

@@ -47,6 +47,17 @@ def test_a_file_that_was_written_anew_is_not_what_was_read(tmp_path: Path) -> No
         assert file.read(10) is None
 
 
+@pytest.mark.parametrize("ticks", [100, 1000])
+def test_a_file_that_was_written_anew_with_the_same_last_lines_is_not_what_was_read(tmp_path: Path, ticks: int) -> None:
+    (tmp_path / "f").write_bytes(b"start 1\n" + b"tick\n" * ticks)
+    file = tailed(tmp_path / "f")
+    whole = file.read(1 << 20)
+    assert whole is not None
+    file.mark = whole.mark_after(len(whole.data))
+    (tmp_path / "f").write_bytes(b"start 2\n" + b"tick\n" * (ticks + 1))
+    assert file.read(10) is None
+
+
 def test_a_renamed_file_is_read_on_and_another_one_at_its_path_is_not_it(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"one\n")
     file = tailed(tmp_path / "f")

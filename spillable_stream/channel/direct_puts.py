@@ -1,0 +1,76 @@
+"""Puts that go straight to a channel: what `Spool` offers of those that go through one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.open_engine import port_of
+from spillable_stream.engine.port import ChannelPort
+from spillable_stream.format.batch import check_written_schema
+from spillable_stream.option_types import ChannelOptions
+
+__all__ = ["DirectPuts"]
+
+
+class DirectPuts:
+    """Puts that go straight to a channel.
+
+    Args:
+        engine: the channel.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_typed = engine.is_typed()
+        self._newest: tuple[int, pa.Schema] = -1, None  # of the schemas that were checked: its number, and the schema
+
+    def put_transaction(self) -> PutTransaction:
+        """Return a new put transaction, which has yet to begin.
+
+        Raises:
+            SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
+        """
+        engine = self._engine
+        engine.prepare_put()
+        number, schema = self._newest
+        if number != len(engine.follower.state.schemas) - 1:
+            number, schema = self._checked_schema()
+        return PutTransaction(engine, schema, number, self._is_typed)
+
+    def _checked_schema(self) -> tuple[int, pa.Schema]:
+        schemas = self._engine.schemas()
+        check_written_schema(schemas[-1])
+        self._newest = len(schemas) - 1, schemas[-1]
+        return self._newest
+
+    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+        """Return when events are due that are put now, as `Channel.due_ms` does; it raises what that raises."""
+        engine = self._engine
+        found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())
+        if found_ms and not engine.follower.state.options.overflow_capacity:
+            raise without_disk(engine.path)
+        if found_ms and self._is_typed:
+            require_orderable(engine.schemas()[-1], engine.path)
+        return found_ms
+
+    def port(self) -> ChannelPort:
+        """Return the port of the channel."""
+        return port_of(self._engine)
+
+    def options(self) -> ChannelOptions:
+        """Return the stored options of the channel; it asks no store."""
+        follower = self._engine.follower
+        return (follower.state if follower.is_far else follower.follow()).options
+
+    def flush(self) -> int:
+        """Move what is in memory to disk, and return how many events that were.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        return self._engine.flush()

@@ -1,0 +1,143 @@
+"""What a put transaction holds until its commit: events in columns, then frames, and from a size on a staged file."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.channel.event_columns import EventColumns
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.task_plans import StagedFile
+from spillable_stream.errors import DiskSpaceError
+from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.commit_record import SegmentRef
+from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.row_values import row_reader
+
+__all__ = ["MOST_EVENTS", "PutBuffer"]
+
+MOST_EVENTS = 8192
+"""So many events are encoded together."""
+
+_MOST_BYTES = 4 << 20
+_INLINE_MEMORY_BYTES = 64 << 20
+
+
+class PutBuffer:
+    """The events of a put transaction. A method that raises may leave a part of what it was given: then roll back.
+
+    Args:
+        engine: the channel.
+        schema: the channel's schema.
+        schema_id: its number in the channel.
+
+    Attributes:
+        waiting: how many rows or events are not encoded yet.
+        frames: what is encoded, and not staged.
+        has_dues: whether a frame says when its events are due.
+        segment: the staged file, if there is one: everything that is encoded goes there.
+    """
+
+    def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int) -> None:
+        self.waiting: int = 0
+        self.frames: list[Frame] = []
+        self.has_dues: bool = False
+        self.segment: StagedFile | None = None
+        self._engine = engine
+        self._schema = schema
+        self._schema_id = schema_id
+        self._rows: list[dict[str, Any]] = []
+        self._events: EventColumns | None = None
+        self._ttl_us = self._due_ms = 0  # of what waits
+        self._frames_bytes = 0
+
+    def begin_run(self, each_us: int, due_ms: int) -> None:
+        """Begin to add events of a ttl, in microseconds, and a due time: all events of a frame have the same ttl."""
+        if each_us != self._ttl_us or due_ms != self._due_ms:
+            self.flush()
+            self._ttl_us, self._due_ms = each_us, due_ms
+
+    def add_rows(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows of a typed channel, as `row_reader` reads them."""
+        self._rows += rows
+        self.waiting += len(rows)
+        if self.waiting >= MOST_EVENTS:
+            self.flush()
+
+    def add_events(self, columns: EventColumns) -> None:
+        """Add events."""
+        for piece in columns.pieces(_MOST_BYTES):
+            if self._events is None:
+                self._events = EventColumns()
+            self._events.extend(piece)
+            self.waiting += len(piece)
+            if self.waiting >= MOST_EVENTS or self._events.size_bytes >= _MOST_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Encode what waits."""
+        if not self.waiting:
+            return
+        rows, events, self._rows, self._events, self.waiting = self._rows, self._events, [], None, 0
+        batch = row_reader(self._schema).batch(rows) if events is None else events.batch()
+        self.add(batch, self._ttl_us, array("q", [self._due_ms]) * batch.num_rows if self._due_ms else ())
+
+    def add(self, batch: pa.RecordBatch, each_us: int, dues_ms: Sequence[int] = ()) -> None:
+        """Add a batch in the channel's schema, and stage everything if it is too much for the log.
+
+        Args:
+            batch: the events.
+            each_us: the ttl of each, in microseconds; 0 for none.
+            dues_ms: when each is due, where this transaction carries it, in milliseconds since 1970; else empty.
+        """
+        options = self._engine.follower.state.options
+        frames = encode_batch(batch, self._schema_id, options.compression, each_us, dues_ms)
+        self.has_dues = self.has_dues or bool(dues_ms)
+        self.frames += frames
+        self._frames_bytes += total_size(frames)
+        if self._frames_bytes > options.max_inline_bytes and self._frames_bytes > self._inline_bytes():
+            self._stage()
+
+    def _inline_bytes(self) -> int:
+        """Return how much goes into memory's log itself, which is cheaper than a file; 0 without a memory tier."""
+        return _INLINE_MEMORY_BYTES if self._engine.put_bytes() else 0
+
+    def _stage(self) -> None:
+        """Move the frames to a segment file, so that memory stays bounded."""
+        if self.segment is None:
+            memory_bytes = self._engine.put_bytes()
+            self.segment = self._engine.log.stage(
+                memory_bytes=memory_bytes, minimum_required_space=self._engine.state.options.minimum_required_space
+            )
+        try:
+            self.segment.write(self.frames)
+        except DiskSpaceError:  # nothing of them was written
+            self._engine.make_room()
+            self.segment.write(self.frames)
+        self.frames, self._frames_bytes = [], 0
+
+    def finish(self) -> list[SegmentRef]:
+        """Stage the rest where anything is staged, and return what a commit adopts, durable by then."""
+        if self.segment is None:
+            return []
+        if self.frames:
+            self._stage()
+        return [self.segment.finish()]
+
+    def close(self) -> None:
+        """Forget everything, and close the staged file: a commit adopted it, or may have, which a checkpoint knows."""
+        self._forget()
+        if self.segment is not None:
+            self.segment.close()
+
+    def discard(self) -> None:
+        """Forget everything, and remove the staged file: nobody can have adopted it."""
+        self._forget()
+        if self.segment is not None:
+            self.segment.discard()
+
+    def _forget(self) -> None:
+        self._rows, self._events, self.waiting, self.frames = [], None, 0, []

@@ -1,0 +1,113 @@
+"""Reads the slots after a tail, in order, and asks for several at the same time where many are likely to be there."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+
+from spillable_stream.format.slot import Slot
+from spillable_stream.objects.appending import Tail
+from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, most_at_once
+from spillable_stream.objects.slots import Slots
+
+__all__ = ["BehindError", "ReadAhead", "require_there"]
+
+_MOST_SLOTS = 256  # read before they are proven
+_MOST_BYTES = 64 << 20
+_RAMP = {2: 1, 6: 4, 22: 16}  # while fewer slots than this were there, so many are asked for at the same time
+
+
+class BehindError(Exception):
+    """What a reader knows is so old that slots after it were collected: it must begin from a checkpoint."""
+
+
+class ReadAhead:
+    """The slots after a tail, read as they are asked for, and some ahead: ``with ReadAhead(slots, tail) as ahead``.
+
+    The requests for the slots after a chunk are under way while that is proven, and while its caller applies it. At the
+    block's end none is.
+
+    Args:
+        slots: the channel's slots.
+        tail: the last one that is known.
+    """
+
+    def __init__(self, slots: Slots, tail: Tail) -> None:
+        self._slots = slots
+        self._tail = tail
+        self._found = 0
+        self._largest_bytes = 0
+        self._asked = tail.number
+        self._under_way: deque[Future[Slot | None]] = deque()
+
+    def __enter__(self) -> ReadAhead:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def chunk(self) -> tuple[list[Slot], bool]:
+        """Return the next slots, proven, and whether the log ended there just now; not too many at once.
+
+        The proof comes last: where the tail before them is still there, no slot after it was ever deleted, so none that
+        was found is a late writer's, and one that was not there was never there.
+
+        Raises:
+            BehindError: slots after the tail were collected.
+            CorruptionError: a slot is damaged.
+            StoreError: the store refused or failed.
+        """
+        found: list[Slot] = []
+        size_bytes, is_end = 0, False
+        while not is_end and len(found) < _MOST_SLOTS and size_bytes < _MOST_BYTES:
+            slot = self._next()
+            if slot is None:
+                is_end = True
+            else:
+                found.append(slot)
+                size_bytes += slot.end
+        require_there(self._slots, self._tail)
+        for slot in found:
+            self._tail = self._tail.then(slot)
+        return found, is_end
+
+    def _next(self) -> Slot | None:
+        under_way, width = self._under_way, self._width()
+        if not under_way and width == 1:  # the usual look, which needs no thread
+            self._asked += 1
+            slot = self._slots.read(self._asked)
+        else:
+            while len(under_way) < width:
+                self._asked += 1
+                under_way.append(begin(partial(self._slots.read, self._asked)))
+            slot = under_way.popleft().result()
+        if slot is not None:
+            self._found += 1
+            self._largest_bytes = max(self._largest_bytes, slot.end)
+        return slot
+
+    def _width(self) -> int:
+        """Return how many requests may be under way: each that finds nothing costs money, too."""
+        width = next((width for found, width in _RAMP.items() if self._found < found), MOST_AT_ONCE)
+        return min(width, most_at_once(self._largest_bytes))
+
+    def _end(self) -> None:
+        waits = [request for request in self._under_way if not request.cancel()]
+        self._under_way.clear()
+        for request in waits:
+            request.exception()
+
+
+def require_there(slots: Slots, tail: Tail) -> None:
+    """Prove that a slot is still there: then none after it has ever been deleted.
+
+    Raises:
+        BehindError: it is not, or another one is in its place.
+        StoreError: the store refused or failed.
+    """
+    if slots.token(tail.number) != tail.token:
+        raise BehindError
