@@ -222,7 +222,7 @@ class Export:
                     with open(part.path, "rb") as contents:
                         shutil.copyfileobj(contents, file, 1 << 20)
             _sync(file)
-        (self._directory / _PLAN).unlink()  # first: without it nothing continues with parts, some of them removed
+        (self._directory / _PLAN).unlink()  # first: without it nothing continues, whichever parts are left
         _sync_directory(self._directory)
         os.replace(temporary, self._out)
         self.is_whole = True

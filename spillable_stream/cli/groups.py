@@ -56,12 +56,15 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
 
 
 @groups.command("create")
-def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest") -> None:
+def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest", yes: Yes = False) -> None:
     """Create a group, which holds events back from then on until it has taken them. One that is there stays as it is.
+
+    Events wait for the first group of a channel. If that begins behind some of them, they leave: it asks first.
 
     Example: `spillable groups create /data/orders audit --from latest`
 
-    Exit status: 0 it is there; 1 it failed; 2 no such channel, or no group can have this name.
+    Exit status: 0 it is there; 1 it failed, or the answer was no; 2 no such channel, no group can have this name, or
+    --yes is missing.
     """
     from spillable_stream.channel.channel import Channel
 
@@ -70,6 +73,8 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
             raise OptionError(
                 f"a group can't begin at {start!r}: give earliest, latest or an ID, and 'groups seek' then"
             )
+        if left := _given_up(channel, start):
+            confirm(f"Let {count_text(left, 'event')} leave, for which {group!r} would be the first group?", yes)
         position = channel.port().create_group(group, start)
         typer.echo(f"{path}: the group {group!r} takes the event {position + 1:,} next")
 
@@ -123,6 +128,16 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
                 f"a Spark query reads as {group!r}, and is refused with its checkpoint now: seek back to {before}, or "
                 "give it a new checkpointLocation"
             )
+
+
+def _given_up(channel: Channel, start: str) -> int:
+    """Return how many events leave if the first group begins at a place; 0 if there is a group that holds them."""
+    stats = channel.stats()
+    if stats.groups or start == "earliest":
+        return 0
+    if start == "latest":
+        return stats.channel_size
+    return min(stats.channel_size, max(0, int(start) - stats.kept.first_id))
 
 
 def _next_of(channel: Channel, group: str) -> str:

@@ -225,8 +225,7 @@ class _LineInput(_SourceInput):
         self.schema = batch_from_columns([], {}).schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for lines in _lines(self._source):
-            yield batch_from_columns(lines, {})
+        yield from _read((batch_from_columns(lines, {}) for lines in _lines(self._source)), self._source.name, "lines")
 
 
 def _lines(source: _Source) -> Iterator[list[bytes]]:
@@ -322,7 +321,8 @@ class _CsvInput(_SourceInput):
         while len(self._beginning) < _CHUNK_BYTES and (data := self._source.read(_CHUNK_BYTES)):
             self._beginning += data
         complete = self._beginning[: self._beginning.rfind(b"\n") + 1] or self._beginning
-        schema = _csv_reader(io.BytesIO(complete), None).schema
+        # Not a file of Python's: a thread that reads ahead of an error would be in Python as that ends, and abort it.
+        schema = _csv_reader(pa.BufferReader(complete), None).schema
         try:
             return _without_nulls(pa.schema([(f.name, f.type) for f in schema]))
         except UnicodeDecodeError as e:
@@ -340,7 +340,7 @@ class _CsvInput(_SourceInput):
         yield from _read(read(), self._source.name, "CSV")
 
 
-def _csv_reader(file: IO[bytes] | io.RawIOBase, schema: pa.Schema | None) -> pa.RecordBatchReader:
+def _csv_reader(file: pa.NativeFile | io.RawIOBase, schema: pa.Schema | None) -> pa.RecordBatchReader:
     """Return a reader of CSV whose columns are of a schema's types, or of those that the first block suggests."""
     from pyarrow import csv
 

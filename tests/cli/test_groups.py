@@ -114,3 +114,17 @@ def test_a_seek_says_where_the_checkpoint_of_a_query_expects_the_group(path: Pat
         assert moved.exit_code == 0 and f"refused with its checkpoint now: seek back to {back}, or give" in moved.stderr
         assert "checkpoint" not in run("groups", "seek", path, group, "earliest").stderr, "it did not move"
         assert run("groups", "seek", path, group, back, "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(("start", "left"), [("latest", 3), ("3", 2)])
+def test_a_first_group_that_begins_behind_events_is_made_only_with_yes(path: Path, start: str, left: int) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 3))
+    refused = run("groups", "create", path, "g", "--from", start)
+    assert refused.exit_code == 2 and f"Let {left} events leave" in refused.stderr
+    with Channel(path, create=False) as channel:
+        assert (channel.stats().channel_size, list(channel.stats().groups)) == (3, [])
+    assert run("groups", "create", path, "g", "--from", start, "--yes").exit_code == 0
+    assert run("groups", "create", path, "h", "--from", "latest").exit_code == 0, "g holds what it has yet to take"
+    with Channel(path, create=False) as channel:
+        assert channel.stats().channel_size == 3 - left

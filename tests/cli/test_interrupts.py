@@ -3,7 +3,7 @@
 The same command continues then, or begins again.
 
 The signal is sent where the verb calls a function, before or after that does its work, so a phase is hit each time.
-Verbs that run until Ctrl-C (``top``, ``metrics``, ``ui``, ``agent``, ``tail -f``) are interrupted in tests of their own.
+Verbs that run until Ctrl-C (``top``, ``metrics``, ``ui``, ``agent``, ``tail -f``) have tests of their own.
 """
 
 from __future__ import annotations

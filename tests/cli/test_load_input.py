@@ -117,3 +117,22 @@ def test_an_input_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None
     (tmp_path / "f.parquet").write_bytes(b"no Parquet")
     with pytest.raises(SchemaError, match=r"f\.parquet can't be read as parquet"):
         open_input(str(tmp_path / "f.parquet"), Format.PARQUET, None, as_rows=True)
+
+
+def test_a_compressed_file_of_lines_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "app.log.gz").write_bytes(b"not gzip")
+    source = open_input(str(tmp_path / "app.log.gz"), Format.LINES, None, as_rows=False)
+    with pytest.raises(SchemaError, match=r"app\.log\.gz can't be read as lines after 0 rows: zlib"):
+        list(source.batches())
+    source.close()
+
+
+def test_columns_of_csv_are_inferred_without_a_thread_that_reads_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f.csv").write_text("a,b\n1,2\n3\n")
+    opened = list[object]()
+    monkeypatch.setattr(pa.csv, "open_csv", lambda file, *_: opened.append(file) or pa.csv.CSVStreamingReader())
+    with pytest.raises(SchemaError):
+        open_input(str(tmp_path / "f.csv"), Format.CSV, None, as_rows=False)
+    assert isinstance(opened[0], pa.NativeFile)
