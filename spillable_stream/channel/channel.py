@@ -182,10 +182,7 @@ class Channel:
     def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, in milliseconds since 1970; 0 for now. It does not read the log.
 
-        The arguments are those of `PutTransaction.put`.
-
-        Raises:
-            OptionError: the delay is none that can be, or the channel can't delay events.
+        The arguments are those of `PutTransaction.put`, and it raises an `OptionError` where that does.
         """
         return self._open.puts("a put").due_ms(deliver_after, deliver_at)
 
