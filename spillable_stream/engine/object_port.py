@@ -22,7 +22,8 @@ from spillable_stream.state.ranges import Range
 __all__ = ["ObjectPort", "OwnedProducer"]
 
 _TASKS_AT_ONCE = 64  # where nothing says how many cores the cluster has; with fewer, tasks queue, which costs little
-_LEAST_TASK_BYTES = 16 << 20  # as large as a frame may be, which a task downloads whole for one event of it
+_LEAST_TASK_BYTES = 4 << 20
+_LEAST_BYTES_OF_MANY = 16 << 20  # as large as a frame may be, which a task downloads whole for one event of it
 _COMMIT_DELAY_SECONDS = 1.0
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
 
@@ -70,11 +71,10 @@ class ObjectPort(EnginePort[ObjectEngine]):
             ]
 
     def tasks_at_once(self) -> int:
-        told = os.environ.get(PARALLELISM, "")
-        return int(told) if told.isdecimal() and int(told) > 0 else _TASKS_AT_ONCE
+        return _told_tasks() or _TASKS_AT_ONCE
 
     def least_task_bytes(self) -> int:
-        return _LEAST_TASK_BYTES
+        return _LEAST_TASK_BYTES if _told_tasks() else _LEAST_BYTES_OF_MANY
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.log.store, lost)
@@ -148,3 +148,9 @@ class OwnedProducer:
 
     def leave(self) -> None:
         self._owned.leave()
+
+
+def _told_tasks() -> int:
+    """Return how many tasks the cluster runs at once, as this process was told; 0 if it was not."""
+    told = os.environ.get(PARALLELISM, "")
+    return int(told) if told.isdecimal() else 0

@@ -51,7 +51,7 @@ def plan_partitions(
 ) -> list[EventPartition]:
     """Split events over as many tasks as may run at once, like Spark splits files.
 
-    Partitions have 4 to 128 MiB, of a store 16 to 128. All have about the same size in bytes. The size is an estimate:
+    Partitions have 4 to 128 MiB. All have about the same size in bytes. The size is an estimate:
     the state assumes that all events of a block, or of a staged file, have the same size.
 
     Args:
