@@ -229,4 +229,3 @@ class _Reading:
         """Tell whether an event is still where an extent says."""
         with self._engine.snapshot() as state:
             return any(block.file == extent.file for block in state.blocks.between(event, event))
-

@@ -65,6 +65,6 @@ def first_places(places: NDArray[np.int64], size_bytes: int, ends: NDArray[np.in
         ends: where each text begins, and where the last one ends.
     """
     if len(places) == len(ends) - 1 and bool(((ends[:-1] <= places) & (places + size_bytes <= ends[1:])).all()):
-        return places  # each text has one, as where all have the same fields: nothing is to be searched
+        return places  # each text has one, as where all have the same fields: nothing is left to search
     first = np.append(places, ends[-1])[np.searchsorted(places, ends[:-1])]
     return np.where(first + size_bytes <= ends[1:], first, -1)
