@@ -44,9 +44,12 @@ def seconds(name: str, value: object) -> float:
     Raises:
         OptionError: it is not a number.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, Real)) or value != value:
-        raise OptionError(f"{name} must be a number of seconds, not {value!r}")
-    return float(min(value, threading.TIMEOUT_MAX))
+    try:
+        if not isinstance(value, bool) and isinstance(value, (int, float, Real)) and value == value:
+            return float(min(value, threading.TIMEOUT_MAX))
+    except TypeError:  # NumPy's timedelta64 passes for an integer
+        pass
+    raise OptionError(f"{name} must be a number of seconds, not {value!r}")
 
 
 def timeout_seconds(value: object) -> float | None:
