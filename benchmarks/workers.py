@@ -17,6 +17,7 @@ __all__ = ["groups"]
 _PLAIN = "take transactions"
 _SHAPES = (Shape(1, 100), Shape(100, 100), Shape(1_000, 100))
 _TRANSACTIONS_A_SECOND = 1_000  # there are as many as take the plan's time, about
+_EVENTS_A_SECOND = 100_000  # of large ones fewer, since all of them are put first
 
 
 def groups(plan: Plan, _: Path) -> Iterator[Group]:
@@ -35,8 +36,9 @@ def _emptied(shape: Shape, seconds: float, empty: Callable[[ss.Channel, Shape], 
 
     def run(directory: Path) -> Figures:
         with new_channel(directory) as channel:
-            put, transactions = put_step(channel, shape, EVENTS), max(1, int(seconds * _TRANSACTIONS_A_SECOND))
-            events = sum(put() for _ in range(transactions))
+            a_second = min(_TRANSACTIONS_A_SECOND, _EVENTS_A_SECOND // shape.events)
+            put = put_step(channel, shape, EVENTS)
+            events = sum(put() for _ in range(max(1, int(seconds * a_second))))
             began = time.perf_counter()
             empty(channel, shape)
             return {"take": events / (time.perf_counter() - began)}

@@ -17,6 +17,7 @@ ELSEWHERE = {
 SCENARIOS = {
     "archive/test_restore_on_s3": "a restore to an S3 that is killed",
     "cli/test_beside_an_owner": "each verb beside a process that owns a group",
+    "cli/test_interrupts": "Ctrl-C in each phase of each long verb",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",

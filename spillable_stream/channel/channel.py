@@ -95,9 +95,10 @@ class Channel:
         **options: Unpack[ChannelKeywords],
     ) -> None:
         self.path: ChannelPath = channel_path(path)
-        create, self.readonly = flag("create", create), flag("readonly", readonly)
-        given = OpenArguments.of(self.path, options, schema, readonly=readonly)
-        self._open = OpenChannel(given, given_file_system(fs), create=create, readonly=readonly, progress=progress)
+        create = flag("create", create)
+        self.readonly: bool = flag("readonly", readonly)
+        given = OpenArguments.of(self.path, options, schema, readonly=self.readonly)
+        self._open = OpenChannel(given, given_file_system(fs), create=create, readonly=self.readonly, progress=progress)
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
@@ -181,10 +182,7 @@ class Channel:
     def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, in milliseconds since 1970; 0 for now. It does not read the log.
 
-        The arguments are those of `PutTransaction.put`.
-
-        Raises:
-            OptionError: the delay is none that can be, or the channel can't delay events.
+        The arguments are those of `PutTransaction.put`, and it raises an `OptionError` where that does.
         """
         return self._open.puts("a put").due_ms(deliver_after, deliver_at)
 

@@ -24,6 +24,7 @@ from spillable_stream.channel.stored_options import store_options
 from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.channel.worker_status import seen_workers
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import open_engine, remember
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.log_records import fields
@@ -64,7 +65,7 @@ class OpenChannel:
         self, given: OpenArguments, fs: FileSystem, *, create: bool, readonly: bool, progress: OnProgress | None
     ) -> None:
         found = given.find_channel(fs, create=create and not readonly)
-        self.path = given.path
+        self.path: ChannelPath = given.path
         self._fs, self._readonly = fs, readonly
         self._front, self._cache = given.front, given.cache
         # The channel's own is known when it is open.

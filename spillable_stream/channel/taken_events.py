@@ -111,7 +111,8 @@ def table_from_batches(found: Sequence[ReadBatch], schema: pa.Schema) -> pa.Tabl
         schema: the channel's newest schema.
     """
     table = pa.Table.from_batches([fit_batch(read.batch, schema) for read in found], schema)
-    return table.append_column(ID_FIELD, pa.chunked_array([_ids(*run) for run in _runs(found)]))
+    runs = _runs(found) if len(found) > 1 else ((found[0].first_id, found[0].batch.num_rows),)
+    return table.append_column(ID_FIELD, pa.chunked_array([_ids(first_id, count) for first_id, count in runs]))
 
 
 def _runs(found: Iterable[ReadBatch]) -> Iterator[tuple[int, int]]:

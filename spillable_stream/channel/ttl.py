@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from datetime import timedelta
+from numbers import Real
 from typing import Any
 
 from spillable_stream.errors import OptionError
@@ -32,13 +32,13 @@ def ttl_us(ttl: TimeToLive | None) -> int:
     if ttl is None:
         return 0
     seconds: Any = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or seconds != seconds:
         raise OptionError(f"ttl must be seconds or a timedelta, not {ttl!r}; leave it out for events that never expire")
     if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise OptionError(
             f"ttl must be more than 0 and at most 100 years, not {ttl!r}: leave it out for events that never expire"
         )
-    return max(1, round(seconds * 1_000_000))
+    return max(1, round(float(seconds) * 1_000_000))
 
 
 def ttl_left_us(time_us: int, expires_us: int, by_us: int) -> int:

@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
 
@@ -64,8 +65,20 @@ ChannelPaths = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
 
+class _Verbs(TyperGroup):
+    """The verbs, each of which Ctrl-C ends with a line and a status, wherever it comes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app: typer.Typer = typer.Typer(
     name="spillable",
+    cls=_Verbs,
     help="Use, watch, check, repair and back up the channels of spillable_stream.",
     no_args_is_help=True,
     add_completion=True,

@@ -58,18 +58,26 @@ def take(
     """
     from spillable_stream.channel.channel import Channel
 
-    taken = 0
+    taken, stands = 0, "nothing was taken"
+    with ending(path, interrupted=lambda: stands), Channel(path, create=False) as channel:
+        try:
+            while max_events is None or taken < max_events:
+                limit = _AT_ONCE if max_events is None else min(_AT_ONCE, max_events - taken)
+                count = _take(channel, group, min(limit, channel.options["transaction_capacity"]), wait, as_json)
+                if not count:
+                    break
+                taken += count
+        except KeyboardInterrupt:
+            stands = _stands(channel, group)
+            raise
+        stands = f"{count_text(taken, 'event')} taken"
 
-    def interrupted() -> str:
-        return f"{count_text(taken, 'event')} taken"
 
-    with ending(path, interrupted=interrupted), Channel(path, create=False) as channel:
-        while max_events is None or taken < max_events:
-            limit = _AT_ONCE if max_events is None else min(_AT_ONCE, max_events - taken)
-            count = _take(channel, group, min(limit, channel.options["transaction_capacity"]), wait, as_json)
-            if not count:
-                break
-            taken += count
+def _stands(channel: Channel, group: str) -> str:
+    """Return where a group is: Ctrl-C within a commit leaves what was printed last taken or not."""
+    with channel.port().snapshot() as state:
+        found = state.groups.get(group)
+    return "nothing was taken" if found is None else f"the group {group!r} takes the event {found.position + 1:,} next"
 
 
 def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json: bool) -> int:

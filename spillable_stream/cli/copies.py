@@ -38,7 +38,7 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
     """
     from spillable_stream.archive.backup import backup as back_up
 
-    with ending(path, as_json, lambda: f"{copy} is as it was"):
+    with ending(path, as_json, lambda: f"{copy} has this backup whole, or the one before; run it again"):
         with shown_progress("backup") as progress:
             report = back_up(path, copy, progress=progress)
         if as_json:
@@ -69,7 +69,7 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False
         confirm(f"{what}. Remove it, and restore there?", yes)
         return True
 
-    with ending(path, as_json, lambda: "nothing was restored"):
+    with ending(path, as_json, lambda: f"{path} is there and whole, or not at all: then run it again"):
         with shown_progress("restore") as progress:
             report = make_channel(copy, path, new_identity=new_identity, progress=progress, may_replace=may_replace)
         if as_json:

@@ -62,7 +62,7 @@ def export(
             work = Export(channel, Path(out), _plan(channel, start, end, kind))
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
-                say(f"continuing behind the event {work.done_id:,}")
+                say(f"continuing behind the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")
             with shown_progress("export") as progress:
                 count = work.run(progress)
         if as_json:
@@ -75,6 +75,8 @@ def export(
 def _stands(exports: list[Export]) -> str:
     if not exports:
         return "nothing was written"
+    if exports[0].is_whole:
+        return "the file is whole"
     plan, done = exports[0].plan, exports[0].done_id
     return f"the events up to {done:,} of {plan.first_id:,} to {plan.last_id:,} are done; the same command continues"
 

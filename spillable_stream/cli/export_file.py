@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,6 +37,7 @@ __all__ = ["Export", "ExportFormat", "ExportPlan", "export_format"]
 
 _PART_BYTES = 64 << 20
 _PLAN = "plan.json"
+_TEMPORARY = ("joined", "plan.tmp", "unfinished")
 
 
 class ExportFormat(StrEnum):
@@ -113,6 +114,7 @@ class Export:
         plan: what it exports.
         done_id: the last event that is in a whole part.
         read_id: the last event that was read.
+        is_whole: whether the file has its name.
 
     Raises:
         OptionError: there is an export of something else to continue.
@@ -123,9 +125,12 @@ class Export:
         self._out = out
         self._directory = out.with_name(out.name + ".partial")
         self._meter = UNTOLD
-        self.plan: ExportPlan = self._begun(plan) or plan
-        self.done_id: int = max([self.plan.first_id - 1, *(part.last_id for part in self._parts())])
+        begun = self._begun(plan)
+        self.plan: ExportPlan = begun or plan
+        done = [] if begun is None else [part.last_id for part in self._parts()]
+        self.done_id: int = max([self.plan.first_id - 1, *done])
         self.read_id: int = self.done_id
+        self.is_whole: bool = False
 
     def _begun(self, wanted: ExportPlan) -> ExportPlan | None:
         """Return the plan of the export that was interrupted, if there is one."""
@@ -156,6 +161,7 @@ class Export:
         with _naming(self._out):
             self._directory.mkdir(exist_ok=True)
             if not (self._directory / _PLAN).exists():
+                self._clear()  # what a finished export left that was killed as it removed its parts
                 _write_durably(self._directory / _PLAN, json.dumps(asdict(self.plan)).encode())
             self._meter = Meter("export", "events", progress)
             self._meter.begin(self.plan.last_id - self.plan.first_id + 1)
@@ -216,10 +222,20 @@ class Export:
                     with open(part.path, "rb") as contents:
                         shutil.copyfileobj(contents, file, 1 << 20)
             _sync(file)
+        (self._directory / _PLAN).unlink()  # first: without it nothing continues with parts of which some are removed
+        _sync_directory(self._directory)
         os.replace(temporary, self._out)
+        self.is_whole = True
         _sync_directory(self._out.parent)
-        shutil.rmtree(self._directory)
+        self._clear()
+        with suppress(OSError):  # something else is there, too
+            self._directory.rmdir()
         return sum(part.count for part in parts)
+
+    def _clear(self) -> None:
+        for path in self._directory.iterdir():
+            if path.name.startswith("part-") or path.name in _TEMPORARY:
+                path.unlink()
 
     def _join_parquet(self, file: IO[bytes], parts: list[_Part]) -> None:
         from pyarrow import parquet

@@ -128,6 +128,7 @@ class Load:
     Attributes:
         stored: how many events it has stored.
         skipped: how many rows it has found stored by an earlier run.
+        unsettled: how many more events a commit that was interrupted may have stored.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Load:
         self.name: str = name
         self.stored: int = 0
         self.skipped: int = 0
+        self.unsettled: int = 0
         self._channel = channel
         self._convert = convert
         self._source = source
@@ -180,6 +182,13 @@ class Load:
 
     def _claim(self) -> ProducerClaim | None:
         return self._channel.put_port().claim_producer(self.name) if self.name else None
+
+    def rows_stored(self) -> int:
+        """Return how many rows of the input the channel has by now; the channel is open."""
+        if not self.name:
+            return self.stored
+        with self._channel.put_port().snapshot() as state:
+            return state.producers.last(self.name)
 
     # ── what is stored already ──────────────────────────────────────────────────────────────────
 
@@ -248,9 +257,10 @@ class Load:
             last = stored + batch.num_rows
             tx.producer = NumberedBatch(self.name, Numbers(stored + 1, last, self._digest.value()))
             tx.follows = stored
+        self.unsettled = batch.num_rows
         with tx:
             tx.put_batch(self._convert(batch), ttl=self._ttl, deliver_after=self._deliver_after)
-        self.stored += batch.num_rows
+        self.stored, self.unsettled = self.stored + batch.num_rows, 0
         if tx.committed.last_id >= tx.committed.first_id:  # those that wait have no IDs yet
             self._first_id = self._first_id or tx.committed.first_id
             self._last_id = tx.committed.last_id

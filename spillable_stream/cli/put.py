@@ -66,8 +66,8 @@ def put(
 
     Exit status: 0 all is stored; 1 it is not, and the same command continues; 2 no such file, channel or option.
     """
-    loads: list[Load] = []
-    with ending(path, as_json, lambda: _stands(loads)):
+    stands, load = "nothing was stored", None
+    with ending(path, as_json, lambda: stands):
         kind = kind or format_of(file)
         ttl_us(ttl)  # refused before anything is made
         due_ms(deliver_after, None, 0)
@@ -75,15 +75,19 @@ def put(
         with channel:
             try:
                 load = _load(channel, source, file, name, ttl, deliver_after)
-                loads.append(load)
                 with shown_progress("load") as progress:
                     report = load.run(progress)
             except Exception:
-                if loads and loads[0].stored and not as_json:
-                    say(_stands(loads))
+                if load is not None and load.stored and not as_json:
+                    say(_stands(load, load.skipped + load.stored))
+                raise
+            except KeyboardInterrupt:
+                if load is not None:
+                    stands = _stands(load, load.rows_stored())
                 raise
             finally:
                 source.close()
+            stands = _stands(load, load.skipped + load.stored)
         if as_json:
             typer.echo(json.dumps({"path": path, **asdict(report)}))
         else:
@@ -92,13 +96,17 @@ def put(
             typer.echo(f"{path}: stored {count_text(report.stored, 'event')}{ids}{before}")
 
 
-def _stands(loads: list[Load]) -> str:
-    """Return where a load stands, and what to do."""
-    if not loads:
-        return "nothing was stored"
-    load = loads[0]
-    again = "the same command continues" if load.name else "what was read of standard input is not read again"
-    return f"{load.skipped + load.stored:,} rows are stored; {again}"
+def _stands(load: Load, rows: int) -> str:
+    """Return where a load stands, and what to do.
+
+    Args:
+        load: the load.
+        rows: how many of its rows are stored.
+    """
+    if load.name:
+        return f"{rows:,} rows are stored; the same command continues"
+    more = f", and perhaps the {load.unsettled:,} after them" if load.unsettled else ""
+    return f"{rows:,} rows are stored{more}; what was read of standard input is not read again"
 
 
 def _opened(path: str, file: str, kind: Format, typed: bool) -> tuple[Channel, Input]:

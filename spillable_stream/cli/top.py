@@ -51,7 +51,7 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
     except SpillableError as e:
         fail(paths[0], e, as_json, UNKNOWN)
     console = Console()
-    with observer, warnings.catch_warnings(), contextlib.suppress(KeyboardInterrupt):
+    with observer, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the view itself shows what was lost
         if once:
             found = _after_two_looks(observer, interval)
@@ -60,10 +60,11 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
             else:
                 console.print(screen(found, console.width, None))
             raise typer.Exit(HEALTHY if all(seen.stats is not None for seen in found) else UNHEALTHY)
-        if as_json or not console.is_terminal:
-            _print_lines(observer, interval, console, as_json)
-        else:
-            _run(observer, interval, console)
+        with contextlib.suppress(KeyboardInterrupt):
+            if as_json or not console.is_terminal:
+                _print_lines(observer, interval, console, as_json)
+            else:
+                _run(observer, interval, console)
 
 
 def _after_two_looks(observer: Observer, interval_seconds: float) -> list[Observation]:

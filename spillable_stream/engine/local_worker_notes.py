@@ -84,6 +84,11 @@ class LocalWorkerNotes:
                     found[group] = value
         return found
 
+    def forget(self, group: str) -> None:
+        """Remove a group's file."""
+        with contextlib.suppress(StorageError):
+            self._fs.remove(self._layout.group_worker(group))
+
     def _with_notes(self) -> list[str]:
         """Return the groups that have a file; of thousands of groups, they are listed only after a change."""
         directory = self._layout.groups

@@ -4,6 +4,7 @@
 
     a worker   writes workers/GROUP, at most every 10 seconds, in a thread of its own: no commit waits for it
     a reader   lists workers/ once, and reads a group's object while the state says that a worker owns the group
+    a drop     of the group deletes it
 
 Without a worker nothing is written, and after that one listing nothing is read.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.periodic_thread import PeriodicThread
@@ -20,6 +22,7 @@ from spillable_stream.engine.worker_notes import WORKER_MARK, NotePace, note_see
 from spillable_stream.format.sealed_note import seal, unseal
 from spillable_stream.objects.identity import WORKERS
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.state.group import GroupState
 
 __all__ = ["READ_SECONDS", "ObjectWorkerNote", "ObjectWorkerNotes"]
 
@@ -27,7 +30,6 @@ READ_SECONDS = 10.0
 """How much time there is between two reads of an object by one handle, at least."""
 
 _PACE = NotePace(change_seconds=10.0, alive_seconds=60.0, silent_seconds=180.0)
-_NEVER = float("-inf")
 
 
 class ObjectWorkerNote:
@@ -73,6 +75,23 @@ class ObjectWorkerNote:
             self.run_once()
 
 
+class _Read(NamedTuple):
+    """The last read of an object.
+
+    Args:
+        epoch: the group's owner then; 0 for nobody.
+        at: when that was, in seconds of the monotonic clock.
+        group: the group then: one that is made anew under its name is another one. None if there was none.
+    """
+
+    epoch: int
+    at: float
+    group: GroupState | None
+
+
+_NEVER = _Read(0, float("-inf"), None)
+
+
 class ObjectWorkerNotes:
     """The objects of a channel's workers. It implements `WorkerNotes`.
 
@@ -87,7 +106,7 @@ class ObjectWorkerNotes:
         self._channel = channel
         self._follower = follower
         self._found: dict[str, bytes] = {}
-        self._reads: dict[str, tuple[int, float]] | None = None  # for which ownership each was read last, and when
+        self._reads: dict[str, _Read] | None = None
 
     def open(self, group: str) -> ObjectWorkerNote:
         """Return the object of a group that is owned."""
@@ -105,16 +124,22 @@ class ObjectWorkerNotes:
             self._reads = {}
             for group in self._listed():
                 self._read(group)
-        now = time.monotonic()
+        now, groups = time.monotonic(), self._follower.state.groups
         for group, owner in list(self._follower.state.owners.items()):  # another thread may follow meanwhile
             if WORKER_MARK in owner.note:
-                epoch, read_at = self._reads.get(group, (0, _NEVER))
-                if epoch != owner.epoch or now - read_at >= READ_SECONDS:
+                last = self._reads.get(group, _NEVER)
+                if last.epoch != owner.epoch or now - last.at >= READ_SECONDS:
                     self._read(group)
-        for group, (epoch, _) in list(self._reads.items()):
-            if epoch and self._epoch(group) != epoch:  # it says how it ended before it gives the group up
+        for group, last in list(self._reads.items()):
+            has_ended = last.epoch and self._epoch(group) != last.epoch  # it says how before it gives the group up
+            if has_ended or groups.get(group) is not last.group:
                 self._read(group)
         return dict(self._found)
+
+    def forget(self, group: str) -> None:
+        """Delete a group's object."""
+        with contextlib.suppress(StoreError):
+            self._store.delete(WORKERS + group)
 
     def _listed(self) -> list[str]:
         with contextlib.suppress(StoreError):
@@ -123,11 +148,12 @@ class ObjectWorkerNotes:
 
     def _read(self, group: str) -> None:
         assert self._reads is not None
-        self._reads[group] = self._epoch(group), time.monotonic()
+        self._reads[group] = _Read(self._epoch(group), time.monotonic(), self._follower.state.groups.get(group))
         try:
             data = bytes(self._store.get(WORKERS + group))
         except ObjectMissingError:
-            data = b""
+            self._found.pop(group, None)
+            return
         except StoreError:
             return
         if (value := unseal(data, note_seed(self._channel, group))) is not None:

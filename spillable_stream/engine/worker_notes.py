@@ -60,6 +60,12 @@ class WorkerNotes(Protocol):
     def read(self) -> dict[str, bytes]:
         """Return the notes, by group, without those that can't be read; after a look at the channel."""
 
+    def forget(self, group: str) -> None:
+        """Remove the note of a group that nobody owns, and that is about to be dropped.
+
+        If the storage refuses, it stays, and nothing depends on it.
+        """
+
 
 def note_seed(channel: str, group: str) -> int:
     """Return what the checksum of a note starts from: no note passes for that of another group, or channel.

@@ -70,8 +70,8 @@ class Agent:
         name: str = "agent",
         shutdown_timeout_seconds: float = _SHUTDOWN_SECONDS,
     ) -> None:
-        self.name = text("name", name)
-        self.shutdown_timeout_seconds = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
+        self.name: str = text("name", name)
+        self.shutdown_timeout_seconds: float = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
         self.supervisor: Supervisor = Supervisor()
         wired = wire(name, sources, sinks, sink_groups, channels or {})
         self.sources: dict[str, PolledRunner | EventRunner] = wired.sources

@@ -96,6 +96,10 @@ class BatchNumbers:
         """Note that a channel has its part of a batch."""
         self._last[channel] = max(self._last[channel], number)
 
+    def has(self, number: int) -> bool:
+        """Tell whether a channel has its part of a batch, or of a later one."""
+        return any(last >= number for last in self._last.values())
+
     def compare(self, number: int, parts: Mapping[str, int]) -> None:
         """Warn where a batch that was in some channels before a restart has other parts now; once.
 

@@ -12,7 +12,10 @@ from spillable_stream.flow.event_batch import concat
 from spillable_stream.flow.interceptors.base import Rejected
 from spillable_stream.format.batch import SURELY_FRAMED_BYTES
 
-__all__ = ["PartRoom"]
+__all__ = ["TOO_LARGE", "PartRoom"]
+
+TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
+"""Why a batch is refused, before any channel has a part of it, though a smaller one may be taken."""
 
 
 class PartRoom:

@@ -26,7 +26,7 @@ from spillable_stream.arguments import instance, text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.engine.port import NoRoomYetError
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import REFUSALS, OptionError, SpillableError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck
 from spillable_stream.flow.event_batch import EventInput, as_event_batch
@@ -34,6 +34,7 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.router import Router
 from spillable_stream.flow.selectors import Replicating, Selector
@@ -251,7 +252,11 @@ class ChannelProcessor:
                     f"batch {self._pending.number:,} of {self.producer} is not in all of its channels yet; put that "
                     f"again before batch {number:,}"
                 )
-            result = self.deliver(self._pending)
+            try:
+                result = self.deliver(self._pending)
+            except TOO_LARGE:  # its source divides it, and what comes has the number
+                self._pending = None
+                raise
             self._pending = None
             return result
 
@@ -266,31 +271,55 @@ class ChannelProcessor:
         with self._mutex:
             turn = number if number is not None else self._turn
             self._turn += number is None
-        parts = self._router.divide(batch, turn, comes_again=number is not None)
-        counts = {name: part.num_rows for name, part in parts.required.items()}
-        result = Processed(batch.num_rows, parts.passed, parts.rejected, counts)
-        packed = b"" if number is None else write_note(counts, note)
-        return RoutedBatch(number, parts.required, parts.optional, result, packed, parts.times)
+
+        def divide() -> RoutedBatch:
+            parts = self._router.divide(batch, turn, comes_again=number is not None)
+            counts = {name: part.num_rows for name, part in parts.required.items()}
+            result = Processed(batch.num_rows, parts.passed, parts.rejected, counts)
+            packed = b"" if number is None else write_note(counts, note)
+            return RoutedBatch(number, parts.required, parts.optional, result, packed, parts.times, divide)
+
+        return divide()
 
     # ── delivery ────────────────────────────────────────────────────────────────────────────
 
     def deliver(self, routed: RoutedBatch) -> Processed:
         """Put the parts of a batch into the channels that do not have theirs.
 
+        A batch that waited meets the channels as they are now: where one of them can't hold its part any more, since a
+        capacity was lowered, and none has any, the batch is routed again.
+
         Args:
             routed: the batch; after this raised, the same one again.
 
         Raises:
             DeliveryError: some required channels did not get their part.
+            SpillableError: what `route` raises of a batch that is too large; no channel has any of it.
         """
+        try:
+            return self._deliver(routed)
+        except TOO_LARGE:
+            routed.divide_again()
+            return self._deliver(routed)
+
+    def _deliver(self, routed: RoutedBatch) -> Processed:
         if routed.number is not None and self._numbers is not None:
             self._numbers.compare(routed.number, routed.result.stored)
         failures = self._put_all(routed, routed.required, is_optional=False)
         if failures:
+            too_large = next((e for e in failures.values() if isinstance(e, TOO_LARGE)), None)
+            if too_large is not None and self._is_nowhere(routed):
+                raise too_large
             raise routed.delivery_error(self.producer, failures)
         for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
             self.left_out.add(name, routed.optional[name].num_rows, error)
         return routed.result
+
+    def _is_nowhere(self, routed: RoutedBatch) -> bool:
+        """Tell whether no channel has any of a batch, for sure."""
+        if routed.done or routed.is_in_doubt:
+            return False
+        return routed.number is None or self._numbers is None or not self._numbers.has(routed.number)
 
     def _put_all(
         self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], *, is_optional: bool
@@ -323,6 +352,7 @@ class ChannelProcessor:
                 numbered = self._numbers.numbered(name, number, routed.note)
             self.put_part(routed, name, part, numbered, may_wait=not is_optional)
         except Exception as e:
+            routed.is_in_doubt |= not isinstance(e, (*REFUSALS, *TOO_LARGE))
             return e
         if number is not None and self._numbers is not None:
             self._numbers.stored(name, number)
@@ -354,6 +384,8 @@ class ChannelProcessor:
         while True:
             transaction = channel.put_transaction()
             transaction.producer = numbered
+            if routed.done and name in routed.required:  # it can't be divided any more
+                transaction.is_bounded = False
             now = time.monotonic()
             if may_wait and now < self._last_wait:
                 transaction.waited_seconds = now - began

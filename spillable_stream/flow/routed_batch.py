@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -32,12 +32,18 @@ class Processed(NamedTuple):
 class RoutedBatch:
     """A batch behind the interceptors and the selector, on its way into the channels.
 
-    Attributes:
+    Args:
         number: its number; None without one.
         required: the part of each channel that must have one.
         optional: the part of each channel that may have one.
+        result: what becomes of it.
+        note: what its channels keep with its number.
         times: the times of the parts that have some.
+        divide: routes the same events again; None where nobody needs that.
+
+    Attributes:
         done: the channels that have theirs.
+        is_in_doubt: whether a channel may have its part that did not say so.
     """
 
     def __init__(
@@ -48,6 +54,7 @@ class RoutedBatch:
         result: Processed,
         note: bytes,
         times: Mapping[str, RowTimes] | None = None,
+        divide: Callable[[], RoutedBatch] | None = None,
     ) -> None:
         self.number = number
         self.required = required
@@ -56,6 +63,18 @@ class RoutedBatch:
         self.note = note
         self.times: Mapping[str, RowTimes] = times or {}
         self.done: set[str] = set()
+        self.is_in_doubt: bool = False
+        self._divide = divide
+
+    def divide_again(self) -> None:
+        """Route its events again, because the channels changed; no channel may have any of them.
+
+        Raises what `ChannelProcessor.route` raises.
+        """
+        assert self._divide is not None and not self.done
+        again = self._divide()
+        self.required, self.optional, self.times = again.required, again.optional, again.times
+        self.result, self.note = again.result, again.note
 
     def delivery_error(self, producer: str | None, failures: Mapping[str, Exception]) -> DeliveryError:
         """Return the error for a batch that some channels did not take.

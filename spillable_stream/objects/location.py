@@ -19,6 +19,7 @@ __all__ = ["DIRECTORY", "Location", "channel_path", "is_location"]
 DIRECTORY = "object+file"
 """The scheme of a directory that is used as a store."""
 
+_MOST_PREFIX_BYTES = 700  # what is below it is up to 300 bytes longer
 _SCHEMES = ("s3", "az", "gs", DIRECTORY)
 _OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az", "wasb": "az", "wasbs": "az", "azure": "az"}
 
@@ -100,6 +101,11 @@ class Location:
         if any(part in (".", "..") for part in parts):
             raise OptionError(
                 f"{url} has a part {'.'!r} or {'..'!r} in its path, which stores keep as it is: leave it out"
+            )
+        if (size_bytes := len(prefix.encode())) > _MOST_PREFIX_BYTES:
+            raise OptionError(
+                f"the path of {url[:60]}… has {size_bytes:,} bytes: take one of {_MOST_PREFIX_BYTES} at most. An "
+                "object's name may have 1,024, and a channel's objects have longer names than the channel"
             )
         return cls(scheme, bucket, "/".join(parts))
 

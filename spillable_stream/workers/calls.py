@@ -143,7 +143,8 @@ class Calls:
         with self._changed:
             self._under_way = [other for other in self._under_way if other is not work]
             self._is_noted = self._is_noted and bool(self._under_way)
-            self._changed.notify_all()
+            if self._alone_waiting or work.care is Care.ALONE:  # else nobody waits for it
+                self._changed.notify_all()
 
     def failed(self, work: Work) -> None:
         """Say that a call was over before its events were done."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
@@ -53,7 +52,7 @@ class WorkerConfig:
         """Refuse what can't be called, and a function of the other kind.
 
         Raises:
-            OptionError: it can't be called; it is a coroutine function and should not be one, or vice versa.
+            OptionError: it can't be called so; it is a coroutine function and should not be one, or vice versa.
         """
         if not callable(function):
             raise OptionError(f"a worker needs a function, not {type(function).__name__}")
@@ -63,6 +62,11 @@ class WorkerConfig:
             raise OptionError(f"{function_name(function)} is a coroutine function; run it with async_worker")
         if is_async and not is_coroutine:
             raise OptionError(f"{function_name(function)} is not a coroutine function; run it with worker")
+        if not _takes_one_argument(function):
+            raise OptionError(
+                f"{function_name(function)} can't be called with one argument, the event or the batch; "
+                "give a function that can"
+            )
 
     def check_channel(self, typed: bool, transaction_capacity: int, path: object) -> None:
         """Refuse what does not fit the channel.
@@ -81,6 +85,19 @@ class WorkerConfig:
             )
 
 
+def _takes_one_argument(function: Callable[..., Any]) -> bool:
+    """Tell whether a function can be called with one argument, as far as Python knows."""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # some that are written in C don't say
+        return True
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
+
+
 def _check_count(name: str, value: object, most: int | None = None) -> None:
     is_count = isinstance(value, int) and not isinstance(value, bool)
     if not is_count or value < 1 or (most and value > most):  # type: ignore[operator]
@@ -88,8 +105,8 @@ def _check_count(name: str, value: object, most: int | None = None) -> None:
 
 
 def _check_seconds(name: str, value: object) -> None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not 0 <= float(value) <= _LONGEST_SECONDS:  # type: ignore[arg-type]
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _LONGEST_SECONDS:  # type: ignore[operator]
         raise OptionError(f"{name} must be 0 to {_LONGEST_SECONDS:,.0f} seconds, not {value!r}")
 
 

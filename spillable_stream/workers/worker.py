@@ -127,7 +127,8 @@ class Worker:
         committed, and their events are back in the queue. It runs once.
 
         Args:
-            until_empty: whether to return once the group has nothing more to take and nothing waits.
+            until_empty: whether to return once the group has nothing more to take and nothing waits to be tried again;
+                delayed events that are not due are no reason to stay.
             stop_timeout_seconds: how long to wait for the calls under way.
 
         Raises:
@@ -419,7 +420,9 @@ class Worker:
     def _events(self, found: list[ReadBatch]) -> Any:
         if self._typed:
             return table_from_batches(found, self._engine.schemas()[-1])
-        events = [e for read in found for e in events_from_batch(read)]
+        events = events_from_batch(found[0])
+        for read in found[1:]:
+            events += events_from_batch(read)
         return events if self._config.batch_size else events[0]
 
     # ── what becomes of it ──────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,6 +24,8 @@ NOW_MS = int(NOW.timestamp() * 1000)
     [
         (None, None, 0),
         (2, None, NOW_MS + 2000),
+        (np.int64(2), None, NOW_MS + 2000),
+        (np.float32(0.5), None, NOW_MS + 500),
         (0.0004, None, NOW_MS + 1),
         (timedelta(minutes=1), None, NOW_MS + 60_000),
         (0, None, 0),
@@ -48,6 +51,7 @@ def test_a_delay_says_when_an_event_is_due(after: Any, at: Any, expected: int) -
         (MOST_DELAY_SECONDS + 1, None, "at most a year"),
         (10**9, None, "at most a year .*, not deliver_after = 1000000000"),
         (math.inf, None, "at most a year"),
+        (10**400, None, "at most a year"),
         (None, NOW + timedelta(days=367), "at most a year .*, not until 20"),
         (None, datetime(2030, 1, 1), "no time zone"),
         (None, NOW_MS, "give a datetime"),

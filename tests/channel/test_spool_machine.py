@@ -122,14 +122,14 @@ class SpoolMachine(ObjectMachine):
         self.handles.append(super().open())
 
     def with_spool(self) -> list[Channel]:
-        return [channel for channel in self.handles if channel._spool is not None]
+        return [channel for channel in self.handles if channel._open.spool is not None]
 
     @precondition(lambda self: self.handles)
     @rule(number=st.integers(0, 2), checkpoint=st.booleans())
     def close_handle(self, number: int, checkpoint: bool) -> None:
         channel = self.handle(number)
         super().close_handle(number, checkpoint)
-        if channel._spool is None:
+        if channel._open.spool is None:
             return
         if self.mover in (None, channel):
             self.mover = None
@@ -148,7 +148,7 @@ class SpoolMachine(ObjectMachine):
         self.let_go(channel)
 
     def let_go(self, channel: Channel) -> None:
-        if channel._spool is None:
+        if channel._open.spool is None:
             kill(channel)
         else:
             kill_with_spool(channel)
@@ -165,7 +165,7 @@ class SpoolMachine(ObjectMachine):
         commit=MOSTLY,
     )
     def put(self, number: int, sizes: list[int], ttls: tuple[int | None, int | None], commit: bool) -> None:
-        if self.handle(number)._spool is None:
+        if self.handle(number)._open.spool is None:
             super().put(number, sizes, ttls, commit)
         else:
             half = len(sizes) // 2
@@ -177,7 +177,7 @@ class SpoolMachine(ObjectMachine):
         more=st.integers(0, 2),
     )
     def put_delayed(self, number: int, delays: list[tuple[int, int | None]], more: int) -> None:
-        if self.handle(number)._spool is None:
+        if self.handle(number)._open.spool is None:
             super().put_delayed(number, [(seconds + 1, ttl) for seconds, ttl in delays], more)
         else:
             self.put_to_spool(number, [(seconds, 0, ttl) for seconds, ttl in delays], commit=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,6 +69,31 @@ def test_columns_that_come_meanwhile_are_left_out(path: Path, tmp_path: Path) ->
         channel.evolve(pa.schema([("body", pa.string()), ("more", pa.int64())]))
         Export(channel, tmp_path / "f.csv", settled).run()
     assert (tmp_path / "f.csv").read_text() == "body,write_order_id\nx,1\n"
+
+
+def test_an_export_that_is_killed_as_it_removes_its_parts_is_not_continued_without_them(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_file, "_PART_BYTES", 1)
+    out, remove = tmp_path / "f.jsonl", os.unlink
+
+    def killed(file: Any, *args: Any, **more: Any) -> None:
+        if Path(os.fsdecode(file)).name.startswith("part-"):
+            raise KeyboardInterrupt
+        remove(file, *args, **more)
+
+    with Channel(path, minimum_required_space=0) as channel:
+        for i in range(4):
+            put(channel, *[b"%d" % n * 600_000 for n in range(2 * i, 2 * i + 2)])
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, "unlink", killed)
+            Export(channel, out, plan(channel, 8)).run()
+        assert len(bodies(out)) == 8
+        min((tmp_path / "f.jsonl.partial").glob("part-*")).unlink()  # in which order they go is the file system's
+        put(channel, b"later")
+        assert Export(channel, out, plan(channel, 9)).run() == 9
+    assert len(bodies(out)) == 9
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith("f.")] == ["f.jsonl"]
 
 
 def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path) -> None:

@@ -157,6 +157,16 @@ def test_where_the_store_refuses_the_worker_works_and_nothing_is_said(open_handl
     assert asked(looking, "list") == ["workers/"], "whoever may not look asks once"
 
 
+def test_where_the_store_refuses_the_object_stays_and_the_group_is_dropped(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, *numbered(0, 3))
+    with channel.worker("g", lambda event: None) as worker:
+        worker.run(until_empty=True)
+    store_of(channel).schedule = lambda asked: Fault.REFUSED if asked.kind == "delete" else None
+    channel.drop_group("g")
+    assert "g" not in channel.stats().groups
+
+
 def test_what_is_said_while_a_request_is_under_way_comes_with_the_next(open_handle: Open) -> None:
     written: list[bytes] = []
     under_way, goes_on = threading.Event(), threading.Event()

@@ -39,3 +39,31 @@ def test_the_note_about_an_owner_says_that_it_is_a_worker(place: str, tmp_path: 
         take(channel, 1, "h")
         notes.append(channel.engine().owners.look("h").note)
     assert [WORKER_MARK in note for note in notes] == [True, False]
+
+
+@pytest.mark.parametrize("place", ["{}/orders", "object+file://{}/orders"])
+def test_a_group_that_was_dropped_leaves_no_note_to_one_that_is_made_anew(place: str, tmp_path: Path) -> None:
+    """Whoever drops it, and whoever looks: also a handle that has read the note before."""
+    path = place.format(tmp_path)
+    with Channel(path) as channel:
+        put(channel, b"a")
+        with channel.worker("g", lambda event: None) as worker:
+            worker.run(until_empty=True)
+    with Channel(path, create=False, readonly=True) as looking:
+        assert [w.group for w in looking.stats().workers] == ["g"]
+        with Channel(path) as other:
+            other.drop_group("g")
+            assert not list(tmp_path.rglob("*g.worker")) + list(tmp_path.rglob("workers/*g"))
+            other.consumer("g")
+        assert looking.stats().workers == ()
+    with Channel(path, create=False, readonly=True) as looking:
+        assert looking.stats().workers == ()
+
+
+@pytest.mark.parametrize("place", ["{}/orders", "object+file://{}/orders"])
+def test_a_group_without_a_worker_is_dropped_as_before(place: str, tmp_path: Path) -> None:
+    with Channel(place.format(tmp_path)) as channel:
+        put(channel, b"a")
+        take(channel, 1, "g")
+        channel.drop_group("g")
+        assert "g" not in channel.stats().groups

@@ -72,3 +72,12 @@ def test_a_path_means_the_same_directory_wherever_the_process_is_later(
 def test_what_is_no_path_is_refused_as_such(value: object) -> None:
     with pytest.raises(OptionError, match=r"path (must be a path|can't be)"):
         channel_path(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("letter", ["k", "ü"])
+def test_a_path_that_leaves_no_room_for_the_names_of_objects_is_refused(letter: str) -> None:
+    """S3, Azure and GCS take names of 1,024 bytes; a simulator may take more."""
+    most = 700 // len(letter.encode())
+    assert Location.parse("s3://bucket/" + most * letter).prefix == most * letter
+    with pytest.raises(OptionError, match="take one of 700 at most"):
+        Location.parse("s3://bucket/" + (most + 1) * letter)

@@ -166,7 +166,7 @@ def test_empty_first_batch_of_a_query_with_several_sources_moves_the_group(kept:
     consumer = kept.consumer("g", resume=True)
     consumer.seek(2)
     consumer.close()
-    kept._owned.consumers.clear()
+    kept._open.owned.consumers.clear()
     reader = source(kept, startingOffsets="latest", **RESET)
     start = reader.initialOffset()
     assert reader.latestOffset(start) == start

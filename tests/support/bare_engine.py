@@ -131,6 +131,9 @@ class NoNotes:
     def read(self) -> dict[str, bytes]:
         return {}
 
+    def forget(self, group: str) -> None:
+        pass
+
 
 class NoUpkeep:
     """`UpkeepPort` where nothing is due."""

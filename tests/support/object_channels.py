@@ -11,6 +11,7 @@ from unittest import mock
 
 from spillable_stream import Channel
 from spillable_stream.engine import object_opening, object_plans
+from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
@@ -25,8 +26,11 @@ __all__ = [
     "URL",
     "OwnersClock",
     "Watched",
+    "asked",
     "collect_now",
+    "in_thread",
     "kill",
+    "log_of",
     "make_two_checkpoints",
     "store_of",
     "stores_in_memory",
@@ -127,3 +131,19 @@ class Watched:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def log_of(channel: Channel) -> ObjectLog:
+    log = channel.engine().log
+    assert isinstance(log, ObjectLog)
+    return log
+
+
+def in_thread(call: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread
+
+
+def asked(store: FaultyStore) -> list[tuple[str, str]]:
+    return [(request.kind, request.key) for request in store.requests]

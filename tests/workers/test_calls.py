@@ -347,6 +347,22 @@ def test_attempts_of_events_that_were_taken_since_are_forgotten() -> None:
     assert calls.last_note() == "a worker that stopped; failed 7x1"
 
 
+def test_the_end_of_a_call_wakes_nobody_but_who_waits_for_it() -> None:
+    """Each wake-up of the thread that watches would cost a small batch a fifth of its time."""
+    changed = threading.Condition()
+    calls, woken = Calls(changed, 9, Notes().write, {}), list[int]()
+    changed.notify_all = lambda: woken.append(1)  # type: ignore[method-assign]
+    for event in range(1, 4):
+        work = Work([(event, event)])
+        assert calls.begin(work, lambda: True)
+        calls.end(work)
+    assert woken == []
+    alone = Work([(4, 4)], care=Care.ALONE)
+    assert calls.begin(alone, lambda: True)
+    calls.end(alone)
+    assert woken == [1]
+
+
 def stopped_at_the_first_failure(channel: Channel, letters: Channel, called: list[bytes]) -> None:
     def fail(event: Event) -> None:
         called.append(event.body)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -58,6 +59,24 @@ def test_each_form_takes_its_own_kind_of_function() -> None:
             config.check_function(other, is_async=True)
     with pytest.raises(OptionError, match="a worker needs a function, not int"):
         config.check_function(1, is_async=False)  # type: ignore[arg-type]
+
+
+def without_arguments() -> None: ...
+
+
+async def of_two(channel: object, event: object) -> None: ...
+
+
+def test_a_function_that_can_not_be_called_with_one_argument_is_refused() -> None:
+    """Every event would be a dead letter."""
+    config = WorkerConfig(**GOOD)
+    for function, is_async in ((without_arguments, False), (of_two, True), (lambda event, more: None, False)):
+        with pytest.raises(OptionError, match="can't be called with one argument, the event or the batch"):
+            config.check_function(function, is_async=is_async)
+    for good in (partial(of_two, 1), of_two.__get__(1)):
+        config.check_function(good, is_async=True)
+    for plain in (dict.fromkeys, int, lambda event, more=1: None, lambda *events: None, [].append):
+        config.check_function(plain, is_async=False)
 
 
 def test_a_typed_channel_needs_a_function_for_batches() -> None:

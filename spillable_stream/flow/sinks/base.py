@@ -150,7 +150,9 @@ class Sink:
             Whether they are there; if not, there is no such channel, and they stay in this one.
         """
         if self.dead_letter is None:
-            self.name_trouble(f"the events {shown(ranges_of(ids))} can't be written, and are tried again: {reason}")
+            what = f"the event {ids[0]}" if len(ids) == 1 else f"the events {shown(ranges_of(ids))}"
+            hint = "or give the sink a deadLetter channel for such events"
+            self.name_trouble(f"{what} can't be written, and the batch is tried again: {reason}; {hint}")
             return False
         self._letters = self._letters or LetterBox(self.dead_letter, self.name, self.channel, self.written)
         self._letters.put(batch, ids, reason, int(self.now() * 1000))

@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.errors import EventTooLargeError, PutTooLargeError, SpillableError, TransactionCapacityError
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.log_records import fields
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
     "put_held",
 ]
 
-TOO_LARGE = (EventTooLargeError, PutTooLargeError, TransactionCapacityError)
-"""Why a batch is refused, before any channel has a part of it, though a smaller one may be taken."""
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -238,7 +237,8 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
         try:
             routed = routed or processor.route(batch)
             processor.deliver(routed)
-        except TOO_LARGE:
+        except TOO_LARGE:  # also of one that waited, whose channel was given less room meanwhile
+            source.counters.pauses.end(id(batch))
             raise
         except SpillableError as e:
             source.counters.channel_write_fail += 1

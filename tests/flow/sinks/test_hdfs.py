@@ -300,7 +300,8 @@ def test_an_event_without_a_time_is_named_or_goes_to_the_dead_letters(
     for _ in range(2):
         with pytest.raises(StorageError, match="no header timestamp"):
             sink.process()
-    assert caplog.text.count("the events 2 can't be written") == 1
+    assert caplog.text.count("the event 2 can't be written") == 1
+    assert "deadLetter" in caplog.text
     assert sink.trouble
     with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
         sink.dead_letter = dead

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, Event
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.processor import ChannelProcessor
@@ -93,3 +93,30 @@ def test_a_source_that_is_being_stopped_tries_once_and_names_what_is_lost(caplog
     stopping.set()
     assert not put_held(SourceBase(), kept, BATCH, stopping)
     assert "1 events that were read are not stored" in caplog.text
+
+
+def test_events_that_wait_are_put_in_pieces_where_a_capacity_is_lowered_meanwhile(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c", overflow_capacity=10, keep_alive=0, minimum_required_space=0) as channel:
+        with channel.put_transaction() as transaction:
+            transaction.put_many([Event(b"before")] * 8)
+        stopping = LoweredAtTheFirstWait(channel)
+        source = SourceBase()
+        assert put_held(
+            source, ChannelProcessor({"c": channel}), events_of([b"1", b"2", b"3", b"4"], [{}] * 4), stopping
+        )
+        assert stopping.taken + take(channel) == [b"before"] * 8 + [b"1", b"2", b"3", b"4"]
+        assert source.counters.pauses.flume_counters()["Paused"] == 0
+
+
+class LoweredAtTheFirstWait(threading.Event):
+    """Lowers the channel's capacity below one batch when a source begins to wait, and empties the channel each time."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self.taken: list[bytes] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.taken += take(self._channel)
+        Channel(self._channel.path, overflow_capacity=3).close()
+        return False

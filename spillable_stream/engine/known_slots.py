@@ -1,0 +1,124 @@
+"""What a handle knows of the slots of its channel: where the log ends, and what the state has yet to apply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
+from spillable_stream.format.slot import NO_TOKEN, Slot, SlotFrame
+from spillable_stream.log.tier_logs import Positions
+from spillable_stream.objects.appending import Attempt, Tail
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.chain import Chain
+from spillable_stream.objects.checkpoints import Checkpoint
+from spillable_stream.objects.loading import apply_frames, counting_frames
+from spillable_stream.objects.pace import Pace
+from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["KnownSlots"]
+
+
+class KnownSlots:
+    """The newest slots, as one handle knows them. It changes with the handle's lock held.
+
+    Args:
+        slots: the channel's slots.
+        cache: where the bytes of those that are known are kept.
+        pace: learns of those that others appended.
+
+    Attributes:
+        chain: the slots that the state is built from.
+        point: where the log ends.
+        unsettled: the handle's append whose outcome is not known; None if there is none.
+        must_load: whether slots were collected that this handle has not read, so that the state must be loaded.
+    """
+
+    def __init__(self, slots: Slots, cache: ObjectCache, pace: Pace) -> None:
+        self.chain: Chain = Chain(-1, NO_TOKEN)
+        self.point: CommitPoint = CommitPoint(NO_TIER, NO_TIER)
+        self.unsettled: Attempt | None = None
+        self.must_load: bool = False
+        self._slots = slots
+        self._cache = cache
+        self._pace = pace
+        self._tail: Tail | None = None
+        self._news: dict[int, list[SlotFrame]] = {}  # what was found and not applied, without events
+        self._appended: Attempt | None = None  # the last one; it may not be applied yet
+
+    @property
+    def tail(self) -> Tail:
+        """The newest slot that is known."""
+        assert self._tail is not None
+        return self._tail
+
+    def publish(self) -> None:
+        """Say anew where the log ends, also whether an append waits to be settled."""
+        tail = self.tail
+        state = HeadState.APPENDING if self.unsettled is not None else HeadState.CLEAN
+        # The end of a log that must be loaded lies beyond all that was applied, wherever that is.
+        number, end = (tail.number + 1, 0) if self.must_load else (tail.number, tail.end)
+        self.point = CommitPoint(TierEnd(number, end, state), NO_TIER)
+
+    def begin(self, loaded: Checkpoint) -> None:
+        """Know a state that was loaded, and no slot after it."""
+        self._news.clear()
+        self._cache.clear()  # there may be other slots of the same numbers now
+        self.must_load = False
+        self._tail, self.chain = loaded.tail, loaded.chain
+        self.publish()
+
+    def begin_anew(self) -> None:
+        """Have the state loaded: slots that this handle has not read were collected, or the channel was removed."""
+        self.must_load = True
+        self.unsettled = None  # its place was collected, too: nobody will ever know
+        self.publish()
+
+    def know(self, found: Sequence[Slot]) -> None:
+        """Take note of slots that follow each other; an append of this handle may have come before, and be in them."""
+        tail = self.tail
+        for slot in found:
+            if slot.number == tail.number + 1:
+                self._pace.saw_others()
+                self._news[slot.number] = counting_frames(tail, slot)  # the cache has the events, as far as it can
+                self._cache.put(slot_key(slot.number), slot.data)
+                self.chain.add(slot.number, slot.header.token)
+                tail = tail.then(slot)
+        self._move_to(tail)
+
+    def appended(self, attempt: Attempt) -> None:
+        """Take note of an append of this handle that is in the log, proven."""
+        self._cache.put(slot_key(attempt.number), attempt.parts)
+        self.chain.add(attempt.number, attempt.token)
+        self._appended = attempt
+        self._move_to(attempt.won)
+
+    def _move_to(self, tail: Tail) -> None:
+        if tail is not self._tail:
+            self._tail = tail
+            self.publish()
+
+    def apply(self, state: ChannelState, start: Positions, end: Positions) -> int:
+        """Apply to a state the slots between two positions, and return how many there were.
+
+        Raises:
+            FileNotFoundError: they are not at hand: load the state.
+            CorruptionError: a frame is invalid.
+        """
+        if self.must_load:
+            raise FileNotFoundError(f"slots after {start.disk.file_id} were collected")
+        for number in range(start.disk.file_id + 1, end.disk.file_id + 1):
+            found = self._news.pop(number, None)
+            if found is None:
+                found = self._own(number)
+            if found is None:
+                raise FileNotFoundError(f"slot {number} is not at hand")
+            apply_frames(self._slots, state, number, found)
+        return end.disk.file_id - start.disk.file_id
+
+    def _own(self, number: int) -> list[SlotFrame] | None:
+        """Return the frames of a slot that this handle has just appended, for a thread that looks before they apply."""
+        own = self._appended
+        if own is None or own.number != number:
+            return None
+        return counting_frames(own.at, Slot.parse(self._slots.channel, number, own.data))

@@ -1,0 +1,77 @@
+"""Looks at a log in a store: what others have appended to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from spillable_stream.engine.channel_presence import ChannelPresence
+from spillable_stream.engine.handle_lock import HandleLock
+from spillable_stream.engine.known_slots import KnownSlots
+from spillable_stream.errors import CorruptionError
+from spillable_stream.objects.read_ahead import BehindError, ReadAhead
+from spillable_stream.objects.slots import Slots
+
+__all__ = ["ObjectLooks"]
+
+
+class ObjectLooks:
+    """The looks of one handle.
+
+    Args:
+        slots: the channel's slots.
+        known: what the handle knows of them.
+        presence: whether the channel is still there.
+        lock: keeps appends away while what is known changes.
+    """
+
+    def __init__(self, slots: Slots, known: KnownSlots, presence: ChannelPresence, lock: HandleLock) -> None:
+        self._slots = slots
+        self._known = known
+        self._presence = presence
+        self._lock = lock
+        self._looking = threading.Lock()
+        self._begun = 0
+        self._ended = 0  # the number of the newest one that ended well
+
+    def look(self) -> None:
+        """Find what others appended. Threads that come while one looks share the next look; raises what `find` does."""
+        before = self._begun
+        with self._looking:
+            if self._ended > before:
+                return
+            self._begun = number = self._begun + 1
+            self.find()
+            self._ended = number
+
+    def find(self) -> None:
+        """Find what others appended, also inside of an append.
+
+        Raises:
+            CorruptionError: a slot is damaged.
+            NotAChannelError: the channel is not there any more.
+            StoreError: the store refused or failed.
+        """
+        is_end = False
+        with ReadAhead(self._slots, self._known.tail) as ahead:
+            while not is_end:
+                began = time.monotonic()
+                try:
+                    found, is_end = ahead.chunk()
+                except BehindError:
+                    self.begin_anew()
+                    return
+                except CorruptionError:
+                    self._presence.is_proven = False  # another channel's slots look damaged
+                    self._presence.require()
+                    raise
+                self._presence.saw(began)
+                if found:
+                    with self._lock.had():
+                        self._known.know(found)
+
+    def begin_anew(self) -> None:
+        """Have the state loaded; see `KnownSlots.begin_anew`."""
+        with self._lock.had():
+            self._presence.is_proven = False
+            self._known.begin_anew()

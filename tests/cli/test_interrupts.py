@@ -1,0 +1,255 @@
+"""Ctrl-C in each phase of each long verb: one line that is true, status 130, nothing half made.
+
+The same command continues then, or begins again.
+
+The signal is sent where the verb calls a function, before or after that does its work, so a phase is hit each time.
+Verbs that run until Ctrl-C (``top``, ``metrics``, ``ui``, ``agent``, ``tail -f``) are interrupted in tests of their own.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import Result
+
+import spillable_stream as ss
+from spillable_stream.archive import backup as backup_module
+from spillable_stream.archive import directory_restore
+from spillable_stream.archive.directory_restore import _Build
+from spillable_stream.channel.channel import Channel
+from spillable_stream.cli import consume, export_file, load_input
+from spillable_stream.engine.local_engine import LocalEngine
+from spillable_stream.integrity import verify as verify_module
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.event_reader import EventReader
+from spillable_stream.observe.observer import Observer
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.command_line import run
+from tests.support.events import numbered, peek, put
+
+LINES = [b"line %d" % i for i in range(25_000)]
+EVENTS = numbered(0, 3_000)
+LETTERS = numbered(0, 10)
+
+
+class At(NamedTuple):
+    """A call of a function.
+
+    Args:
+        owner: the class or module that has the function.
+        name: its name there.
+        number: which of its calls, counted from 1.
+        after: whether the signal comes when it has done its work.
+    """
+
+    owner: Any
+    name: str
+    number: int = 1
+    after: bool = False
+
+    def __str__(self) -> str:
+        where = self.owner.__name__.rpartition(".")[2]
+        return f"{'after' if self.after else 'before'} {where}.{self.name} {self.number}"
+
+
+OPEN, READ, FRAMES = At(LocalEngine, "__init__"), At(EventReader, "read"), At(EventReader, "frames")
+WRITE, SYNC, PUBLISH = At(File, "write"), At(File, "sync"), At(CommitLock, "publish")
+CLOSE, CLOSED = At(Channel, "close"), At(Channel, "close", after=True)
+MANIFEST, RENAME = At(backup_module, "write_manifest"), At(FileSystem, "rename")
+
+PHASES: dict[str, list[At]] = {
+    "put new f.log": [
+        OPEN,
+        At(load_input._LineInput, "batches"),
+        WRITE,
+        *(At(File, "sync", n) for n in (1, 2, 3, 4)),
+        *(At(CommitLock, "publish", n, after) for n in (1, 2, 3) for after in (False, True)),
+        CLOSE,
+        CLOSED,
+    ],
+    "take c --group g": [
+        OPEN,
+        READ,
+        At(consume, "_print"),
+        At(consume, "_print", after=True),
+        At(File, "sync", 2),
+        *(At(CommitLock, "publish", n, after) for n in (1, 2, 3) for after in (False, True)),
+        CLOSE,
+        CLOSED,
+    ],
+    "tail c --from earliest": [OPEN, READ, At(consume, "_print"), CLOSE],
+    "export c o.jsonl": [
+        OPEN,
+        READ,
+        At(export_file, "_write_durably"),
+        At(export_file.Export, "_join"),
+        At(export_file, "_sync", 2),
+        At(export_file, "_sync", 3),
+        At(export_file, "_sync_directory"),
+        CLOSE,
+    ],
+    "export c o.parquet": [At(export_file.Export, "_join_parquet"), At(export_file, "_sync_directory")],
+    "backup c copy": [
+        OPEN,
+        FRAMES,
+        At(backup_module, "check_file"),
+        MANIFEST,
+        MANIFEST._replace(after=True),
+        CLOSE,
+    ],
+    "restore old r --new-identity": [
+        At(_Build, "run"),
+        At(directory_restore, "verify"),
+        RENAME,
+        RENAME._replace(after=True),
+    ],
+    "verify c": [At(verify_module, "inspect"), At(File, "read", 5), At(verify_module, "report_of")],
+    "repair c": [At(verify_module, "inspect"), At(verify_module, "inspect", 2)],
+    "dead-letters replay dead c": [
+        OPEN,
+        READ,
+        *(At(File, "sync", n) for n in (1, 2, 3, 4)),
+        *(At(CommitLock, "publish", n, after) for n in (2, 3, 4, 5) for after in (False, True)),
+        CLOSE,
+    ],
+    "top c --once --interval 0.1": [At(Observer, "__init__"), At(Observer, "observe"), At(Observer, "observe", 2)],
+    "stats c": [OPEN, CLOSE],
+    "create n": [OPEN, SYNC, CLOSE],
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory of the verbs: a channel, dead letters, a backup, a file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.log").write_bytes(b"".join(line + b"\n" for line in LINES))
+    for name, bodies in (("c", EVENTS), ("dead", LETTERS)):
+        with Channel(tmp_path / name, minimum_required_space=0) as channel:
+            put(channel, *bodies)
+    ss.backup(tmp_path / "c", tmp_path / "old")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield tmp_path
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupted(verb: str, at: At) -> Result:
+    """Run a verb, and send it SIGINT there."""
+    did: Callable[..., Any] = at.owner.__dict__[at.name]
+    left = at.number
+
+    def wrapped(*args: Any, **more: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0 and not at.after:
+            signal.raise_signal(signal.SIGINT)
+        result = did(*args, **more)
+        if left == 0 and at.after:
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at.owner, at.name, wrapped)
+        done = run(*verb.split())
+    assert left <= 0, "the verb never came there"
+    return done
+
+
+def bodies(path: Path) -> list[bytes]:
+    with Channel(path, create=False, readonly=True) as channel:
+        return [body for batch in channel.read() for body in batch.column("body").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("verb", "at"), [pytest.param(verb, at, id=f"{verb}: {at}") for verb, phases in PHASES.items() for at in phases]
+)
+def test_ctrl_c_is_one_true_line_and_the_same_command_continues(place: Path, verb: str, at: At) -> None:
+    done = interrupted(verb, at)
+    assert (done.exit_code, done.stderr.count("\n")) == (130, 1), (done.output, done.exception)
+    assert done.stderr.startswith("interrupted")
+    assert not [name for name in place.iterdir() if "restoring" in name.name]
+    SETTLED[verb.split()[0]](place, verb, done)
+
+
+def put_is_true(place: Path, verb: str, done: Result) -> None:
+    stored = bodies(place / "new") if (place / "new" / "channel.json").exists() else []
+    said = re.search(r"([\d,]+) rows are stored; the same command continues", done.stderr)
+    assert len(stored) == (int(said[1].replace(",", "")) if said else 0)
+    assert run(*verb.split()).exit_code == 0
+    assert bodies(place / "new") == LINES
+
+
+def take_is_true(place: Path, verb: str, done: Result) -> None:
+    again = run(*verb.split()).stdout_bytes.splitlines()
+    said = re.search(r"takes the event ([\d,]+) next", done.stderr)
+    taken = int(said[1].replace(",", "")) - 1 if said else 0 if "nothing was taken" in done.stderr else len(EVENTS)
+    assert again == EVENTS[taken:]
+    assert done.stdout_bytes.splitlines()[:taken] == EVENTS[:taken]
+
+
+def tail_is_true(place: Path, verb: str, done: Result) -> None:
+    assert "nothing was taken" in done.stderr
+    assert run(*verb.split()).stdout_bytes.splitlines() == EVENTS
+
+
+def export_is_true(place: Path, verb: str, done: Result) -> None:
+    out = place / verb.split()[-1]
+    assert out.exists() == ("the file is whole" in done.stderr)
+    if not out.exists():
+        assert run(*verb.split()).exit_code == 0
+    assert not out.with_name(out.name + ".partial").exists() or "whole" in done.stderr
+    copied = place / "copied"
+    assert run("put", copied, out).exit_code == 0 and len(bodies(copied)) == len(EVENTS)
+
+
+def backup_is_true(place: Path, verb: str, done: Result) -> None:
+    assert "has this backup whole, or the one before; run it again" in done.stderr
+    assert run(*verb.split()).exit_code == 0
+    ss.restore(place / "copy", place / "again", new_identity=True)
+    assert bodies(place / "again") == EVENTS
+
+
+def restore_is_true(place: Path, verb: str, done: Result) -> None:
+    assert "r is there and whole, or not at all: then run it again" in done.stderr
+    if not (place / "r").exists():
+        assert run(*verb.split()).exit_code == 0
+    assert ss.verify(place / "r").healthy and bodies(place / "r") == EVENTS
+
+
+def check_is_true(place: Path, verb: str, done: Result) -> None:
+    assert run(*verb.split()).exit_code == 0
+    assert bodies(place / "c") == EVENTS
+
+
+def replay_is_true(place: Path, verb: str, done: Result) -> None:
+    assert "what was put back stays; the same command continues" in done.stderr
+    assert run(*verb.split()).exit_code == 0
+    assert bodies(place / "c") == EVENTS + LETTERS
+    with Channel(place / "dead", create=False) as dead:
+        assert peek(dead) == []
+
+
+def create_is_true(place: Path, verb: str, done: Result) -> None:
+    assert run(*verb.split()).exit_code in (0, 1)
+    assert bodies(place / "n") == []
+
+
+SETTLED: dict[str, Callable[[Path, str, Result], None]] = {
+    "put": put_is_true,
+    "take": take_is_true,
+    "tail": tail_is_true,
+    "export": export_is_true,
+    "backup": backup_is_true,
+    "restore": restore_is_true,
+    "verify": check_is_true,
+    "repair": check_is_true,
+    "dead-letters": replay_is_true,
+    "top": check_is_true,
+    "stats": check_is_true,
+    "create": create_is_true,
+}

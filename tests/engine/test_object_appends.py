@@ -1,0 +1,116 @@
+"""What an append asks for, and what a handle makes of answers that never come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import (
+    Channel,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    NotAChannelError,
+)
+from spillable_stream.objects.slots import slot_key
+from tests.support.events import numbered, peek, put, take
+from tests.support.faulty_store import Fault
+from tests.support.object_channels import URL, asked, collect_now, log_of, store_of
+from tests.support.object_logs import FakeTime
+
+Open = Callable[..., Channel]
+
+LONG_SECONDS = 30
+
+
+def test_a_commit_that_nobody_contends_for_is_one_create_and_one_small_read(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    store = store_of(channel)
+    for number in range(2, 6):
+        store.forget_counts()
+        put(channel, b"x")
+        assert asked(store) == [("create", slot_key(number)), ("get_range", slot_key(number - 1))]
+
+
+def unanswered(channel: Channel, *bodies: bytes) -> None:
+    """Put what nobody answers to: the requests to create its slot, and its fence, are held back."""
+    store, log = store_of(channel), log_of(channel)
+    log._appending.patience = FakeTime().patience()
+    store.schedule = lambda request: Fault.LATE if request.kind == "create" else Fault.UNAVAILABLE
+    with pytest.raises(CommitOutcomeUnknownError):
+        put(channel, *bodies)
+    store.schedule = None
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_the_next_commit_settles_first_whether_the_last_one_counts(open_handle: Open, arrived: bool) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    store = store_of(channel)
+    unanswered(channel, b"unknown")
+    if arrived:
+        store.release(0)
+    put(channel, b"next")
+    assert store.release() > 0
+    expected = [b"0", *([b"unknown"] if arrived else []), b"next"]
+    assert peek(channel) == expected
+    assert peek_by_another(open_handle, channel) == expected
+
+
+def peek_by_another(open_handle: Open, channel: Channel) -> list[bytes]:
+    channel.close()
+    return peek(open_handle())
+
+
+def test_an_append_whose_place_was_collected_is_given_up_and_the_next_one_works(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    unanswered(channel, b"unknown")
+    for number in range(4):
+        put(other, b"%d" % number)
+    take(other)
+    collect_now(other)
+    assert slot_key(2) not in store_of(other).inner.objects  # type: ignore[attr-defined]
+    put(channel, b"next")
+    store_of(channel).release()
+    assert take(other) == [b"next"]
+
+
+@pytest.mark.parametrize("slots", [None, 0, 1, 2, 3, 6], ids=lambda n: "nothing" if n is None else f"{n} slots more")
+def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_nothing(
+    open_handle: Open, slots: int | None
+) -> None:
+    """Whatever number the next slot has in the channel that is there now, or has yet to be made there."""
+    channel = open_handle()
+    put(channel, b"0")
+    put(channel, b"1")
+    log, clock = log_of(channel), FakeTime()
+    log._appending.patience = clock.patience()
+    store_of(channel).inner.objects.clear()  # type: ignore[attr-defined]
+    if slots is not None:
+        another = open_handle()
+        for number in range(slots):
+            put(another, b"%d" % number)
+    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+        put(channel, b"never")
+    assert clock.slept == []
+    if slots is None:
+        another = open_handle()
+    for number in range(slots or 0, 6):
+        put(another, b"%d" % number)
+    assert peek(another) == numbered(0, 6)
+
+
+def test_a_slot_of_another_channel_among_ones_own_is_damage_at_once(open_handle: Open) -> None:
+    channel, another = open_handle(), open_handle(f"{URL}-2")
+    put(channel, b"0")
+    for number in range(2):
+        put(another, b"%d" % number)
+    key, clock = slot_key(2), FakeTime()
+    mine, theirs = store_of(channel).inner, store_of(another).inner
+    mine.objects[key] = theirs.objects[key]  # type: ignore[attr-defined]
+    log_of(channel)._appending.patience = clock.patience()
+    with pytest.raises(CorruptionError, match="is another channel's"):
+        put(channel, b"1")
+    assert clock.slept == []

@@ -1,0 +1,104 @@
+"""What a look asks for, and what it shares with those of other threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from spillable_stream import (
+    Channel,
+)
+from spillable_stream.objects.slots import slot_key
+from tests.support.events import peek, put
+from tests.support.faulty_store import Request
+from tests.support.object_channels import Watched, asked, in_thread, log_of, store_of
+
+Open = Callable[..., Channel]
+
+LONG_SECONDS = 30
+
+
+def test_a_look_at_an_idle_channel_is_two_reads(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    store = store_of(channel)
+    store.forget_counts()
+    channel.engine().follow()
+    assert asked(store) == [("get", slot_key(2)), ("get_range", slot_key(1))]
+
+
+def test_a_look_waits_for_the_append_of_another_thread_before_it_changes_anything(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    log, store = log_of(channel), store_of(channel)
+    log._lock._lock = watched = Watched(log._lock._lock)  # type: ignore[assignment]
+    planned, may_create = threading.Event(), threading.Event()
+
+    def wait_to_create(request: Request) -> None:
+        if request.kind == "create" and not planned.is_set():
+            planned.set()
+            assert may_create.wait(LONG_SECONDS)
+
+    store.schedule = wait_to_create  # type: ignore[assignment]
+    append = in_thread(lambda: put(channel, b"2"))
+    assert planned.wait(LONG_SECONDS) and watched.came.acquire(timeout=LONG_SECONDS)
+    put(other, b"1")
+    look = in_thread(channel.engine().follow)
+    assert watched.came.acquire(timeout=LONG_SECONDS)  # it found slot 2, and waits
+    assert (log.tail.number, channel.engine().state.last_id) == (1, 1)
+    may_create.set()
+    append.join()
+    look.join()
+    assert peek(channel) == [b"0", b"1", b"2"]
+    assert log.tail.number == 3 + 2  # the owner of the group, and the group
+
+
+def test_threads_that_come_during_a_look_share_the_next_one(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    log, store = log_of(channel), store_of(channel)
+    log._looks._looking = watched = Watched(log._looks._looking)  # type: ignore[assignment]
+    looks, may_answer = threading.Event(), threading.Event()
+
+    def wait(request: Request) -> None:
+        looks.set()
+        assert may_answer.wait(LONG_SECONDS)
+
+    store.schedule = wait  # type: ignore[assignment]
+    store.forget_counts()
+    threads = [in_thread(log.position)]
+    assert looks.wait(LONG_SECONDS)
+    threads += [in_thread(log.position) for _ in range(6)]
+    for _ in range(7):
+        assert watched.came.acquire(timeout=LONG_SECONDS)
+    may_answer.set()
+    for thread in threads:
+        thread.join()
+    assert store.counts == {"get": 2, "get_range": 2}
+
+
+def test_a_look_that_began_before_is_not_shared(open_handle: Open) -> None:
+    """It may have been answered before the other's commit, which the caller has heard of."""
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    log, store = log_of(channel), store_of(channel)
+    log._looks._looking = watched = Watched(log._looks._looking)  # type: ignore[assignment]
+    missed, may_end = threading.Event(), threading.Event()
+
+    def miss_what_comes(request: Request) -> None:
+        if request.kind == "get_range" and not missed.is_set():
+            missed.set()
+            assert may_end.wait(LONG_SECONDS)
+
+    store.schedule = miss_what_comes  # type: ignore[assignment]
+    first = in_thread(log.position)
+    assert missed.wait(LONG_SECONDS)
+    put(other, b"1")
+    seen = list[int]()
+    second = in_thread(lambda: seen.append(channel.engine().follow().last_id))
+    for _ in range(2):
+        assert watched.came.acquire(timeout=LONG_SECONDS)
+    may_end.set()
+    first.join()
+    second.join()
+    assert seen == [2]
