@@ -6,6 +6,7 @@ import math
 from datetime import datetime, timedelta
 from functools import lru_cache
 from numbers import Real
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -78,14 +79,13 @@ def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None,
 
 
 def _delay_ms(given: object) -> int:
-    seconds = given.total_seconds() if isinstance(given, timedelta) else given
-    if not isinstance(seconds, Real) or isinstance(seconds, bool) or not seconds >= 0:
+    seconds: Any = given.total_seconds() if isinstance(given, timedelta) else given
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not cast(float, seconds) >= 0:
         raise OptionError(
             f"deliver_after is {given!r}; give seconds from now, 0 or more, or a timedelta. Nothing was put"
         )
-    return math.ceil(
-        round(float(min(seconds, 2 * MOST_DELAY_SECONDS)) * 1000, 3)
-    )  # 0.001 of a float is a bit more, or less
+    bounded = float(min(cast(float, seconds), 2 * MOST_DELAY_SECONDS))
+    return math.ceil(round(bounded * 1000, 3))  # 0.001 of a float is a bit more, or less
 
 
 def _moment_ms(given: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from numbers import Real
-from typing import Any
+from typing import Any, cast
 
 from spillable_stream.errors import OptionError
 
@@ -34,7 +34,7 @@ def ttl_us(ttl: TimeToLive | None) -> int:
     seconds: Any = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or seconds != seconds:
         raise OptionError(f"ttl must be seconds or a timedelta, not {ttl!r}; leave it out for events that never expire")
-    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+    if not _LEAST_SECONDS <= cast(float, seconds) <= _MOST_SECONDS:
         raise OptionError(
             f"ttl must be more than 0 and at most 100 years, not {ttl!r}: leave it out for events that never expire"
         )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -18,12 +17,6 @@ def test_a_retry_says_when_in_seconds_or_as_a_timedelta() -> None:
 @pytest.mark.parametrize("after", [-1, timedelta(seconds=-1), float("nan")])
 def test_a_retry_in_the_past_is_refused(after: float) -> None:
     with pytest.raises(ValueError, match="at least 0 seconds"):
-        Retry(after=after)
-
-
-@pytest.mark.parametrize("after", ["5", True, [1]])
-def test_a_retry_after_what_is_no_time_is_refused(after: Any) -> None:
-    with pytest.raises(TypeError, match="must be seconds or a timedelta, not "):
         Retry(after=after)
 
 
