@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from numbers import Real
 from operator import index
-from typing import SupportsIndex, TypeVar, cast
+from typing import SupportsIndex, TypeGuard, TypeVar, cast
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["flag", "function", "instance", "path_text", "seconds", "text", "timeout_seconds", "whole_number"]
+__all__ = ["flag", "function", "instance", "is_number", "path_text", "seconds", "text", "timeout_seconds", "whole_number"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -34,6 +34,12 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     return found
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a real number, of Python or NumPy, and no truth value."""
+    is_span = type(value).__name__ == "timedelta64"  # NumPy's, of any unit, says that it is an integer
+    return isinstance(value, Real) and not isinstance(value, bool) and not is_span
+
+
 def seconds(name: str, value: object) -> float:
     """Return a time span in seconds, at most the longest that a thread can wait; a negative one is over.
 
@@ -44,12 +50,9 @@ def seconds(name: str, value: object) -> float:
     Raises:
         OptionError: it is not a number.
     """
-    try:
-        if not isinstance(value, bool) and isinstance(value, (int, float, Real)) and value == value:
-            return float(min(value, threading.TIMEOUT_MAX))
-    except TypeError:  # NumPy's timedelta64 passes for an integer
-        pass
-    raise OptionError(f"{name} must be a number of seconds, not {value!r}")
+    if not is_number(value) or value != value:
+        raise OptionError(f"{name} must be a number of seconds, not {value!r}")
+    return float(min(value, threading.TIMEOUT_MAX))
 
 
 def timeout_seconds(value: object) -> float | None:

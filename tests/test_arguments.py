@@ -11,6 +11,7 @@ from spillable_stream.arguments import (
     flag,
     function,
     instance,
+    is_number,
     path_text,
     seconds,
     text,
@@ -29,6 +30,12 @@ def test_a_whole_number_is_any_integer_that_is_large_enough() -> None:
 def test_anything_else_is_refused_by_its_name(value: object) -> None:
     with pytest.raises(OptionError, match=r"^limit must be an integer, 1 or more, not "):
         whole_number("limit", value)
+
+
+def test_a_number_is_any_real_one_and_no_truth_value_or_time_span() -> None:
+    assert all(map(is_number, (0, -1.5, float("nan"), Fraction(1, 4), np.float32(2), np.int8(3))))
+    for value in (None, True, np.True_, "3", 1j, np.timedelta64(3, "s"), np.timedelta64(3)):
+        assert not is_number(value)
 
 
 def test_seconds_are_any_real_number() -> None:
