@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from numbers import Real
 from operator import index
-from typing import SupportsIndex, TypeVar, cast
+from typing import SupportsIndex, TypeGuard, TypeVar, cast
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["flag", "function", "instance", "path_text", "seconds", "text", "timeout_seconds", "whole_number"]
+__all__ = ["flag", "function", "instance", "is_number", "path_text", "seconds", "text", "timeout_seconds", "whole_number"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -34,6 +34,12 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     return found
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a real number, of Python or NumPy, and no truth value."""
+    is_span = type(value).__name__ == "timedelta64"  # NumPy's, of any unit, says that it is an integer
+    return isinstance(value, Real) and not isinstance(value, bool) and not is_span
+
+
 def seconds(name: str, value: object) -> float:
     """Return a time span in seconds, at most the longest that a thread can wait; a negative one is over.
 
@@ -44,7 +50,7 @@ def seconds(name: str, value: object) -> float:
     Raises:
         OptionError: it is not a number.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, Real)) or value != value:
+    if not is_number(value) or value != value:
         raise OptionError(f"{name} must be a number of seconds, not {value!r}")
     return float(min(value, threading.TIMEOUT_MAX))
 

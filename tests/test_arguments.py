@@ -11,6 +11,7 @@ from spillable_stream.arguments import (
     flag,
     function,
     instance,
+    is_number,
     path_text,
     seconds,
     text,
@@ -31,12 +32,18 @@ def test_anything_else_is_refused_by_its_name(value: object) -> None:
         whole_number("limit", value)
 
 
+def test_a_number_is_any_real_one_and_no_truth_value_or_time_span() -> None:
+    assert all(map(is_number, (0, -1.5, float("nan"), Fraction(1, 4), np.float32(2), np.int8(3))))
+    for value in (None, True, np.True_, "3", 1j, np.timedelta64(3, "s"), np.timedelta64(3)):
+        assert not is_number(value)
+
+
 def test_seconds_are_any_real_number() -> None:
     assert [seconds("t", s) for s in (0, -1, 0.5, Fraction(1, 4), np.float32(2))] == [0, -1, 0.5, 0.25, 2]
     assert seconds("t", float("inf")) == seconds("t", 10**400) == threading.TIMEOUT_MAX
 
 
-@pytest.mark.parametrize("value", [None, "3", float("nan"), True, 1j, []])
+@pytest.mark.parametrize("value", [None, "3", float("nan"), True, 1j, [], np.timedelta64(3, "s"), np.timedelta64(3, "ns")])
 def test_what_is_no_number_of_seconds_is_refused_by_its_name(value: object) -> None:
     with pytest.raises(OptionError, match=r"^timeout_seconds must be a number of seconds, not "):
         seconds("timeout_seconds", value)

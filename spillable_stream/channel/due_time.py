@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 from functools import lru_cache
-from numbers import Real
-from typing import Any, cast
 
 import pyarrow as pa
 
+from spillable_stream.arguments import is_number
 from spillable_stream.errors import OptionError
 
 __all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_orderable", "without_disk"]
@@ -79,12 +78,12 @@ def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None,
 
 
 def _delay_ms(given: object) -> int:
-    seconds: Any = given.total_seconds() if isinstance(given, timedelta) else given
-    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not cast(float, seconds) >= 0:
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if not is_number(seconds) or not seconds >= 0:
         raise OptionError(
             f"deliver_after is {given!r}; give seconds from now, 0 or more, or a timedelta. Nothing was put"
         )
-    bounded = float(min(cast(float, seconds), 2 * MOST_DELAY_SECONDS))
+    bounded = float(min(seconds, 2 * MOST_DELAY_SECONDS))
     return math.ceil(round(bounded * 1000, 3))  # 0.001 of a float is a bit more, or less
 
 

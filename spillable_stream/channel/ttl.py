@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from numbers import Real
-from typing import Any, cast
 
+from spillable_stream.arguments import is_number
 from spillable_stream.errors import OptionError
 
 __all__ = ["MOST_TTL_US", "TimeToLive", "ttl_left_us", "ttl_us"]
@@ -31,10 +30,10 @@ def ttl_us(ttl: TimeToLive | None) -> int:
     """
     if ttl is None:
         return 0
-    seconds: Any = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if isinstance(seconds, bool) or not isinstance(seconds, Real) or seconds != seconds:
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if not is_number(seconds) or seconds != seconds:
         raise OptionError(f"ttl must be seconds or a timedelta, not {ttl!r}; leave it out for events that never expire")
-    if not _LEAST_SECONDS <= cast(float, seconds) <= _MOST_SECONDS:
+    if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise OptionError(
             f"ttl must be more than 0 and at most 100 years, not {ttl!r}: leave it out for events that never expire"
         )

@@ -154,7 +154,7 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
         OptionError: the channel has no group of this name; the message lists its groups.
     """
     groups = state.groups
-    if is_name(group) and (found := groups.get(group)) is not None:
+    if isinstance(group, str) and (found := groups.get(group)) is not None:
         return found
     known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
     more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""

@@ -127,8 +127,9 @@ class ObjectSteps:
 
     def _objects(self, first: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield every slot up to the last one that is there, and None for those that are missing."""
-        number, width, known, largest_bytes = first, 1, -1, 0
+        number, width, known = first, 1, -1
         while True:
+            largest_bytes = 0
             for data in in_parallel([lambda n=n: self._get(n) for n in range(number, number + width)]):  # type: ignore[misc]
                 if data is None and number > known:
                     known = self._last_known(number)

@@ -77,7 +77,7 @@ class ObjectReader:
         self._identity_of = identity_of
         self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._expected: list[Extent] = []
-        self._kept: dict[tuple[str, int], bool] = {}  # windows in the disk's cache: whether they were there before
+        self._kept: dict[tuple[str, str, int], bool] = {}  # windows in the disk's cache: whether they were there before
         self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
 
     def expect(self, extents: Sequence[Extent]) -> None:
@@ -97,7 +97,7 @@ class ObjectReader:
                 self._begun.popitem(last=False)
 
     def _fetch(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
-        name = self._name_on_disk(key)
+        name = self._name_on_disk(key, size_bytes)
         disk, at = (None, ("", "", 0)) if name is None else (self._disk_cache, (self._cached_as, name, offset))
         buffer = None if disk is None else disk.get(*at)
         if buffer is None:
@@ -105,22 +105,24 @@ class ObjectReader:
             buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
             if disk is not None and len(buffer):
                 disk.put(*at, buffer)
-                self._kept[key, offset] = False
+                self._kept[key, at[1], offset] = False
         elif disk is not None:
-            self._kept[key, offset] = True
+            self._kept[key, at[1], offset] = True
         if offset == 0 and len(buffer) < size_bytes:
             self._cache.put(key, buffer)
         return buffer
 
-    def _name_on_disk(self, key: str) -> str | None:
-        """Return what the disk's cache calls an object, whose key alone may be another's; None for one it can't have.
+    def _name_on_disk(self, key: str, size_bytes: int) -> str | None:
+        """Return what the disk's cache calls an object's windows of a size; None for an object that it can't have.
 
-        A segment's key is its own forever. A slot's is not, where a bucket is put back to an older version.
+        A segment's key is its own forever. A slot's is not, where a bucket is put back to an older version. A window of
+        another size than the usual says so: what is shorter than it was asked for ends where the object does.
         """
+        size = "" if size_bytes == _WINDOW_BYTES else f" {size_bytes}"
         if not key.startswith(LOG):
-            return key
+            return f"{key}{size}"
         identity = self._identity_of(int(key.removeprefix(LOG)))
-        return None if identity is None else f"{key} {identity}"
+        return None if identity is None else f"{key} {identity}{size}"
 
     def _window(self, key: str, offset: int, size_bytes: int) -> pa.Buffer:
         """Return some bytes of an object from an offset on, or all up to its end; none only where it has ended."""
@@ -167,10 +169,9 @@ class ObjectReader:
     def _forget_kept(self, key: str) -> bool:
         """Let go of the windows of an object in the disk's cache, and tell whether one had been there before."""
         found = [window for window in self._kept if window[0] == key]
-        for _, offset in found:
+        for _, name, offset in found:
             assert self._disk_cache is not None
-            if (name := self._name_on_disk(key)) is not None:
-                self._disk_cache.forget(self._cached_as, name, offset)
+            self._disk_cache.forget(self._cached_as, name, offset)
         self._cache.forget(key)
         return any([self._kept.pop(window) for window in found])
 

@@ -38,7 +38,7 @@ class ReadAhead:
         self._slots = slots
         self._tail = tail
         self._found = 0
-        self._largest_bytes = 0
+        self._sizes: deque[int] = deque(maxlen=MOST_AT_ONCE)  # of the slots that were found last, in bytes
         self._asked = tail.number
         self._under_way: deque[Future[Slot | None]] = deque()
 
@@ -87,13 +87,13 @@ class ReadAhead:
             slot = under_way.popleft().result()
         if slot is not None:
             self._found += 1
-            self._largest_bytes = max(self._largest_bytes, slot.end)
+            self._sizes.append(slot.end)
         return slot
 
     def _width(self) -> int:
         """Return how many requests may be under way: each that finds nothing costs money, too."""
         width = next((width for found, width in _RAMP.items() if self._found < found), MOST_AT_ONCE)
-        return min(width, most_at_once(self._largest_bytes))
+        return min(width, most_at_once(max(self._sizes, default=0)))
 
     def _end(self) -> None:
         waits = [request for request in self._under_way if not request.cancel()]

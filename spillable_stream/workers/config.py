@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
+from spillable_stream.arguments import is_number
 from spillable_stream.errors import OptionError
 
 __all__ = ["WorkerConfig", "function_name"]
@@ -105,8 +105,7 @@ def _check_count(name: str, value: object, most: int | None = None) -> None:
 
 
 def _check_seconds(name: str, value: object) -> None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= _LONGEST_SECONDS:  # type: ignore[operator]
+    if not is_number(value) or not 0 <= value <= _LONGEST_SECONDS:
         raise OptionError(f"{name} must be 0 to {_LONGEST_SECONDS:,.0f} seconds, not {value!r}")
 
 

@@ -48,6 +48,8 @@ def test_a_delay_says_when_an_event_is_due(after: Any, at: Any, expected: int) -
         (timedelta(seconds=-1), None, "0 or more"),
         (True, None, "deliver_after is True"),
         ("5", None, "deliver_after is '5'"),
+        (np.timedelta64(3, "s"), None, "deliver_after is np.timedelta64"),
+        (np.timedelta64(3, "ns"), None, "deliver_after is np.timedelta64"),
         (MOST_DELAY_SECONDS + 1, None, "at most a year"),
         (10**9, None, "at most a year .*, not deliver_after = 1000000000"),
         (math.inf, None, "at most a year"),

@@ -300,7 +300,7 @@ def test_a_groups_name_that_is_no_files_name_is_refused_everywhere_and_leaves_no
 
 
 @pytest.mark.parametrize("group", ["../../x", "a b"])
-def test_a_group_of_an_older_log_whose_name_is_not_allowed_now_can_be_dropped(
+def test_a_group_of_an_older_log_whose_name_is_not_allowed_now_can_be_read_and_dropped(
     open_channel: Open, path: Path, group: str
 ) -> None:
     channel = open_channel()
@@ -309,6 +309,7 @@ def test_a_group_of_an_older_log_whose_name_is_not_allowed_now_can_be_dropped(
     take(channel)
     before = sorted(path.parent.rglob("*"))
     assert channel.stats().channel_size == 5
+    assert sum(batch.num_rows for batch in channel.read(group=group)) == 5
     channel.drop_group(group)
     assert channel.stats().channel_size == 0
     assert sorted(path.parent.rglob("*")) == before

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.objects import frame_search, object_reader
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.object_reader import ObjectReader
-from tests.objects.test_object_reader import Ranges, bodies_of, reader_of, staged
+from tests.objects.test_object_reader import CHANNEL, Ranges, bodies_of, reader_of, staged
 from tests.support.memory_store import MemoryStore
 
 KIB = 1 << 10
@@ -105,3 +108,22 @@ def test_a_segment_that_is_at_hand_is_not_searched(memory: MemoryStore, store: R
     for first in (1, 10, 20):
         bodies_of(reader, extent._replace(first_id=first))
     assert len(store.asked) == 1
+
+
+def test_a_cut_beginning_on_disk_is_not_taken_for_the_whole_segment(
+    memory: MemoryStore, store: Ranges, tmp_path: Path
+) -> None:
+    """The look at a segment's first frame reads 4 KiB of it, and another reader may find these."""
+    bodies = [b"%d" % number + bytes(KIB) for number in range(100)]
+    extent, _ = staged(memory, *bodies, first_id=7)
+    disk = DiskCache(str(tmp_path), 1 << 20)
+
+    def reader() -> ObjectReader:
+        return ObjectReader(store, CHANNEL, lambda _: EVENT_SCHEMA, disk_cache=disk)
+
+    middle = extent._replace(first_id=67, last_id=76)
+    assert bodies_of(reader(), middle) == bodies[60:70]
+    assert sum(header.count for header, _ in reader().frames(extent)) == 100
+    store.asked.clear()
+    assert bodies_of(reader(), middle) == bodies[60:70]
+    assert store.asked == []

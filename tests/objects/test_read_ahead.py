@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
@@ -126,3 +128,21 @@ def test_large_slots_are_read_one_by_one(
     monkeypatch.setattr(parallel, "_MOST_BYTES", 1000)
     assert len(read_on(writer.slots, before)[0]) == 30
     assert memory.most == 1
+
+
+def test_many_small_slots_are_asked_for_at_once_again_after_a_large_one(
+    writer: Writer, memory: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = writer.tail
+    for body in (b"x" * 5000, *[b"x"] * 80):
+        writer.put(body)
+    asked = list[Future[object]]()
+
+    def begin(call: Callable[[], object]) -> Future[object]:
+        asked.append(parallel.begin(call))
+        return asked[-1]
+
+    monkeypatch.setattr("spillable_stream.objects.read_ahead.begin", begin)
+    monkeypatch.setattr(parallel, "_MOST_BYTES", 40_000)
+    assert len(read_on(writer.slots, before)[0]) == 81
+    assert len(asked) > 81 + 20

@@ -173,6 +173,11 @@ def test_a_handler_without_a_bound_is_refused(produce: MakeProducer, bound: dict
         ProducerHandler(produce(), **bound)  # type: ignore[arg-type]
 
 
+def test_a_wait_that_no_send_takes_is_refused_at_once_and_not_at_each_record(produce: MakeProducer) -> None:
+    with pytest.raises(OptionError, match="max_block_ms must be an integer"):
+        ProducerHandler(produce(), max_block_ms=0.5)  # type: ignore[arg-type]
+
+
 class Chatty(FakeTarget):
     """Logs when it has stored, as a client of a service does."""
 

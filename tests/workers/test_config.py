@@ -3,6 +3,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from spillable_stream.errors import OptionError
@@ -24,6 +25,7 @@ GOOD: dict[str, Any] = {"batch_size": None, "max_attempts": 5, "backoff": 1.0, "
         ("backoff", -1),
         ("backoff", float("inf")),
         ("backoff", "1"),
+        ("backoff", np.timedelta64(3, "ns")),
         ("timeout", 0),
         ("timeout", -1),
         ("timeout", 100_000),
