@@ -11,7 +11,17 @@ from typing import SupportsIndex, TypeGuard, TypeVar, cast
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["flag", "function", "instance", "is_number", "path_text", "seconds", "text", "timeout_seconds", "whole_number"]
+__all__ = [
+    "flag",
+    "function",
+    "instance",
+    "is_number",
+    "path_text",
+    "seconds",
+    "text",
+    "timeout_seconds",
+    "whole_number",
+]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])

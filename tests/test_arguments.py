@@ -43,7 +43,9 @@ def test_seconds_are_any_real_number() -> None:
     assert seconds("t", float("inf")) == seconds("t", 10**400) == threading.TIMEOUT_MAX
 
 
-@pytest.mark.parametrize("value", [None, "3", float("nan"), True, 1j, [], np.timedelta64(3, "s"), np.timedelta64(3, "ns")])
+@pytest.mark.parametrize(
+    "value", [None, "3", float("nan"), True, 1j, [], np.timedelta64(3, "s"), np.timedelta64(3, "ns")]
+)
 def test_what_is_no_number_of_seconds_is_refused_by_its_name(value: object) -> None:
     with pytest.raises(OptionError, match=r"^timeout_seconds must be a number of seconds, not "):
         seconds("timeout_seconds", value)
