@@ -190,7 +190,7 @@ class Agent:
         stopping = list(runners)
         for runner in stopping:
             if isinstance(runner.processor, ChannelProcessor):
-                runner.processor.end_waiting(_LAST_WAIT_SECONDS)
+                runner.processor.puts.end_waiting(_LAST_WAIT_SECONDS)
         ended = self._stop_all(stopping)
         for runner in stopping:
             if isinstance(runner.processor, ChannelProcessor):

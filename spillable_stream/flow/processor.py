@@ -14,9 +14,7 @@ when all have it. The source reads that one again.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self
 
@@ -24,8 +22,6 @@ import pyarrow as pa
 
 from spillable_stream.arguments import instance, text
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.engine.port import NoRoomYetError
 from spillable_stream.errors import REFUSALS, OptionError, SpillableError
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck
@@ -34,19 +30,18 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain
 from spillable_stream.flow.left_out import LeftOut
 from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.routed_batch import Processed, RoutedBatch
 from spillable_stream.flow.router import Router
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
-from spillable_stream.format.numbered_batch import NumberedBatch
 
 __all__ = ["ChannelProcessor"]
 
 _NO_NAME = "source"
 _DEAD_LETTER = "deadLetter"
-_FULL_POLL_SECONDS = 0.01
 
 
 class ChannelProcessor:
@@ -71,6 +66,7 @@ class ChannelProcessor:
         stuck: the event that can't pass the interceptors, where there is no dead-letter channel.
         entrance: where batches can be seen as they come.
         left_out: the events that optional channels did not get.
+        puts: the puts into its channels, for those that deliver batches themselves.
 
     Raises:
         OptionError: there are no channels, the selector or ``times`` names one that is not there, no producer has such
@@ -102,15 +98,14 @@ class ChannelProcessor:
         self.selector.bind(tuple(channels))
         self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
         self._channels = dict(channels)
+        self.puts: PartPuts = PartPuts(self._channels)
         checked_times = self._checked_times({} if times is None else times)
         rejects = None if dead_letter is None else self._name_of(dead_letter)
         self._numbers = None if producer is None else BatchNumbers(producer, self._channels)
         self._mutex = threading.RLock()
-        self._pool: ThreadPoolExecutor | None = None
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
         self._pending: RoutedBatch | None = None
-        self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
         self._router = Router(
             producer or _NO_NAME, self._channels, self.chain, self.selector, checked_times, rejects, surroundings
         )
@@ -164,14 +159,6 @@ class ChannelProcessor:
                 self.chain.initialize()
                 self._is_started = True
 
-    def end_waiting(self, seconds: float) -> None:
-        """Let no put wait for room after some time from now, however many there are: what feeds it is stopped.
-
-        Args:
-            seconds: after how long.
-        """
-        self._last_wait = time.monotonic() + seconds
-
     def close(self) -> None:
         """Close the interceptors, and give up the producer's name. The channels stay open."""
         with self._mutex:
@@ -179,8 +166,7 @@ class ChannelProcessor:
                 return
             self._is_closed = True
             self.left_out.close()
-            if self._pool is not None:
-                self._pool.shutdown()
+            self.puts.close()
             if self._numbers is not None:
                 self._numbers.release()
             if self._is_started:
@@ -324,25 +310,11 @@ class ChannelProcessor:
     def _put_all(
         self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], *, is_optional: bool
     ) -> dict[str, Exception]:
-        """Put parts into several channels at once, so that their syncs overlap, and return what failed."""
+        """Put parts into the channels that do not have theirs, and return what failed."""
         names = [name for name in parts if name not in routed.done]
         if not names:
             return {}
-        first, *others = names
-        pool = self._threads() if others else None
-        puts = {name: pool.submit(self._put, routed, name, parts[name], is_optional) for name in others} if pool else {}
-        try:
-            found = {first: self._put(routed, first, parts[first], is_optional)}
-        finally:
-            wait(puts.values())
-        found |= {name: put.result() for name, put in puts.items()}
-        return {name: error for name, error in found.items() if error is not None}
-
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._mutex:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(len(self._channels), "spillable-flow-put")
-            return self._pool
+        return self.puts.at_once(names, lambda name: self._put(routed, name, parts[name], is_optional))
 
     def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, is_optional: bool) -> Exception | None:
         """Put a part into a channel; return why that failed."""
@@ -350,7 +322,7 @@ class ChannelProcessor:
         try:
             if number is not None and self._numbers is not None:
                 numbered = self._numbers.numbered(name, number, routed.note)
-            self.put_part(routed, name, part, numbered, may_wait=not is_optional)
+            self.puts.put(routed, name, part, numbered, may_wait=not is_optional)
         except Exception as e:
             routed.is_in_doubt |= not isinstance(e, (*REFUSALS, *TOO_LARGE))
             return e
@@ -358,58 +330,6 @@ class ChannelProcessor:
             self._numbers.stored(name, number)
         routed.done.add(name)
         return None
-
-    def put_part(
-        self,
-        routed: RoutedBatch,
-        name: str,
-        part: pa.RecordBatch,
-        numbered: NumberedBatch | None = None,
-        *,
-        may_wait: bool = True,
-    ) -> None:
-        """Put the part of one channel, for those that deliver batches themselves.
-
-        Args:
-            routed: the batch.
-            name: the channel's name.
-            part: the channel's part of it.
-            numbered: the producer and the numbers of the batch, if it has some.
-            may_wait: whether it waits while there is no room, as long as the channel says.
-
-        Raises:
-            SpillableError: the channel refused.
-        """
-        channel, began = self._channels[name], time.monotonic()
-        while True:
-            transaction = channel.put_transaction()
-            transaction.producer = numbered
-            if routed.done and name in routed.required:  # it can't be divided any more
-                transaction.is_bounded = False
-            now = time.monotonic()
-            if may_wait and now < self._last_wait:
-                transaction.waited_seconds = now - began
-            else:
-                _do_not_wait(transaction, channel)
-            try:
-                with transaction:
-                    if name in routed.times:
-                        transaction.put_timed(part, routed.times[name])
-                    else:
-                        transaction.put_batch(part)
-                return
-            except NoRoomYetError as e:
-                self._wait_for_room(e)
-
-    def _wait_for_room(self, full: NoRoomYetError) -> None:
-        while not full.may_be_over() and time.monotonic() < self._last_wait:
-            time.sleep(_FULL_POLL_SECONDS)
-
-
-def _do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
-    """Let a transaction fail at once where its channel has no room."""
-    options = channel.put_options()
-    transaction.waited_seconds = options.keep_alive + options.overflow_timeout
 
 
 def _require_channel(name: str, channel: object) -> None:

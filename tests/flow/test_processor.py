@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,24 +211,6 @@ def test_a_batch_that_no_transaction_of_a_channel_can_hold_is_in_no_channel(tmp_
         assert c1.stats().channel_size == 2
 
 
-def test_a_put_waits_for_room_until_what_feeds_it_is_stopped(tmp_path: Path) -> None:
-    full: dict[str, Any] = {"memory_capacity": 0, "overflow_capacity": 1, "keep_alive": 600}
-    with (
-        Channel(tmp_path / "c1", minimum_required_space=0, **full) as channel,
-        ChannelProcessor({"c1": channel}) as processor,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        processor.process(batch_of(b"1"))
-        second = pool.submit(processor.process, batch_of(b"2"))
-        assert not second.done()
-        assert take(channel) == [b"1"]
-        assert second.result(60).stored == {"c1": 1}
-        third = pool.submit(processor.process, batch_of(b"3"))
-        processor.end_waiting(0)
-        with pytest.raises(DeliveryError, match="is not in c1"):
-            third.result(60)
-
-
 def test_a_routed_batch_is_sent_again_to_those_only_that_do_not_have_it(channels: dict[str, Channel]) -> None:
     given = {**channels, "c2": Faulty(channels["c2"], ["full"])}
     with ChannelProcessor(given, [Upper()]) as processor:  # type: ignore[arg-type]
@@ -239,17 +220,6 @@ def test_a_routed_batch_is_sent_again_to_those_only_that_do_not_have_it(channels
         assert e.value.stored == ("c1", "c3") and isinstance(e.value.failures["c2"], ChannelFullError)
         assert processor.deliver(routed).stored == {"c1": 1, "c2": 1, "c3": 1}
     assert [peek(c) for c in channels.values()] == [[b"X"]] * 3
-
-
-def test_an_optional_channel_that_is_full_is_passed_over_without_waiting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may", overflow_capacity=1, keep_alive=600) as may:
-        with ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor:
-            for body in (b"1", b"2"):
-                processor.process(batch_of(body))
-        assert (peek(must), peek(may)) == ([b"1", b"2"], [b"1"])
-    assert "the optional channel may did not get 1 events: it is full" in caplog.text
 
 
 def test_optional_channels_are_not_tried_where_a_required_one_failed(channels: dict[str, Channel]) -> None:

@@ -81,7 +81,7 @@ class ClientNumbers:
         last = self._processor.channels[name].last_batch(client).sequence
         if last < number:
             numbered = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
-            self._processor.put_part(routed, name, part, numbered, may_wait=not is_optional)
+            self._processor.puts.put(routed, name, part, numbered, may_wait=not is_optional)
 
     def _lock_of(self, client: str) -> threading.Lock:
         with self._mutex:

@@ -1,0 +1,125 @@
+"""The puts of a batch's parts, several at once, each waiting for room as long as its channel says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import pyarrow as pa
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.engine.port import NoRoomYetError
+from spillable_stream.flow.routed_batch import RoutedBatch
+from spillable_stream.format.numbered_batch import NumberedBatch
+
+__all__ = ["PartPuts"]
+
+_FULL_POLL_SECONDS = 0.01
+
+
+class PartPuts:
+    """Puts parts of batches into their channels.
+
+    Args:
+        channels: the channels by name; one may be added before the first put.
+    """
+
+    def __init__(self, channels: Mapping[str, Channel]) -> None:
+        self._channels = channels
+        self._mutex = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._last_wait = float("inf")  # until when puts may wait for room, in monotonic seconds
+
+    def end_waiting(self, seconds: float) -> None:
+        """Let no put wait for room after some time from now, however many there are.
+
+        Args:
+            seconds: after how long.
+        """
+        self._last_wait = time.monotonic() + seconds
+
+    def close(self) -> None:
+        """Let the puts under way end, and the threads with them."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def at_once(self, names: Sequence[str], put: Callable[[str], Exception | None]) -> dict[str, Exception]:
+        """Put into several channels at once, so that their syncs overlap.
+
+        Args:
+            names: the channels' names, one at least.
+            put: puts into one of them, and returns why that failed.
+
+        Returns:
+            What failed, by the channel's name.
+        """
+        first, *others = names
+        pool = self._threads() if others else None
+        puts = {name: pool.submit(put, name) for name in others} if pool else {}
+        try:
+            found = {first: put(first)}
+        finally:
+            wait(puts.values())
+        found |= {name: put.result() for name, put in puts.items()}
+        return {name: error for name, error in found.items() if error is not None}
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._mutex:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(len(self._channels), "spillable-flow-put")
+            return self._pool
+
+    def put(
+        self,
+        routed: RoutedBatch,
+        name: str,
+        part: pa.RecordBatch,
+        numbered: NumberedBatch | None = None,
+        *,
+        may_wait: bool = True,
+    ) -> None:
+        """Put the part of one channel.
+
+        Args:
+            routed: the batch.
+            name: the channel's name.
+            part: the channel's part of it.
+            numbered: the producer and the numbers of the batch, if it has some.
+            may_wait: whether it waits while there is no room, as long as the channel says.
+
+        Raises:
+            SpillableError: the channel refused.
+        """
+        channel, began = self._channels[name], time.monotonic()
+        while True:
+            transaction = channel.put_transaction()
+            transaction.producer = numbered
+            if routed.done and name in routed.required:  # it can't be divided any more
+                transaction.is_bounded = False
+            now = time.monotonic()
+            if may_wait and now < self._last_wait:
+                transaction.waited_seconds = now - began
+            else:
+                _do_not_wait(transaction, channel)
+            try:
+                with transaction:
+                    if name in routed.times:
+                        transaction.put_timed(part, routed.times[name])
+                    else:
+                        transaction.put_batch(part)
+                return
+            except NoRoomYetError as e:
+                self._wait_for_room(e)
+
+    def _wait_for_room(self, full: NoRoomYetError) -> None:
+        while not full.may_be_over() and time.monotonic() < self._last_wait:
+            time.sleep(_FULL_POLL_SECONDS)
+
+
+def _do_not_wait(transaction: PutTransaction, channel: Channel) -> None:
+    """Let a transaction fail at once where its channel has no room."""
+    options = channel.put_options()
+    transaction.waited_seconds = options.keep_alive + options.overflow_timeout

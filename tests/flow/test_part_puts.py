@@ -1,0 +1,61 @@
+"""Parts of a batch are put at once, and wait for room as long as their channels say."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.errors import ChannelFullError, DeliveryError
+from spillable_stream.flow.part_puts import PartPuts
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.selectors import Replicating
+from tests.support.events import peek, take
+from tests.support.flow_batches import batch_of
+
+
+def test_puts_into_several_channels_run_at_the_same_time_and_say_which_failed() -> None:
+    meeting = threading.Barrier(3, timeout=30)
+
+    def put(name: str) -> Exception | None:
+        meeting.wait()
+        return ChannelFullError("it is full") if name == "c2" else None
+
+    with closing(PartPuts(dict.fromkeys(("c1", "c2", "c3")))) as puts:  # type: ignore[arg-type]
+        assert [(name, str(error)) for name, error in puts.at_once(["c1", "c2", "c3"], put).items()] == [
+            ("c2", "it is full")
+        ]
+
+
+def test_a_put_waits_for_room_until_what_feeds_it_is_stopped(tmp_path: Path) -> None:
+    full: dict[str, Any] = {"memory_capacity": 0, "overflow_capacity": 1, "keep_alive": 600}
+    with (
+        Channel(tmp_path / "c1", minimum_required_space=0, **full) as channel,
+        ChannelProcessor({"c1": channel}) as processor,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        processor.process(batch_of(b"1"))
+        second = pool.submit(processor.process, batch_of(b"2"))
+        assert not second.done()
+        assert take(channel) == [b"1"]
+        assert second.result(60).stored == {"c1": 1}
+        third = pool.submit(processor.process, batch_of(b"3"))
+        processor.puts.end_waiting(0)
+        with pytest.raises(DeliveryError, match="is not in c1"):
+            third.result(60)
+
+
+def test_an_optional_channel_that_is_full_is_passed_over_without_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Channel(tmp_path / "must") as must, Channel(tmp_path / "may", overflow_capacity=1, keep_alive=600) as may:
+        with ChannelProcessor({"must": must, "may": may}, selector=Replicating(optional=["may"])) as processor:
+            for body in (b"1", b"2"):
+                processor.process(batch_of(body))
+        assert (peek(must), peek(may)) == ([b"1", b"2"], [b"1"])
+    assert "the optional channel may did not get 1 events: it is full" in caplog.text
