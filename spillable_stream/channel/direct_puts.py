@@ -26,8 +26,8 @@ class DirectPuts:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._is_typed = engine.is_typed()
         self._newest: tuple[int, pa.Schema] = -1, None  # of the schemas that were checked: its number, and the schema
+        self._is_typed = False  # known with the first of them
 
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction, which has yet to begin.
@@ -45,6 +45,7 @@ class DirectPuts:
     def _checked_schema(self) -> tuple[int, pa.Schema]:
         schemas = self._engine.schemas()
         check_written_schema(schemas[-1])
+        self._is_typed = self._engine.is_typed()
         self._newest = len(schemas) - 1, schemas[-1]
         return self._newest
 
@@ -54,7 +55,7 @@ class DirectPuts:
         found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())
         if found_ms and not engine.follower.state.options.overflow_capacity:
             raise without_disk(engine.path)
-        if found_ms and self._is_typed:
+        if found_ms and engine.is_typed():
             require_orderable(engine.schemas()[-1], engine.path)
         return found_ms
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, OptionError, ReadonlyChannelError, SchemaError
+from spillable_stream import Channel, CorruptionError, OptionError, ReadonlyChannelError, SchemaError
 from spillable_stream.channel import direct_puts
+from spillable_stream.engine import follower
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import put
 
@@ -40,6 +41,20 @@ def test_a_schema_that_nobody_can_write_is_refused_each_time(
     for _ in range(2):
         with pytest.raises(SchemaError):
             channel.put_transaction()
+
+
+def test_a_channel_whose_schema_is_not_known_to_this_arrow_opens_and_says_so_at_a_put(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: bytes) -> pa.Schema:
+        raise CorruptionError("a schema is not Arrow's")
+
+    put(open_channel(), b"x")
+    monkeypatch.setattr(follower, "decode_schema", refuse)
+    channel = open_channel()
+    assert channel.stats().channel_size == 1
+    with pytest.raises(CorruptionError, match="not Arrow's"):
+        channel.put_transaction()
 
 
 def test_a_delay_is_refused_where_no_event_can_wait(open_channel: Open) -> None:
