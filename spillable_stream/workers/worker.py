@@ -42,9 +42,8 @@ __all__ = ["Worker"]
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
-_WAITING_EVENTS = (
-    1000  # beyond them a worker claims no more, so that an outage of what it calls does not scatter a group
-)
+# Beyond so many a worker claims no more, so that an outage of what it calls does not scatter a group.
+_WAITING_EVENTS = 1000
 _MOST_LEFT = 10
 _HANDS = 2  # each lane has work in its call, and may bring as much back to that which waits
 
