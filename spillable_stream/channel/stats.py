@@ -335,9 +335,8 @@ def _kept(state: ChannelState) -> KeptStats:
     first_id, floor = state.first_kept, state.floor
     if first_id >= floor:
         return KeptStats(0, 0, floor, None)
-    kept = (
-        state.kept()
-    )  # whole blocks: the first may begin with events that have left, and the next end as kept ones do
+    # Whole blocks: the first may begin with events that have left, and the next end as kept ones do.
+    kept = state.kept()
     for index in (state.blocks.disk, state.blocks.memory):
         held, first = index.first_held(), next(iter(index), None)
         if first is not None and first is not held:

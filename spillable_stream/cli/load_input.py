@@ -286,9 +286,8 @@ class _JsonInput(_SourceInput):
         if not lines:
             return (schema or pa.schema([])).empty_table()
         data = b"\n".join(lines)
-        known = (
-            schema if schema is None or ID_COLUMN in schema.names else schema.append(ID_FIELD)
-        )  # as an export has it
+        has_ids = schema is None or ID_COLUMN in schema.names
+        known = schema if has_ids else schema.append(ID_FIELD)  # as an export has it
         try:
             table = json.read_json(
                 pa.BufferReader(data),
