@@ -286,8 +286,8 @@ class _JsonInput(_SourceInput):
         if not lines:
             return (schema or pa.schema([])).empty_table()
         data = b"\n".join(lines)
-        has_ids = schema is None or ID_COLUMN in schema.names
-        known = schema if has_ids else schema.append(ID_FIELD)  # as an export has it
+        # The IDs are a column that an export adds.
+        known = schema if schema is None or ID_COLUMN in schema.names else schema.append(ID_FIELD)
         try:
             table = json.read_json(
                 pa.BufferReader(data),
