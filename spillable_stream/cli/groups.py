@@ -13,6 +13,7 @@ from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
 from spillable_stream.errors import OptionError
+from spillable_stream.names import check_group
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -73,6 +74,7 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
             raise OptionError(
                 f"a group can't begin at {start!r}: give earliest, latest or an ID, and 'groups seek' then"
             )
+        check_group(group)
         if left := _given_up(channel, start):
             confirm(f"Let {count_text(left, 'event')} leave, for which {group!r} would be the first group?", yes)
         position = channel.port().create_group(group, start)
@@ -133,11 +135,9 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
 def _given_up(channel: Channel, start: str) -> int:
     """Return how many events leave if the first group begins at a place; 0 if there is a group that holds them."""
     stats = channel.stats()
-    if stats.groups or start == "earliest":
+    if stats.groups:
         return 0
-    if start == "latest":
-        return stats.channel_size
-    return min(stats.channel_size, max(0, int(start) - stats.kept.first_id))
+    return min(stats.channel_size, max(0, channel.port().starting_position(start) + 1 - stats.first_id))
 
 
 def _next_of(channel: Channel, group: str) -> str:

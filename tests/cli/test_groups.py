@@ -128,3 +128,19 @@ def test_a_first_group_that_begins_behind_events_is_made_only_with_yes(path: Pat
     assert run("groups", "create", path, "h", "--from", "latest").exit_code == 0, "g holds what it has yet to take"
     with Channel(path, create=False) as channel:
         assert channel.stats().channel_size == 3 - left
+
+
+def test_a_first_group_gives_up_what_waits_before_it_and_not_what_is_only_kept(ten: Path) -> None:
+    with Channel(ten, create=False) as channel:
+        channel.drop_group("b")
+        channel.drop_group("a")
+    assert "Let 2 events leave" in run("groups", "create", ten, "g", "--from", "7").stderr
+    assert run("groups", "create", ten, "g", "--from", "5").exit_code == 0
+
+
+@pytest.mark.parametrize(("name", "start"), [("g", "99"), ("a/b", "latest"), ("g", "²")])
+def test_nobody_is_asked_about_a_first_group_that_cannot_be(path: Path, name: str, start: str) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 3))
+    refused = run("groups", "create", path, name, "--from", start)
+    assert refused.exit_code == 2 and refused.stderr.startswith("OptionError: ")
