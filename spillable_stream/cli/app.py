@@ -185,6 +185,12 @@ def confirm(question: str, yes: bool) -> None:
     if not is_terminal():
         say(f"{question} Nothing was changed: give --yes where nobody can be asked")
         raise typer.Exit(UNKNOWN)
-    if not typer.confirm(question, err=True):
+    try:
+        is_confirmed = typer.confirm(question, err=True)
+    except typer.Abort as e:  # Ctrl-C, or the end of the input
+        is_interrupted = isinstance(e.__context__, KeyboardInterrupt)
+        say(f"\n{'interrupted: ' if is_interrupted else ''}nothing was changed")
+        raise typer.Exit(INTERRUPTED if is_interrupted else UNHEALTHY) from None
+    if not is_confirmed:
         say("nothing was changed")
         raise typer.Exit(UNHEALTHY)

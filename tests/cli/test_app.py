@@ -88,6 +88,24 @@ def test_where_nobody_can_be_asked_a_yes_is_required(
     assert ended.value.exit_code == UNKNOWN and "give --yes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("answer", "status"), [(KeyboardInterrupt, INTERRUPTED), (EOFError, UNHEALTHY)])
+def test_a_question_that_is_not_answered_changes_nothing_and_says_so(
+    answer: type[BaseException],
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unanswered(*_: object) -> str:
+        raise answer
+
+    monkeypatch.setattr(sys.modules["spillable_stream.cli.app"], "is_terminal", lambda: True)
+    monkeypatch.setattr(sys.modules[typer.confirm.__module__], "visible_prompt_func", unanswered)
+    with pytest.raises(typer.Exit) as ended, ending("/data/orders", interrupted=lambda: "it is half done"):
+        confirm("Drop it?", False)
+    assert ended.value.exit_code == status
+    assert capsys.readouterr().err.splitlines()[-1].endswith("nothing was changed")
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [
