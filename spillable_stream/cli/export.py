@@ -77,7 +77,9 @@ def _stands(exports: list[Export]) -> str:
         return "nothing was written"
     if exports[0].is_whole:
         return "the file is whole"
-    plan, done = exports[0].plan, exports[0].done_id
+    plan, done = exports[0].plan, exports[0].kept_id()
+    if done < plan.first_id:
+        return "no event is done; the same command begins again"
     return f"the events up to {done:,} of {plan.first_id:,} to {plan.last_id:,} are done; the same command continues"
 
 

@@ -37,7 +37,8 @@ __all__ = ["Export", "ExportFormat", "ExportPlan", "export_format"]
 
 _PART_BYTES = 64 << 20
 _PLAN = "plan.json"
-_TEMPORARY = ("joined", "plan.tmp", "unfinished")
+_JOINED = "joined"
+_TEMPORARY = (_JOINED, "plan.tmp", "unfinished")
 
 
 class ExportFormat(StrEnum):
@@ -114,7 +115,6 @@ class Export:
         plan: what it exports.
         done_id: the last event that is in a whole part.
         read_id: the last event that was read.
-        is_whole: whether the file has its name.
 
     Raises:
         OptionError: there is an export of something else to continue.
@@ -125,12 +125,10 @@ class Export:
         self._out = out
         self._directory = out.with_name(out.name + ".partial")
         self._meter = UNTOLD
-        begun = self._begun(plan)
-        self.plan: ExportPlan = begun or plan
-        done = [] if begun is None else [part.last_id for part in self._parts()]
-        self.done_id: int = max([self.plan.first_id - 1, *done])
+        self.plan: ExportPlan = self._begun(plan) or plan
+        self.done_id: int = self.kept_id()
         self.read_id: int = self.done_id
-        self.is_whole: bool = False
+        self._is_joined = False
 
     def _begun(self, wanted: ExportPlan) -> ExportPlan | None:
         """Return the plan of the export that was interrupted, if there is one."""
@@ -147,6 +145,16 @@ class Export:
             )
         return found
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the file has its name."""
+        return self._is_joined and not (self._directory / _JOINED).exists()
+
+    def kept_id(self) -> int:
+        """Return the event that an export would continue behind now; the one before the first if it would begin."""
+        is_begun = (self._directory / _PLAN).exists()
+        return max([self.plan.first_id - 1, *(part.last_id for part in self._parts() if is_begun)])
+
     def run(self, progress: OnProgress | None = None) -> int:
         """Export what is not exported yet, and return how many events the file has.
 
@@ -162,6 +170,7 @@ class Export:
             self._directory.mkdir(exist_ok=True)
             if not (self._directory / _PLAN).exists():
                 self._clear()  # what a finished export left that was killed as it removed its parts
+                _sync_directory(self._directory)
                 _write_durably(self._directory / _PLAN, json.dumps(asdict(self.plan)).encode())
             self._meter = Meter("export", "events", progress)
             self._meter.begin(self.plan.last_id - self.plan.first_id + 1)
@@ -194,7 +203,7 @@ class Export:
             _sync(file)
         if not count:
             return False
-        os.replace(temporary, self._directory / f"part-{first_id:020}-{self.read_id:020}-{count}")
+        _rename_durably(temporary, self._directory / f"part-{first_id:020}-{self.read_id:020}-{count}")
         self.done_id = self.read_id
         return True
 
@@ -211,7 +220,7 @@ class Export:
 
     def _join(self) -> int:
         """Make the file of the parts, give it its name, remove the rest, and return how many events it has."""
-        temporary, parts = self._directory / "joined", self._parts()
+        temporary, parts = self._directory / _JOINED, self._parts()
         with open(temporary, "wb") as file:
             if self.plan.format == ExportFormat.PARQUET:
                 self._join_parquet(file, parts)
@@ -222,11 +231,10 @@ class Export:
                     with open(part.path, "rb") as contents:
                         shutil.copyfileobj(contents, file, 1 << 20)
             _sync(file)
+        self._is_joined = True
         (self._directory / _PLAN).unlink()  # first: without it nothing continues, whichever parts are left
         _sync_directory(self._directory)
-        os.replace(temporary, self._out)
-        self.is_whole = True
-        _sync_directory(self._out.parent)
+        _rename_durably(temporary, self._out)
         self._clear()
         with suppress(OSError):  # something else is there, too
             self._directory.rmdir()
@@ -340,7 +348,12 @@ def _write_durably(path: Path, data: bytes) -> None:
     with open(temporary, "wb") as file:
         file.write(data)
         _sync(file)
-    os.replace(temporary, path)
+    _rename_durably(temporary, path)
+
+
+def _rename_durably(path: Path, to: Path) -> None:
+    os.replace(path, to)
+    _sync_directory(to.parent)
 
 
 def _sync_directory(directory: Path) -> None:

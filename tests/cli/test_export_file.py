@@ -96,6 +96,37 @@ def test_an_export_that_is_killed_as_it_removes_its_parts_is_not_continued_witho
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("f.")] == ["f.jsonl"]
 
 
+def test_each_name_is_durable_before_the_next_change_so_that_no_part_is_missing_between_others(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power may keep a later change of a directory and forget an earlier one that was not synced."""
+    monkeypatch.setattr(export_file, "_PART_BYTES", 1)
+    steps = list[str]()
+    replace, sync_directory = os.replace, export_file._sync_directory
+
+    def replaced(file: Path, to: Path) -> None:
+        steps.append(to.name[:9])
+        replace(file, to)
+
+    def synced(directory: Path) -> None:
+        steps.append("sync")
+        sync_directory(directory)
+
+    left = tmp_path / "f.jsonl.partial"
+    left.mkdir()
+    (left / "part-1-2-2").touch()
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a" * 600_000, b"b" * 600_000)
+        put(channel, b"c" * 600_000, b"d" * 600_000)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", replaced)
+            patch.setattr(export_file, "_sync_directory", synced)
+            assert Export(channel, tmp_path / "f.jsonl", plan(channel, 4)).run() == 4
+    parts = steps.count("part-0000")
+    assert parts > 1
+    assert steps == ["sync", "plan.json", "sync", *["part-0000", "sync"] * parts, "sync", "f.jsonl", "sync"]
+
+
 def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(1, 20))

@@ -8,6 +8,7 @@ Verbs that run until Ctrl-C (``top``, ``metrics``, ``ui``, ``agent``, ``tail -f`
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -91,10 +92,11 @@ PHASES: dict[str, list[At]] = {
         At(export_file.Export, "_join"),
         At(export_file, "_sync", 2),
         At(export_file, "_sync", 3),
-        At(export_file, "_sync_directory"),
+        *(At(export_file, "_sync_directory", n) for n in (1, 2, 3, 4)),
+        *(At(os, "replace", n, after) for n in (1, 2, 3) for after in (False, True)),
         CLOSE,
     ],
-    "export c o.parquet": [At(export_file.Export, "_join_parquet"), At(export_file, "_sync_directory")],
+    "export c o.parquet": [At(export_file.Export, "_join_parquet"), At(export_file, "_sync_directory", 3)],
     "backup c copy": [
         OPEN,
         FRAMES,
@@ -201,7 +203,11 @@ def export_is_true(place: Path, verb: str, done: Result) -> None:
     out = place / verb.split()[-1]
     assert out.exists() == ("the file is whole" in done.stderr)
     if not out.exists():
-        assert run(*verb.split()).exit_code == 0
+        again = run(*verb.split())
+        said = re.search(r"the events up to ([\d,]+) of .*; the same command continues", done.stderr)
+        assert ("continuing" in again.stderr) == bool(said)
+        assert said is None or f"continuing behind the event {said[1]} of" in again.stderr
+        assert again.exit_code == 0
     assert not out.with_name(out.name + ".partial").exists() or "whole" in done.stderr
     copied = place / "copied"
     assert run("put", copied, out).exit_code == 0 and len(bodies(copied)) == len(EVENTS)
