@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 
-from spillable_stream.arguments import instance, seconds, text, whole_number
+from spillable_stream.arguments import instance, is_number, seconds, text, whole_number
 from spillable_stream.errors import OptionError, ProducerTimeoutError, SendFailedError
 from spillable_stream.producer.producer import Producer
 from spillable_stream.producer.result import Result
@@ -57,9 +57,10 @@ class ProducerHandler(logging.Handler):
         if key is not None:
             text("key", key)
         for name, value in (("max_block_ms", max_block_ms), ("flush_timeout_seconds", flush_timeout_seconds)):
-            if value != value or not 0 <= seconds(name, value) < threading.TIMEOUT_MAX:
+            if is_number(value) and not 0 <= value < threading.TIMEOUT_MAX:
                 raise OptionError(f"{name} of a logging handler must be 0 or more, not {value!r}: it must end")
         max_block_ms = whole_number("max_block_ms", max_block_ms, 0)
+        flush_timeout_seconds = seconds("flush_timeout_seconds", flush_timeout_seconds)
         super().__init__(level)  # from here on `logging.shutdown` knows it
         self._producer = producer
         self._key = key

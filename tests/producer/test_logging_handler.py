@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -173,9 +174,10 @@ def test_a_handler_without_a_bound_is_refused(produce: MakeProducer, bound: dict
         ProducerHandler(produce(), **bound)  # type: ignore[arg-type]
 
 
-def test_a_wait_that_no_send_takes_is_refused_at_once_and_not_at_each_record(produce: MakeProducer) -> None:
+@pytest.mark.parametrize("wait", [0.5, "5", True])
+def test_a_wait_that_no_send_takes_is_refused_at_once_and_not_at_each_record(produce: MakeProducer, wait: Any) -> None:
     with pytest.raises(OptionError, match="max_block_ms must be an integer"):
-        ProducerHandler(produce(), max_block_ms=0.5)  # type: ignore[arg-type]
+        ProducerHandler(produce(), max_block_ms=wait)
 
 
 class Chatty(FakeTarget):
