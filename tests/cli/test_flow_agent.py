@@ -153,6 +153,8 @@ def test_what_runs_is_logged_and_each_finding_at_its_level(place: Path, caplog: 
 
 def test_libraries_log_no_line_for_each_request_or_change(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+    for name in ("httpx", "watchfiles", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.NOTSET)  # an agent before it in this process may have set it
     assert CliRunner().invoke(app, arguments(place, "--dryrun")).exit_code == 0
     noisy = [
         logging.getLogger(name).isEnabledFor(logging.INFO) for name in ("httpx", "watchfiles.main", "uvicorn.error")

@@ -66,7 +66,7 @@ def test_it_answers_as_flume_and_says_how_the_agent_is(client: httpx.Client, run
     assert answer.json() == {"ready": False, "troubles": {"a1.r1": "the port is in use"}}
 
 
-def test_an_agent_is_ready_only_while_it_runs(running: Agent) -> None:
+def test_an_agent_is_ready_only_while_it_runs() -> None:
     """Else a balancer sends to sources that do not listen yet, or no more."""
     fresh = flow.Agent(name="a2")
     assert fresh.troubles() == {"a2": "it has not started yet"}

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest

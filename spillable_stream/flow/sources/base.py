@@ -18,7 +18,6 @@ from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.log_records import fields
 
 __all__ = [
-    "TOO_LARGE",
     "BatchProcessor",
     "EventSource",
     "PolledSource",
@@ -28,7 +27,6 @@ __all__ = [
     "halves",
     "put_held",
 ]
-
 
 _log = logging.getLogger("spillable_stream.flow")
 

@@ -19,7 +19,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.flow.asgi_server import asgi_server
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.sources.base import TOO_LARGE
+from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, Request
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
@@ -47,7 +47,8 @@ class Http(NetworkSource):
     Args:
         port: the port; 0 for any that is free, see `port`.
         bind: the address to listen on.
-        handler: Flume's ``JSONHandler`` or ``BLOBHandler``, or an object with ``events(request)``.
+        handler: Flume's ``JSONHandler`` or ``BLOBHandler``, or an object with ``events(request)``, which
+            several threads may call at once.
         handler_properties: what the handler is given, as ``mandatoryParameters`` for a blob.
         ssl: whether clients must use TLS.
         keystore: the certificate and its key, a PEM file.

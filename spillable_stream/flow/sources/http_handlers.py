@@ -30,7 +30,7 @@ class Request(NamedTuple):
 
 
 class Handler(Protocol):
-    """Turns a request into events."""
+    """Turns a request into events. Thread-safe: large requests are read in threads, several at once."""
 
     def events(self, request: Request) -> pa.RecordBatch:
         """Return the events of a request.

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.sources.base import TOO_LARGE, fitting, halves
+from spillable_stream.flow.part_room import TOO_LARGE
+from spillable_stream.flow.sources.base import fitting, halves
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource

@@ -17,7 +17,8 @@ import msgpack
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.sources.base import TOO_LARGE, BatchProcessor, PolledSource, Status
+from spillable_stream.flow.part_room import TOO_LARGE
+from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
