@@ -18,8 +18,8 @@ from spillable_stream.errors import (
     SpillableError,
 )
 from spillable_stream.flow.asgi_server import asgi_server
-from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.part_room import TOO_LARGE
+from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, Request
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
