@@ -8,7 +8,7 @@ from collections.abc import Callable
 from nicegui import ui
 
 from spillable_stream.observe.observed_channel import FAILURES
-from spillable_stream.ui.changes import Changes, changeable_options
+from spillable_stream.ui.changes import Changes, changeable_options, creation_question
 
 __all__ = ["change_panel"]
 
@@ -65,9 +65,7 @@ def change_panel(changes: Changes, path: str, groups: Callable[[], list[str]]) -
             at.classes("w-full")
             button(
                 "Create",
-                lambda: (
-                    f"Create the group {name.value} in {path} at {at.value}? It holds events back until it takes them."
-                ),
+                lambda: creation_question(path, str(name.value or ""), str(at.value), groups()),
                 lambda: changes.create_group(path, str(name.value or ""), str(at.value)),
             )
         with _card("Drop a group"):

@@ -9,7 +9,7 @@ from spillable_stream.channel.place import parse_place
 from spillable_stream.errors import OptionError, ReadonlyChannelError
 from spillable_stream.options import CHANNEL, OPTIONS, Option
 
-__all__ = ["Changes", "changeable_options"]
+__all__ = ["Changes", "changeable_options", "creation_question"]
 
 
 def changeable_options() -> list[Option]:
@@ -81,3 +81,18 @@ class Changes:
                 f"this page only looks, and {what} would change {path}: start it with --allow-changes"
             )
         return Channel(path, create=False, **(options or {}))
+
+
+def creation_question(path: str, group: str, at: str, groups: list[str]) -> str:
+    """Return what is asked before a group is created.
+
+    Args:
+        path: the channel.
+        group: the new group's name.
+        at: where it begins: ``earliest`` or ``latest``.
+        groups: the names of the channel's groups now.
+    """
+    question = f"Create the group {group} in {path} at {at}? It holds events back until it takes them."
+    if groups or at == "earliest":
+        return question
+    return f"{question} The events that are there wait for a first group, and leave."

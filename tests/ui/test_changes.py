@@ -9,7 +9,7 @@ import pytest
 
 from spillable_stream import Channel, OptionError, ReadonlyChannelError
 from spillable_stream.options import CHANNEL, OPTIONS
-from spillable_stream.ui.changes import Changes, changeable_options
+from spillable_stream.ui.changes import Changes, changeable_options, creation_question
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -47,6 +47,15 @@ def test_groups_are_created_moved_and_dropped(channel: Channel, path: Path) -> N
     assert (groups["b"].position, groups["c"].lag) == (7, 0)
     assert changes.drop_group(str(path), "b") == "b was dropped."
     assert set(channel.stats().groups) == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("at", "groups", "leave"), [("latest", [], True), ("latest", ["a"], False), ("earliest", [], False)]
+)
+def test_the_question_before_a_first_group_says_which_events_leave(at: str, groups: list[str], leave: bool) -> None:
+    asked = creation_question("/data/orders", "b", at, groups)
+    assert asked.startswith(f"Create the group b in /data/orders at {at}?")
+    assert ("wait for a first group, and leave" in asked) == leave
 
 
 def test_what_is_not_possible_is_refused(channel: Channel, path: Path) -> None:
