@@ -97,8 +97,7 @@ class PartPuts:
         while True:
             transaction = channel.put_transaction()
             transaction.producer = numbered
-            if routed.done and name in routed.required:  # it can't be divided any more
-                transaction.is_bounded = False
+            transaction.is_bounded = routed.is_divisible or name not in routed.required
             now = time.monotonic()
             if may_wait and now < self._last_wait:
                 transaction.waited_seconds = now - began

@@ -258,12 +258,14 @@ class ChannelProcessor:
             turn = number if number is not None else self._turn
             self._turn += number is None
 
+        is_begun = number is not None and self._numbers is not None and self._numbers.has(number)
+
         def divide() -> RoutedBatch:
-            parts = self._router.divide(batch, turn, comes_again=number is not None)
+            parts = self._router.divide(batch, turn, comes_again=number is not None, must_fit=not is_begun)
             counts = {name: part.num_rows for name, part in parts.required.items()}
             result = Processed(batch.num_rows, parts.passed, parts.rejected, counts)
             packed = b"" if number is None else write_note(counts, note)
-            return RoutedBatch(number, parts.required, parts.optional, result, packed, parts.times, divide)
+            return RoutedBatch(number, parts.required, parts.optional, result, packed, parts.times, divide, is_begun)
 
         return divide()
 
@@ -294,18 +296,12 @@ class ChannelProcessor:
         failures = self._put_all(routed, routed.required, is_optional=False)
         if failures:
             too_large = next((e for e in failures.values() if isinstance(e, TOO_LARGE)), None)
-            if too_large is not None and self._is_nowhere(routed):
+            if too_large is not None and routed.is_nowhere:
                 raise too_large
             raise routed.delivery_error(self.producer, failures)
         for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
             self.left_out.add(name, routed.optional[name].num_rows, error)
         return routed.result
-
-    def _is_nowhere(self, routed: RoutedBatch) -> bool:
-        """Tell whether no channel has any of a batch, for sure."""
-        if routed.done or routed.is_in_doubt:
-            return False
-        return routed.number is None or self._numbers is None or not self._numbers.has(routed.number)
 
     def _put_all(
         self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], *, is_optional: bool

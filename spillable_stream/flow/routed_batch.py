@@ -40,6 +40,7 @@ class RoutedBatch:
         note: what its channels keep with its number.
         times: the times of the parts that have some.
         divide: routes the same events again; None where nobody needs that.
+        is_begun: whether some channels have their parts since before a restart.
 
     Attributes:
         done: the channels that have theirs.
@@ -55,6 +56,7 @@ class RoutedBatch:
         note: bytes,
         times: Mapping[str, RowTimes] | None = None,
         divide: Callable[[], RoutedBatch] | None = None,
+        is_begun: bool = False,
     ) -> None:
         self.number = number
         self.required: Mapping[str, pa.RecordBatch] = required
@@ -65,6 +67,17 @@ class RoutedBatch:
         self.done: set[str] = set()
         self.is_in_doubt: bool = False
         self._divide = divide
+        self._is_begun = is_begun
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether its events may still be put in other batches: no channel is known to have its part."""
+        return not (self._is_begun or self.done)
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether no channel has any of it, for sure."""
+        return self.is_divisible and not self.is_in_doubt
 
     def divide_again(self) -> None:
         """Route its events again, because the channels changed; no channel may have any of them.

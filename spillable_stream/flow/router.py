@@ -82,13 +82,14 @@ class Router:
         self._surroundings = surroundings
         self._room = PartRoom(channels)
 
-    def divide(self, batch: pa.RecordBatch, turn: int, *, comes_again: bool) -> Parts:
+    def divide(self, batch: pa.RecordBatch, turn: int, *, comes_again: bool, must_fit: bool = True) -> Parts:
         """Return the parts of a batch, each of which its channel could hold if it were empty.
 
         Args:
             batch: the batch, of events.
             turn: its number.
             comes_again: whether its source sends it again if this raises.
+            must_fit: whether to refuse it where a channel can't hold its part; not where another one has its own.
 
         Raises:
             TransactionCapacityError: a part has more events than a transaction of its channel.
@@ -113,7 +114,8 @@ class Router:
                 times[name] = times[name].and_untimed(required[name].num_rows, dead.num_rows)
             required[name] = concat([required[name], dead]) if name in required else dead
             optional.pop(name, None)
-        self._require_room(required, turn, comes_again)
+        if must_fit:
+            self._require_room(required, turn, comes_again)
         return Parts(required, optional, times, passed.num_rows, len(rejected))
 
     def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:

@@ -166,6 +166,25 @@ def test_a_part_that_waits_is_put_whole_where_another_channel_has_its_own(channe
         assert processor.deliver(routed).stored == {"c1": 4, "c2": 4}
 
 
+@pytest.mark.parametrize("lowered", ["c1", "c2"])
+def test_a_part_that_another_channel_has_since_before_a_restart_is_put_whole(
+    channels: dict[str, Channel], lowered: str
+) -> None:
+    """Its source can't divide it any more, and would put it again and again."""
+    batch = batch_of(b"1", b"2", b"3", b"4")
+    given = {"c1": channels["c1"], "c2": Faulty(channels["c2"], ["full"])}
+    with ChannelProcessor(given, producer="p") as processor:  # type: ignore[arg-type]
+        with pytest.raises(DeliveryError):
+            processor.process(batch, number=1)
+    Channel(channels[lowered].path, transaction_capacity=3).close()
+    with ChannelProcessor({name: channels[name] for name in given}, producer="p") as processor:
+        processor.process(batch, number=1)
+        with pytest.raises(TransactionCapacityError):
+            processor.process(batch, number=2)
+    Channel(channels[lowered].path, transaction_capacity=4).close()
+    assert [peek(channels[name]) for name in given] == [[b"1", b"2", b"3", b"4"]] * 2
+
+
 @pytest.mark.parametrize("fault", ["after", "full"])
 def test_a_batch_that_a_channel_has_or_may_have_is_not_divided_again(channels: dict[str, Channel], fault: str) -> None:
     given = {
