@@ -20,7 +20,7 @@ from spillable_stream import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow import processor as processor_module
+from spillable_stream.flow import part_puts
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sinks import bucket_notes, file_roll, naming, written
 from spillable_stream.flow.sinks.base import Sink
@@ -160,7 +160,7 @@ def watched(moment: Callable[[str], object]) -> Iterator[Patch]:
 
     for owner, method in _MOMENTS:
         yield watch(owner, method)
-    yield patch(processor_module, "ThreadPoolExecutor", lambda _: _Inline)
+    yield patch(part_puts, "ThreadPoolExecutor", lambda _: _Inline)
 
 
 def run(place: Path, acts: list[Act]) -> None:

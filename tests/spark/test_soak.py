@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Producer(threading.Thread):
         channel: where.
 
     Attributes:
-        waits: of each put, when it began and ended, on the monotonic clock.
+        waits: of each put, when it began and ended, in seconds since 1970.
     """
 
     def __init__(self, channel: ss.Channel) -> None:
@@ -51,10 +52,10 @@ class Producer(threading.Thread):
             for first in itertools.count(0, _PUT):
                 if self.ended.is_set():
                     return
-                began = time.monotonic()
+                began = time.time()
                 with self.channel.put_transaction() as tx:
                     tx.put_many(ss.Event(b"%09d" % i) for i in range(first, first + _PUT))
-                self.waits.append((began, time.monotonic()))
+                self.waits.append((began, time.time()))
         except BaseException as e:
             self.failure = e
 
@@ -90,7 +91,7 @@ def until(ready: Any, query: Any) -> None:
 @pytest.mark.timeout(3600)
 def test_a_producer_is_never_stalled_for_long_while_its_query_runs(spark: SparkSession, tmp_path: Path) -> None:
     rng, path, target = random.Random(1), tmp_path / "a", tmp_path / "b"
-    up: list[tuple[float, float, float]] = []  # from the first batch to the stop, and how long a batch took at most
+    up: list[tuple[float, float, list[float]]] = []  # from the first batch to the stop, and when triggers began
     with producer(path) as puts:
 
         def start() -> Any:
@@ -101,26 +102,24 @@ def test_a_producer_is_never_stalled_for_long_while_its_query_runs(spark: SparkS
         for _ in range(sized(ci=2, full=100)):
             query = start()
             until(lambda q=query: q.lastProgress and q.lastProgress["numInputRows"], query)
-            began = time.monotonic()
+            began = time.time()
             time.sleep(rng.uniform(0, 5))
-            ended = time.monotonic()
-            batches = [p["durationMs"].get("triggerExecution", 0) / 1000 for p in query.recentProgress[1:]]
+            ended = time.time()
+            triggers = [datetime.fromisoformat(p["timestamp"]).timestamp() for p in query.recentProgress]
             query.stop()
-            up.append((began, ended, max([_TRIGGER_SECONDS, *batches])))
+            up.append((began, ended, triggers))
             time.sleep(rng.uniform(0, 1))
         query = start()
         count = puts.end()
         until(lambda: puts.channel.stats().channel_size == 0, query)
         query.stop()
     stalls = [
-        (min(put_ended, ended) - max(put_began, began), batch_seconds)
-        for began, ended, batch_seconds in up
+        sum(max(put_began, began) < trigger < min(put_ended, ended) for trigger in triggers)
+        for began, ended, triggers in up
         for put_began, put_ended in puts.waits
-        if put_began < ended and put_ended > began
     ]
-    assert stalls
-    # A put that finds the channel full right after a batch was planned waits for that batch, and for the next trigger.
-    assert max(stall / batch_seconds for stall, batch_seconds in stalls) <= 2
+    # A put that waits has room once the next trigger has planned its batch. One more may begin before the put notices.
+    assert 1 <= max(stalls) <= 2
     with ss.Channel(target) as channel:
         found = list(itertools.chain.from_iterable(iter(lambda: take(channel, CAPACITY), [])))
     assert found == [b"%09d" % i for i in range(count)]
