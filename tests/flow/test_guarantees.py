@@ -48,7 +48,7 @@ HELD_BY = {
         "flow/sources/test_datagrams::test_what_is_there_is_one_batch_and_a_failure_does_not_end_the_source",
     ],
     "any source → optional channels": [
-        "flow/test_processor::test_an_optional_channel_that_is_full_is_passed_over_without_waiting",
+        "flow/test_part_puts::test_an_optional_channel_that_is_full_is_passed_over_without_waiting",
         "flow/test_processor::test_an_optional_channel_never_gets_a_batch_twice",
         "flow/sources/test_client_numbers::test_an_optional_channel_gets_a_number_once_or_not_at_all",
     ],
