@@ -24,7 +24,7 @@ _SPINS = 50
 _FIRST_WAIT_SECONDS = 0.00005
 _LONGEST_WAIT_SECONDS = 0.005
 _PATIENCE_NS = 10_000_000  # a process queues only after waiting this long: unfair locking is faster
-_FIRST_IN_LINE_SECONDS = 0.0005
+_PLACE_SECONDS = 0.0005  # for each that is before: about as long as a commit takes
 _LONGEST_LOOK_SECONDS = 1.0
 
 
@@ -166,15 +166,15 @@ class FileLock:
         meanwhile: Callable[[], object],
     ) -> bool:
         deadline_ns = since_ns + int(timeout_seconds * 1e9)
-        wait = _FIRST_WAIT_SECONDS
+        wait, ahead = _FIRST_WAIT_SECONDS, 0
         while (left_ns := deadline_ns - (now_ns := time.monotonic_ns())) > 0:
             meanwhile()
-            first = turns is None or turns.is_mine(since_ns)
             if turns is not None and now_ns - since_ns > _PATIENCE_NS:
                 turns.wait(since_ns)
-                wait = _FIRST_IN_LINE_SECONDS if first else _LONGEST_WAIT_SECONDS
+                wait = min(_PLACE_SECONDS * (ahead + 1), _LONGEST_WAIT_SECONDS)
             time.sleep(min(wait, left_ns / 1e9))
-            if first and self.try_acquire(shared=shared):
+            ahead = turns.ahead(since_ns) if turns is not None else 0
+            if not ahead and self.try_acquire(shared=shared):
                 return True
             wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
         return False

@@ -65,20 +65,20 @@ class LockQueue:
         now_ns = time.monotonic_ns()
         if now_ns < self._nobody_until_ns:
             return True
-        if self._table() != _NOBODY and not self.is_mine(now_ns):
+        if self._table() != _NOBODY and self.ahead(now_ns):
             return False
         self._nobody_until_ns = now_ns + _MOMENT_NS
         return True
 
-    def is_mine(self, since_ns: int) -> bool:
-        """Tell whether nobody else has waited longer.
+    def ahead(self, since_ns: int) -> int:
+        """Return how many others have waited longer: with 0 it is this process's turn.
 
         Args:
             since_ns: since when this process has waited, on the monotonic clock.
         """
         table = self._table()
         now_ns = time.monotonic_ns()
-        return not any(
+        return sum(
             token not in (0, self._token) and since < since_ns and now_ns - _GONE_NS < seen <= now_ns
             for token, since, seen in _SLOT.iter_unpack(table)
         )

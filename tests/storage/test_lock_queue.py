@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from statistics import mode
 
 import pytest
 
@@ -25,10 +26,10 @@ def test_who_has_waited_longest_is_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert one.nobody_waits()
     two.wait(now - 2)
     three.wait(now - 3)
-    assert (one.is_mine(now - 1), two.is_mine(now - 2), three.is_mine(now - 3)) == (False, False, True)
+    assert (one.ahead(now - 1), two.ahead(now - 2), three.ahead(now - 3)) == (2, 1, 0)
     assert not one.nobody_waits(), "who comes anew waits for all of them"
     three.leave()
-    assert (one.is_mine(now - 1), two.is_mine(now - 2)) == (False, True)
+    assert (one.ahead(now - 1), two.ahead(now - 2)) == (1, 0)
     two.leave()
     assert one.nobody_waits()
 
@@ -66,7 +67,7 @@ def test_more_may_wait_than_there_are_places(tmp_path: Path) -> None:
     many = [table(tmp_path) for _ in range(40)]
     for i, one in enumerate(many):
         one.wait(now + i)
-    assert many[0].is_mine(now)
+    assert many[0].ahead(now) == 0
     for one in many:
         one.leave()
     assert many[0].nobody_waits()
@@ -79,6 +80,28 @@ def test_a_lock_is_left_to_who_waits_for_it(tmp_path: Path) -> None:
     assert not mine.acquire(0, turns=turns)
     waiting.leave()
     assert mine.acquire(0, turns=turns)
+
+
+@pytest.mark.parametrize(("before", "seconds"), [(0, 0.0005), (1, 0.001), (7, 0.004), (20, 0.005)])
+def test_who_waits_looks_the_sooner_the_fewer_are_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, seconds: float
+) -> None:
+    """The next one has the lock at once: who was second would else sleep on, and all behind it with it."""
+    now_ns, slept = time.monotonic_ns(), list[float]()
+
+    def sleep(for_seconds: float) -> None:
+        nonlocal now_ns
+        slept.append(for_seconds)
+        now_ns += int(for_seconds * 1e9)
+
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr(time, "sleep", sleep)
+    holder, mine = FileLock.open(FS, tmp_path / "held", create=True), FileLock.open(FS, tmp_path / "held")
+    assert holder.try_acquire()
+    for i in range(before):
+        table(tmp_path).wait(now_ns - 1000 - i)
+    assert not mine.acquire(0.05, turns=table(tmp_path))
+    assert mode(slept) == seconds
 
 
 def test_on_a_full_disk_there_is_no_table(tmp_path: Path) -> None:
