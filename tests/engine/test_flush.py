@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.channel.open_channel import OpenChannel
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.put_request import Put
 from spillable_stream.errors import ChannelClosedError
@@ -46,7 +47,7 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
         return moved
 
     monkeypatch.setattr(LocalEngine, "flush", overtaken)
-    monkeypatch.setattr(Channel, "engine", lambda self: self._engine)
+    monkeypatch.setattr(OpenChannel, "engine", lambda self, to_write="": self._engine)
     channel.close()
     monkeypatch.undo()
     assert (flushed, outcome, engine.closed) == ([2], ["refused"], True)

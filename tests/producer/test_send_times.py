@@ -204,8 +204,8 @@ def test_events_for_a_store_may_wait(tmp_path: Path) -> None:
 
 def test_a_target_of_ones_own_has_no_times(produce: MakeProducer) -> None:
     with pytest.raises(OptionError, match="fake is a target of your own"):
-        produce(ttl=1)
-    producer = produce()
+        produce(ttl=1, clock=None)
+    producer = produce(clock=None)
     for times in ({"ttl": 1}, {"deliver_after": 1}):
         with pytest.raises(OptionError, match="only events for a channel may have a ttl or a delay"):
             producer.send(b"1", **times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -59,8 +60,9 @@ def test_a_target_whose_close_raises_anything_does_not_keep_a_producer_from_its_
 # ── chance ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class Chance:
+class Chance(random.Random):
     def __init__(self, number: Any) -> None:
+        super().__init__()
         self.number = number
 
     def random(self) -> Any:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
+from spillable_stream.channel.open_channel import OpenChannel
 from spillable_stream.errors import OptionError
 from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
@@ -181,8 +182,8 @@ def test_write_checks_its_schema_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str
 ) -> None:
     checked: list[pa.Schema] = []
-    evolve = ss.Channel.evolve
-    monkeypatch.setattr(ss.Channel, "evolve", lambda channel, new: checked.append(new) or evolve(channel, new))
+    evolve = OpenChannel.evolve
+    monkeypatch.setattr(OpenChannel, "evolve", lambda channel, new: checked.append(new) or evolve(channel, new))
     source = SpillableDataSource({"path": str(tmp_path / "c"), "minimumRequiredSpace": "0"})
     rows = spark.createDataFrame([], schema).schema
     for times in (1, 2):

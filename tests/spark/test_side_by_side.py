@@ -42,15 +42,15 @@ def test_the_first_error_is_raised_once_all_have_ended() -> None:
 
 
 def test_calls_that_wait_for_requests_of_their_own_do_not_keep_these_from_running() -> None:
-    """In the pool of the requests they would: more of them than it has threads wait for each other."""
-    together = threading.Barrier(2 * MOST_AT_ONCE)
+    """In the pool of the requests they would: as many of them as it has threads leave none for what they wait for."""
+    together = threading.Barrier(MOST_AT_ONCE)
 
     def call(number: int) -> int:
         together.wait(60)
         return sum(in_parallel([lambda: number, lambda: 1]))
 
-    calls = [lambda i=i: call(i) for i in range(2 * MOST_AT_ONCE)]
-    assert side_by_side(calls) == list(range(1, 2 * MOST_AT_ONCE + 1))
+    calls = [lambda i=i: call(i) for i in range(MOST_AT_ONCE)]
+    assert side_by_side(calls) == list(range(1, MOST_AT_ONCE + 1))
 
 
 @pytest.mark.parametrize("others", [0, 2])
