@@ -34,8 +34,8 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     with server:
-        typer.echo(f"serving http://{server.host}:{server.port}/metrics (Ctrl-C ends it)")
         try:
+            typer.echo(f"serving http://{server.host}:{server.port}/metrics (Ctrl-C ends it)")
             stopped.wait()
         except KeyboardInterrupt:
             typer.echo("stopped")
