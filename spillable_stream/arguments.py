@@ -38,8 +38,8 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     Raises:
         OptionError: it is not an integer, or less.
     """
-    is_number = type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool))
-    if not is_number or (found := index(cast(SupportsIndex, value))) < least:
+    is_whole = type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool))
+    if not is_whole or (found := index(cast(SupportsIndex, value))) < least:
         raise OptionError(f"{name} must be an integer, {least:,} or more, not {value!r}")
     return found
 

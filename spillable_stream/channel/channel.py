@@ -218,8 +218,11 @@ class Channel:
             OptionError: the group's name is not allowed.
         """
         self._open.engine("a consumer")
-        own, engine = self._open.owned.own, self._open.engine
-        return own(engine, group, owner_timeout_seconds, starting, resume, note, create)
+
+        def make(engine: Engine) -> Consumer:
+            return Consumer(engine, group, owner_timeout_seconds, starting, resume, note, create)
+
+        return self._open.owned.own(self._open.engine, group, make)
 
     def worker(
         self,

@@ -37,19 +37,13 @@ class OwnedGroups:
         self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
         self._mutex = mutex
 
-    def own(
-        self,
-        engine: Callable[[], Engine],
-        group: str,
-        owner_timeout_seconds: float,
-        starting: str,
-        resume: bool,
-        note: str,
-        create: Callable[[], object] | None,
-    ) -> Consumer:
+    def own(self, engine: Callable[[], Engine], group: str, make: Callable[[Engine], Consumer]) -> Consumer:
         """Return the handle's consumer of a group, which is made if there is none.
 
-        The arguments are `Consumer`'s, but that ``engine`` returns the engine. It raises what that raises.
+        Args:
+            engine: returns the engine.
+            group: the group's name.
+            make: makes the consumer. What it raises is raised.
         """
         if isinstance(group, str) and (known := self.consumers.get(group)) is not None:
             return known
@@ -61,7 +55,7 @@ class OwnedGroups:
                 open_engine = engine()
                 found = self.consumers.get(group)
                 if found is None:
-                    found = Consumer(open_engine, group, owner_timeout_seconds, starting, resume, note, create)
+                    found = make(open_engine)
                     self.consumers[group] = found
                 return found
 

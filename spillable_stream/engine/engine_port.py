@@ -23,6 +23,7 @@ from spillable_stream.state.ranges import Range
 __all__ = ["EnginePort"]
 
 EngineT = TypeVar("EngineT", bound=Engine)
+_LEAST_TASK_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
 
 
 class EnginePort(Generic[EngineT]):
@@ -58,6 +59,9 @@ class EnginePort(Generic[EngineT]):
             return expired_events(self._engine, reader, ranges, now_us())
         finally:
             reader.close()
+
+    def least_task_bytes(self) -> int:
+        return _LEAST_TASK_BYTES
 
     def report_lost(self, first_id: int, last_id: int) -> None:
         value: LostRecord = {

@@ -20,8 +20,6 @@ from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["LocalPort", "LockedProducer"]
 
-_LEAST_TASK_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
-
 
 class LocalPort(EnginePort[LocalEngine]):
     """Answers for a channel on this host. `ChannelPort` documents the verbs.
@@ -53,9 +51,6 @@ class LocalPort(EnginePort[LocalEngine]):
 
     def tasks_at_once(self) -> int:
         return os.cpu_count() or 1  # the channel is on this host, and so are its tasks, nearly always
-
-    def least_task_bytes(self) -> int:
-        return _LEAST_TASK_BYTES
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.fs, self._engine.layout.path, lost)

@@ -22,7 +22,6 @@ from spillable_stream.state.ranges import Range
 __all__ = ["ObjectPort", "OwnedProducer"]
 
 _TASKS_AT_ONCE = 64  # where nothing says how many cores the cluster has; with fewer, tasks queue, which costs little
-_LEAST_TASK_BYTES = 4 << 20
 _LEAST_BYTES_OF_MANY = 16 << 20  # as large as a frame may be, which a task downloads whole for one event of it
 _COMMIT_DELAY_SECONDS = 1.0
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
@@ -74,7 +73,7 @@ class ObjectPort(EnginePort[ObjectEngine]):
         return _told_tasks() or _TASKS_AT_ONCE
 
     def least_task_bytes(self) -> int:
-        return _LEAST_TASK_BYTES if _told_tasks() else _LEAST_BYTES_OF_MANY
+        return super().least_task_bytes() if _told_tasks() else _LEAST_BYTES_OF_MANY
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.log.store, lost)

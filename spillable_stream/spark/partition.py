@@ -51,8 +51,8 @@ def plan_partitions(
 ) -> list[EventPartition]:
     """Split events over as many tasks as may run at once, like Spark splits files.
 
-    Partitions have 4 to 128 MiB. All have about the same size in bytes. The size is an estimate:
-    the state assumes that all events of a block, or of a staged file, have the same size.
+    Partitions have the port's `least_task_bytes` to 128 MiB. All have about the same size, which is an estimate: the
+    state assumes that all events of a block, or of a staged file, have the same size.
 
     Args:
         port: the channel's port.

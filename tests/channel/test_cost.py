@@ -26,6 +26,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType as FrameKind
 from spillable_stream.state import block_index
 from tests.support.fake_files import Call, FaultyFileSystem
+from tests.support.opcodes import opcodes
 
 Open = Callable[..., ss.Channel]
 
@@ -90,21 +91,8 @@ def python_calls(work: Callable[[], None]) -> int:
 
 def unpacking_calls(work: Callable[[], None]) -> int:
     """Return how many calls are made with ``*`` or ``**``."""
-    count = 0
-
-    def note(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes = True
-        count += event == "opcode" and frame.f_code.co_code[frame.f_lasti] == dis.opmap["CALL_FUNCTION_EX"]
-        return note
-
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
+    unpacking = dis.opmap["CALL_FUNCTION_EX"]
+    return opcodes(work, lambda frame: frame.f_code.co_code[frame.f_lasti] == unpacking)
 
 
 def leave_out_what_comes_with_time(channel: ss.Channel) -> None:

@@ -23,6 +23,7 @@ from spillable_stream import (
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import numbered, peek, put, take
+from tests.support.forks import in_child
 
 Open = Callable[..., Channel]
 N = pa.field("n", pa.int64())
@@ -70,24 +71,6 @@ def test_closing_gives_open_takes_back(open_channel: Open) -> None:
 
 
 # ── forking ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def in_child(work: Callable[[], None]) -> None:
-    """Run ``work`` in a forked child and raise what it says is wrong."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os.write(writer, b"ok")
-        except BaseException as e:
-            os.write(writer, repr(e).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read()
-    os.waitpid(pid, 0)
-    assert said == b"ok", said.decode()
 
 
 def test_a_forked_child_opens_the_channel_itself(open_channel: Open) -> None:

@@ -8,18 +8,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from spillable_stream.cli import app
-from tests.support.flow_configurations import SMALL
-
-TESTS = """
-files = ["flume.conf"]
-[[test]]
-name = "all to c1"
-agent = "a1"
-source = "r1"
-events = [{body = "x"}]
-[test.channels.c1]
-bodies = ["x"]
-"""
+from tests.support.flow_configurations import SMALL, SMALL_TESTS
 
 
 def run(*arguments: object) -> Result:
@@ -30,7 +19,7 @@ def run(*arguments: object) -> Result:
 def tests(tmp_path: Path) -> Path:
     (tmp_path / "flume.conf").write_text("\n".join(line.strip() for line in SMALL.splitlines()))
     path = tmp_path / "tests.toml"
-    path.write_text(TESTS)
+    path.write_text(SMALL_TESTS)
     return path
 
 
@@ -41,7 +30,7 @@ def test_tests_that_pass_are_status_0(tests: Path) -> None:
 
 
 def test_a_test_that_fails_is_status_1_with_the_difference(tests: Path) -> None:
-    tests.write_text(TESTS.replace('bodies = ["x"]', 'bodies = ["y"]'))
+    tests.write_text(SMALL_TESTS.replace('bodies = ["x"]', 'bodies = ["y"]'))
     done = run(tests)
     assert done.exit_code == 1
     assert done.stdout == "failed: all to c1\n  c1: bodies: expected (b'y',), got (b'x',)\n"
@@ -52,7 +41,7 @@ def test_tests_that_can_not_be_read_are_status_2(tests: Path, tmp_path: Path) ->
     tests.write_text("[[test]]\n")
     done = run(tests)
     assert done.exit_code == 2 and "needs name" in done.stderr
-    tests.write_text(TESTS.replace("flume.conf", "none.conf"))
+    tests.write_text(SMALL_TESTS.replace("flume.conf", "none.conf"))
     assert run(tests).exit_code == 2
 
 

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pyarrow as pa
@@ -26,28 +27,11 @@ import spillable_stream as ss
 from spillable_stream.cli import app
 from tests.support.command_line import ROOT, run
 from tests.support.events import numbered, put, take
+from tests.support.flow_configurations import SMALL, SMALL_TESTS
 
-FLOW = """
-a1.sources = r1
-a1.channels = c1
-a1.sinks = k1
-a1.sources.r1.type = seq
-a1.sources.r1.channels = c1
+FLOW = f"""{dedent(SMALL)}
 a1.sources.r1.interceptors = i1
 a1.sources.r1.interceptors.i1.type = timestamp
-a1.channels.c1.type = memory
-a1.sinks.k1.type = null
-a1.sinks.k1.channel = c1
-"""
-FLOW_TESTS = """
-files = ["flume.conf"]
-[[test]]
-name = "all to c1"
-agent = "a1"
-source = "r1"
-events = [{body = "x"}]
-[test.channels.c1]
-bodies = ["x"]
 """
 UNTIL_CTRL_C = {
     "tail /data/orders -n 20 -f": "last",
@@ -87,7 +71,7 @@ def place(tmp_path: Path) -> Path:
     pa.parquet.write_table(pa.table({"id": [1]}), tmp_path / "orders.parquet")
     (tmp_path / "app.log").write_text("one\ntwo\n")
     (tmp_path / "flume.conf").write_text(FLOW)
-    (tmp_path / "flow_tests.toml").write_text(FLOW_TESTS)
+    (tmp_path / "flow_tests.toml").write_text(SMALL_TESTS)
     for name in ("orders", "clicks", "clicks-1", "c1", "orders-dead"):
         with ss.Channel(tmp_path / "data" / name, minimum_required_space=0) as channel:
             put(channel, *numbered(1, 20), b"last")

@@ -14,8 +14,6 @@ from tests.support.object_channels import in_thread, log_of
 
 Open = Callable[..., Channel]
 
-LONG_SECONDS = 30
-
 
 def test_a_thread_that_commits_can_not_begin_another_commit(open_handle: Open) -> None:
     log = log_of(open_handle())

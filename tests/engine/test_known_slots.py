@@ -15,8 +15,6 @@ from tests.support.object_channels import asked, collect_now, in_thread, store_o
 
 Open = Callable[..., Channel]
 
-LONG_SECONDS = 30
-
 
 def test_a_look_between_an_append_and_its_effect_loads_nothing(
     open_handle: Open, monkeypatch: pytest.MonkeyPatch

@@ -20,8 +20,6 @@ from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
 
-LONG_SECONDS = 30
-
 
 def test_a_commit_that_nobody_contends_for_is_one_create_and_one_small_read(open_handle: Open) -> None:
     channel = open_handle()

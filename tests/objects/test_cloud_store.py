@@ -21,6 +21,7 @@ from spillable_stream.objects.cloud_clients import Patience
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import ObjectMissingError, StoreError
+from tests.support.forks import in_child
 from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.http_stub import HttpStub, Request, Response
 
@@ -409,20 +410,6 @@ def test_a_pickle_has_the_location_and_the_name_of_the_provider_only(
 # ── forks ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def in_child(test: Callable[[], bool]) -> bool:
-    """Return what a test found in a forked child; a child that hangs is ended."""
-    child = os.fork()
-    if not child:
-        timer = threading.Timer(60, lambda: os._exit(3))
-        timer.daemon = True
-        timer.start()
-        try:
-            os._exit(0 if test() else 1)
-        except BaseException:
-            os._exit(2)
-    return os.waitpid(child, 0)[1] == 0
-
-
 def is_refused(ask: Callable[[], object]) -> bool:
     try:
         ask()
@@ -474,8 +461,8 @@ def test_a_child_forked_after_the_first_request_is_refused_at_once_and_the_paren
         lambda: pickle.loads(pickle.dumps(store)).get("log/1"),
     ]
     for ask in asked:
-        assert in_child(lambda ask=ask: is_refused(ask))
-    assert in_child(lambda: upload.discard() is None)
+        in_child(lambda ask=ask: is_refused(ask))
+    in_child(lambda: upload.discard() is None)
     upload.finish()
     assert bytes(store.get("log/1")) == b"data"
     assert {request.method for request in gcs.requests} <= {"PUT", "POST", "GET"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
 
 from spillable_stream.objects import forked
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.store import StoreError
+from tests.support.forks import in_child
 
 
 @pytest.fixture(autouse=True)
@@ -17,17 +17,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what other tests of this process did."""
     monkeypatch.setattr(forked._State, "pid", 0)
     monkeypatch.setattr(forked._State, "is_orphan", False)
-
-
-def in_child(test: Callable[[], bool]) -> bool:
-    """Return what a test found in a forked child."""
-    child = os.fork()
-    if not child:
-        try:
-            os._exit(0 if test() else 1)
-        except BaseException:
-            os._exit(2)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def is_refused() -> bool:
@@ -39,14 +28,14 @@ def is_refused() -> bool:
 
 
 def test_a_child_of_a_process_without_requests_is_as_any_other() -> None:
-    assert in_child(lambda: not is_refused() and not is_refused() and not is_orphan())
+    in_child(lambda: not is_refused() and not is_refused() and not is_orphan())
     assert not is_refused()
 
 
 def test_a_child_of_a_process_with_requests_is_refused_and_so_is_its_child() -> None:
     begin_requests("s3://bucket/orders")
-    assert in_child(is_refused)
-    assert in_child(lambda: in_child(is_refused))
+    in_child(is_refused)
+    in_child(lambda: in_child(is_refused))
     assert not is_refused() and not is_orphan()
 
 
@@ -64,4 +53,4 @@ def test_a_child_with_the_process_id_of_its_parent_is_refused(monkeypatch: pytes
         monkeypatch.setattr(forked._State, "pid", os.getpid())
         return is_refused()
 
-    assert in_child(as_the_parent)
+    in_child(as_the_parent)

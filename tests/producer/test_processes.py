@@ -20,20 +20,7 @@ from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
-
-
-def in_a_fork(do: object) -> None:
-    """Run something in a forked child, which must end by itself, and well."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            signal.alarm(20)
-            do()  # type: ignore[operator]
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+from tests.support.forks import in_child
 
 
 def test_a_forked_child_sends_as_a_producer_of_its_own(path: Path) -> None:
@@ -49,7 +36,7 @@ def test_a_forked_child_sends_as_a_producer_of_its_own(path: Path) -> None:
             assert called.is_set()
 
         called = threading.Event()
-        in_a_fork(child)
+        in_child(child)
         assert not parents.done()
     with Channel(path) as channel:
         assert sorted(peek(channel)) == [b"the child's", b"the parent's"]
@@ -59,7 +46,7 @@ def test_a_forked_child_that_sends_nothing_ends_nothing(path: Path) -> None:
     with Producer(path) as producer:
         future = producer.send(b"x")
         producer._pipeline._mutex.slot[0] = 1  # as if another thread were inside
-        in_a_fork(lambda: (producer.stats(), producer.flush(), producer.close(), producer.close(0)))
+        in_child(lambda: (producer.stats(), producer.flush(), producer.close(), producer.close(0)))
         producer._pipeline._mutex.slot.clear()
         assert future.result(PATIENCE_SECONDS).successful
 
@@ -76,7 +63,7 @@ def test_futures_in_a_forked_child_say_whose_they_are() -> None:
             error = sent[0].exception(0)
             assert isinstance(error, SendFailedError) and "the parent process's to send" in str(error)
 
-        in_a_fork(child)
+        in_child(child)
         target.let_go()
         assert all(f.result(PATIENCE_SECONDS).successful for f in sent)
 
@@ -93,7 +80,7 @@ def test_a_forked_child_of_a_named_producer_sends_without_a_name(path: Path) -> 
             assert producer.producer_id != "me"
             producer.close(PATIENCE_SECONDS)
 
-        in_a_fork(child)
+        in_child(child)
         assert producer.last_sequence() == 1
         producer.send_many([b"3"], sequence=3).result(PATIENCE_SECONDS)
     Producer(path, producer_id="me").close()
@@ -115,7 +102,7 @@ def test_nobodys_code_runs_inside_of_a_fork() -> None:
             future.add_done_callback(lambda f: called.append(os.getpid()))  # the child's own
             assert called == [os.getpid()]
 
-        in_a_fork(child)
+        in_child(child)
         target.let_go()
         future.result(PATIENCE_SECONDS)
     assert called == [os.getpid()] * 2
@@ -138,7 +125,7 @@ def test_futures_of_a_producer_that_another_thread_closes_end_in_a_forked_child(
         with pytest.raises(ProducerClosedError):
             producer.send(b"y")
 
-    in_a_fork(child)
+    in_child(child)
     target.let_go()
     closing.join()
     assert all(f.result(0).successful for f in sent)
@@ -159,7 +146,7 @@ def test_futures_whose_result_was_being_told_have_it_in_a_forked_child() -> None
             assert futures.wait([sent, *others], 5).not_done == set()
             assert all(f.result(0).successful for f in others)
 
-        in_a_fork(child)
+        in_child(child)
         go_on.set()
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.schedule import LONGEST_LOOK_SECONDS, SLOW_SECONDS
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, FullTarget
+from tests.support.opcodes import opcodes
 
 # ── full ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -279,23 +278,7 @@ def test_targets_take_turns(produce: MakeProducer, target: FakeTarget) -> None:
 
 def steps(work: Callable[[], object]) -> int:
     """Return how many instructions of the producer's are executed."""
-    count = 0
-
-    def note(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if "spillable_stream/producer/" not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes = True
-        count += event == "opcode"
-        return note
-
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
+    return opcodes(work, lambda frame: "spillable_stream/producer/" in frame.f_code.co_filename)
 
 
 def _release(producer: Producer) -> None:

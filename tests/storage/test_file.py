@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
+from tests.support.forks import in_child
 
 FS = FileSystem()
 
@@ -24,25 +24,6 @@ def link_of(fd: str) -> str:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         return ""
-
-
-def in_child(work: Callable[[], None]) -> None:
-    """Run ``work`` in a forked child and raise what it says is wrong."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            signal.alarm(20)
-            work()
-            os.write(writer, b"ok")
-        except BaseException as e:
-            os.write(writer, repr(e).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read()
-    os.waitpid(pid, 0)
-    assert said == b"ok", said.decode()
 
 
 def fail_if_open(path: Path) -> None:

@@ -58,3 +58,15 @@ SMALL = """
     a1.sinks.k1.channel = c1
 """
 """An agent without anything to say about."""
+
+SMALL_TESTS = """
+files = ["flume.conf"]
+[[test]]
+name = "all to c1"
+agent = "a1"
+source = "r1"
+events = [{body = "x"}]
+[test.channels.c1]
+bodies = ["x"]
+"""
+"""A file for `spillable test`: `SMALL`, as `flume.conf` beside it, passes."""
