@@ -32,6 +32,10 @@ _SKIPPED = (
     "tried again. If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another "
     "txnAppId"
 )
+_LEFT = (
+    "a write to %s failed, and the files that its tasks staged (%d) could not be removed: %s. They count for nothing, "
+    "and a checkpoint of the channel removes them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,15 @@ class ChannelCommit:
             raise
 
     def discard(self, staged: Iterable[Staged]) -> None:
-        """Remove the staged files of a failed write's tasks."""
-        self._discard([name for m in staged for name in m.staged_names()])
+        """Remove the staged files of a failed write's tasks, or warn that they are left.
+
+        An error would take the place of the commit's, and Spark would say no more than "Writing job failed".
+        """
+        names = [name for m in staged for name in m.staged_names()]
+        try:
+            self._discard(names)
+        except SpillableError as e:
+            _log.warning(_LEFT, self.path, len(names), e, extra=fields(self.path))
 
     def _discard(self, names: list[str]) -> None:
         """Remove staged files that the channel has not adopted, even if it is unknown how the commit ended."""

@@ -13,12 +13,13 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_set
 from spillable_stream.channel.identity import uuid_at
-from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.channel_pool import visit_to_read
+from spillable_stream.spark.failed_plan import FailedPlanWriter, ends_a_batch
 from spillable_stream.spark.load_identity import load_name
 from spillable_stream.spark.metadata import metadata_types, with_metadata
 from spillable_stream.spark.offset import OffsetJson
@@ -103,7 +104,15 @@ class SpillableDataSource(DataSource):
         return SpillableBatchWriter(plan) if isinstance(plan, SinkPlan) else ShardedBatchWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
-        """Return a writer for ``df.writeStream``."""
+        """Return a writer for ``df.writeStream``; when a micro-batch ends and there can be none, one that says why."""
+        try:
+            return self._stream_writer(schema, overwrite)
+        except SpillableError as e:
+            if ends_a_batch():
+                return FailedPlanWriter(e)
+            raise
+
+    def _stream_writer(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
         mode = "the output mode complete"
         if self._spark_option("flow") is not None:
             return self._flow_writer(schema, overwrite, mode)

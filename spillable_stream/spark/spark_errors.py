@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from spillable_stream import errors
 from spillable_stream.errors import SpillableError
 
 __all__ = ["explain", "short_traces"]
@@ -27,7 +26,9 @@ _log = logging.getLogger(__name__)
 C = TypeVar("C", bound=type)
 
 # Python's traces end with the exception's class and message; Spark adds its error's state, and more.
-_OURS = re.compile(r"^spillable_stream\.errors\.(\w+): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S)
+_OURS = re.compile(
+    r"^spillable_stream(?:\.\w+)+\.\w+(?:Error|Warning): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S
+)
 _TRACES = "\nJVM stacktrace:"
 
 
@@ -74,7 +75,7 @@ def explain(error: BaseException | None) -> str:
     if error is None:
         return "there is no error"
     for link in _chain(error):
-        if isinstance(link, errors.SpillableError):
+        if isinstance(link, SpillableError):
             return str(link)
         if (sentence := _sentence(str(link))) is not None:
             return sentence
@@ -95,7 +96,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _sentence(text: str) -> str | None:
     """Return the message of this package's that was raised last; traces of the JVM repeat it, after others maybe."""
     for part in (text.partition(_TRACES)[0], text):
-        found = [message for name, message in _OURS.findall(part) if name in errors.__all__]
-        if found:
+        if found := _OURS.findall(part):
             return str(found[-1])
     return None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import spillable_stream as ss
 from spillable_stream.errors import OptionError, SpillableError, StorageError
@@ -155,6 +156,11 @@ def test_own_error_is_its_message() -> None:
     assert explain(ss.CorruptionError("damaged", "/c/log", 7)) == "damaged [/c/log, offset 7]"
 
 
+def test_errors_of_any_module_of_the_package_are_explained() -> None:
+    raised = TRACE.replace("spillable_stream.errors.", "spillable_stream.objects.store.")
+    assert explain(SparksError(f"{raised}StoreError: the bucket is gone\n SQLSTATE: 38000")) == "the bucket is gone"
+
+
 def test_error_that_was_raised_from_an_own_one_is_explained_by_that() -> None:
     error = RuntimeError("the job failed")
     error.__cause__ = ss.ChannelFullError("no room")
@@ -261,6 +267,27 @@ def test_stream_says_it_last_before_its_plan_and_explained_in_one_line(
         for error in (e.value, query.exception()):
             assert explain(error).startswith(sentence)
             assert "\n" not in explain(error)
+
+
+@pytest.mark.spark
+def test_stream_whose_channel_is_gone_when_a_batch_ends_says_that_and_not_that_writing_failed(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    """Spark makes the writer anew to commit, and again to abort; an error of the second would hide the first."""
+    source, sink, elsewhere = put("a", b"x"), tmp_path / "sink", tmp_path / "elsewhere"
+
+    def lose_the_sink(body: bytes) -> bytes:
+        sink.rename(elsewhere)
+        sink.write_text("no channel")
+        return body
+
+    events = spark.readStream.format("spillable").load(str(source))
+    rows = events.select("headers", F.udf(lose_the_sink, "binary")("body").alias("body"))
+    query = rows.writeStream.format("spillable").option("checkpointLocation", str(tmp_path / "ck")).start(str(sink))
+    with pytest.raises(PySparkException) as e:
+        query.awaitTermination(500)
+    assert explain(e.value) == explain(query.exception())
+    assert explain(e.value).startswith(f"{sink} is not a channel: it is a file")
 
 
 @pytest.mark.spark

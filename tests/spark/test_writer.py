@@ -230,6 +230,21 @@ def test_write_that_fails_once_it_is_committed_keeps_its_rows(
     assert values(spark, tmp_path / "c") == list(range(1003))
 
 
+def test_an_abort_that_can_not_reach_the_channel_leaves_the_error_to_the_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark says "Writing job failed" of a write whose abort fails too, and nothing else."""
+    writer, messages = staged_writer(tmp_path / "c")
+    (tmp_path / "c").rename(tmp_path / "moved")
+    with pytest.raises(NotAChannelError):
+        writer.commit(messages)
+    writer.abort(messages)
+    (warning,) = (r.getMessage() for r in caplog.records if r.name.endswith("channel_commit"))
+    assert warning.startswith(
+        f"a write to {tmp_path / 'c'} failed, and the files that its tasks staged (1) could not be "
+    )
+
+
 def too_late(*_: Any) -> None:
     raise StorageError("too late")
 

@@ -75,12 +75,13 @@ def read(spark: SparkSession, path: str, **options: str) -> dict[str, Any]:
     return {"ids": [r.id for r in rows], **{n: sorted({r[n] for r in rows}) for n in [*who, "reader"]}}
 
 
-def stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> int:
-    """Move what is in a channel to another one, and return in how many micro-batches."""
+def stream(spark: SparkSession, source: str, target: str, checkpoint: str, **options: str) -> int:
+    """Move what is in a channel, read with some options, to another one, and return in how many micro-batches."""
     query = (
         spark.readStream.format("spillable")
         .option("minPartitions", TASKS)
         .option("ownerTimeout", 60)
+        .options(**options)
         .load(source)
         .withColumn("mover", executor())
         .writeStream.format("spillable")

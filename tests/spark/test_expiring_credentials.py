@@ -1,0 +1,107 @@
+"""Queries between channels in a store whose credentials expire while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
+from tests.support.servers.expiring_s3 import ExpiringS3, token
+from tests.support.spark.cluster import Driver, JobFailedError, driver
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
+
+SOURCE, TARGET = "s3://bucket/source", "s3://bucket/target"
+ROWS, ROWS_A_BATCH = 1_000, 100
+CONFIGURATION = {"spark.master": "local[2]", "spark.ui.enabled": "false"}
+PROVIDER = """
+import datetime
+from pathlib import Path
+
+NEWEST = Path({newest!r})
+
+def factory(location):
+    def credentials():  # of which a client asks for others five minutes before the end: each time
+        expires_at = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=1)
+        return {{"access_key_id": "k", "secret_access_key": "s", "token": NEWEST.read_text(), "expires_at": expires_at}}
+    return credentials
+"""
+
+
+@pytest.fixture
+def moto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an S3 with a bucket, and an environment with the first credentials."""
+    with moto_server(tmp_path) as url:
+        make_bucket(url, "bucket")
+        for name, value in {**S3_ENVIRONMENT, "AWS_SESSION_TOKEN": token(0), "AWS_ALLOW_HTTP": "true"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("SPILLABLE_CREDENTIALS", raising=False)
+        yield url
+
+
+def put_rows(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill the source, straight in the server, which checks no credentials."""
+    import pyarrow as pa
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with ss.Channel(SOURCE, schema=pa.schema([("id", pa.int64())])) as channel, channel.put_transaction() as tx:
+        tx.put_batch(pa.record_batch({"id": pa.array(range(ROWS))}))
+
+
+def move(by: Driver, checkpoint: Path) -> Any:
+    return by.do("stream", source=SOURCE, target=TARGET, checkpoint=checkpoint, maxEventsPerTrigger=str(ROWS_A_BATCH))
+
+
+def ids(url: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the rows of the target, in order."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with ss.Channel(TARGET, create=False) as channel, channel.take_transaction(group="check") as tx:
+        return [row["id"] for row in tx.take_many(2 * ROWS)]
+
+
+def test_a_query_whose_credentials_expire_says_so_and_continues_with_new_ones(
+    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_rows(moto, monkeypatch)
+    with ExpiringS3(moto, "/bucket/target", lasts=4) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+        with driver(tmp_path, CONFIGURATION) as first, pytest.raises(JobFailedError) as raised:
+            move(first, tmp_path / "checkpoint")
+        said = raised.value.explained
+        assert "s3://bucket/" in said
+        assert "(400 ExpiredToken): the credentials have expired: renew them, by AWS_ACCESS_KEY_ID" in said
+        assert token(0) not in str(raised.value) and "test-secret" not in str(raised.value)
+        assert s3.number == 1 and s3.refused
+        there = ids(moto, monkeypatch)
+        assert there == list(range(len(there))) and 0 < len(there) < ROWS and len(there) % ROWS_A_BATCH == 0
+
+        s3.lasts = ROWS
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+        monkeypatch.setenv("AWS_SESSION_TOKEN", token(1))
+        (tmp_path / "second").mkdir()
+        with driver(tmp_path / "second", CONFIGURATION) as second:
+            move(second, tmp_path / "checkpoint")
+    assert ids(moto, monkeypatch) == list(range(len(there), ROWS))  # what the group has not taken yet
+
+
+def test_a_query_whose_credentials_a_provider_renews_does_not_notice(
+    moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_rows(moto, monkeypatch)
+    newest = tmp_path / "newest"
+    newest.write_text(token(0))
+    (tmp_path / "company_vault.py").write_text(PROVIDER.format(newest=str(newest)))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("SPILLABLE_CREDENTIALS", "company_vault:factory")
+    monkeypatch.delenv("AWS_SESSION_TOKEN")
+    with ExpiringS3(moto, "/bucket/target", lasts=3, overlap=2, on_next=lambda n: newest.write_text(token(n))) as s3:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+        with driver(tmp_path, CONFIGURATION) as only:
+            assert move(only, tmp_path / "checkpoint") == ROWS // ROWS_A_BATCH
+        assert s3.number >= 3 and not s3.refused  # the first and the second credentials have expired meanwhile
+    assert ids(moto, monkeypatch) == list(range(ROWS))
