@@ -44,6 +44,7 @@ _TITLES = {
 _ONE, _HUNDRED = Shape(1, 100), Shape(100, 100)
 _BLOCK_EVENTS = 500_000  # what one file of 64 MiB holds
 _ROUNDS = 3
+_LONG = (GROUPS, CHANNELS)  # to make so many takes half a minute, and each cost is a median already
 _MOST = 200  # transactions of a measurement
 _PUT, _TAKE = "put, µs", "take, µs"
 
@@ -60,7 +61,7 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
     }
     for axis, make in makers.items():
         contestants = {f"{size:,}": make(size, plan.seconds) for size in AXES[axis]}
-        yield Group(axis, _TITLES[axis], "", "", contestants, _ROUNDS)
+        yield Group(axis, _TITLES[axis], "", "", contestants, 1 if axis in _LONG and not plan.full else _ROUNDS)
 
 
 def sizes_of(contestants: Sequence[str]) -> list[int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import backlog, growth, peer_rates, puts
+from benchmarks.document import figures_of
 from benchmarks.events import Shape
 from benchmarks.floors import WRITTEN
 from benchmarks.ours import BATCHES, EVENTS
@@ -16,11 +19,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_apart"]
 
 _OURS, _FLOOR, _PEER = "#1f6feb", "#8c959f", "#d0d7de"
 _SHORT = {BATCHES: "spillable_stream, Arrow", EVENTS: "spillable_stream, Python", WRITTEN: "the disk's own limit"}
 _WAYS = {backlog.REBOOT: "#cf222e", backlog.LOG: "#bf8700", backlog.CHECKPOINT: _OURS}
+
+
+def draw_apart(name: str, directory: Path, pictures: str) -> None:
+    """Draw the pictures of a part in a process of its own, so that what is measured next has none of it in memory.
+
+    Args:
+        name: the part.
+        directory: where the JSON file is.
+        pictures: the directory in it for the pictures.
+    """
+    subprocess.run([sys.executable, "-m", __name__, name, directory, pictures], check=True)
 
 
 def draw(found: Mapping[str, Comparison], directory: Path) -> list[Path]:
@@ -162,3 +176,8 @@ def _by_backlog(opened: Mapping[str, Comparison]) -> Figure:
     ax.set_title("opening a channel", fontsize=10)
     ax.legend(frameon=False, fontsize=8)
     return figure
+
+
+if __name__ == "__main__":  # what `draw_apart` starts
+    kept = figures_of(sys.argv[1], the_directory := Path(sys.argv[2]))
+    draw({group: Comparison.from_dict(group, found) for group, found in kept.items()}, the_directory / sys.argv[3])
