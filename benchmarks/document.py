@@ -73,7 +73,7 @@ def write_section(name: str, text: str, figures: dict[str, Any], directory: Path
     sections[name] = text.strip()
     ordered = sorted(sections, key=lambda n: _ORDER.index(n) if n in _ORDER else len(_ORDER))
     parts = [f"{_BEGIN.format(n)}\n{sections[n]}\n{_END}\n" for n in ordered]
-    _replace(numbers, json.dumps({**_known(numbers), name: figures}, indent=1, sort_keys=True) + "\n")
+    _replace(numbers, json.dumps(dict(sorted({**_known(numbers), name: figures}.items())), indent=1) + "\n")
     _replace(document, "\n".join([_TITLE, *parts]))
 
 
