@@ -60,7 +60,7 @@ class Plan:
         large_backlog_events: a backlog of large batches to open.
     """
 
-    rounds: int = 5
+    rounds: int = 3
     seconds: float = 0.25
     full: bool = False
     limit_seconds: float = 1500.0

@@ -170,8 +170,8 @@ def _results(results: list[Outcome], found: Run, parts: Iterable[str]) -> list[s
     missing = found.missing(parts)
     cut_off = (
         f"**This run was cut off, or is under way.** It did not come to the end of: {', '.join(missing)}. What is "
-        "below of these parts, and does not say that it is unfinished, is of another run. Their targets are *not "
-        "measured*."
+        "below of these parts, and does not say that it is unfinished, is of another run. Their targets that are not "
+        "of this run are *not measured*."
     )
     return [*([cut_off] if missing else []), targets_table(results), missed(results)]
 
