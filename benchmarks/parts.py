@@ -54,8 +54,8 @@ what makes events is not measured.
 Who puts and takes in turn begins with one transaction, then takes two together, and so on up to 32, as long as both
 together need less than a sixteenth of the time. So a product whose takes get slower with what waits in its queue is
 measured with a short queue, which is to its advantage. Puts, and takes, end when their time is up, with the rate up to
-there: a transaction is not cut off, but a product without transactions for puts (or for takes), which is called once an
-event, is stopped after any hundred events. Its transactions of 1,000 cost what ten of 100 do.
+there: a transaction comes to its end, but a product without transactions for puts (or for takes), which is called once
+an event, is stopped after any hundred events. Its transactions of 1,000 cost what ten of 100 do.
 
 The floor of a durable put writes what the same transaction takes in the channel's log (measured on a channel) and calls
 `fdatasync`: at the end of a growing file (*appending*), in a file whose blocks were allocated with `posix_fallocate`

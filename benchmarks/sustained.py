@@ -11,7 +11,7 @@ import spillable_stream as ss
 from benchmarks.events import Shape
 from benchmarks.floors import APPEND, PREALLOCATED, WRITTEN, Blocks, Disk, log_bytes
 from benchmarks.ours import BATCHES, new_channel, put_step, take_step
-from benchmarks.rounds import BURST, Contestant, Figures, Group, Plan, rate, rates_in_turn
+from benchmarks.rounds import Contestant, Figures, Group, Plan, rate, rates_in_turn
 
 __all__ = ["CHECKPOINTS", "SHAPES", "disk_in_turn", "groups", "growing_name", "once", "steady", "steady_name"]
 
@@ -127,10 +127,9 @@ def steady(shape: Shape, kind: str, seconds: float, **options: int) -> Opened:
 
 def _fill_files(channel: ss.Channel) -> None:
     """Put and take so many bytes that the channel uses its data files again, as the floor does from its beginning."""
-    put, take = put_step(channel, _FILLING, BATCHES), take_step(channel, BURST * _FILLING.events, BATCHES)
-    for _ in range(_FILES_BYTES // _FILLING.payload_bytes // BURST):
-        for _ in range(BURST):
-            put()
+    put, take = put_step(channel, _FILLING, BATCHES), take_step(channel, _FILLING.events, BATCHES)
+    for _ in range(_FILES_BYTES // _FILLING.payload_bytes):
+        put()
         take()
 
 
