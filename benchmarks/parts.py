@@ -81,7 +81,7 @@ PARTS = {
         "in its rounds together; puts and takes are timed for themselves. It stays open between the rounds, and goes "
         "on where it was. The channel has filled its data files before, so it uses them again, as the floor does. *A "
         "growing backlog*: puts alone, anew in each round. Checkpoints, and small transactions with a growing backlog, "
-        "run for a third of that.",
+        "run for a fifth of that.",
         sustained.groups,
     ),
     "put": Part(

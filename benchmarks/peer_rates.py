@@ -21,7 +21,7 @@ _BODY_BYTES = 100
 _SINGLE_CALLS = 100  # of a product that puts, or takes, one event a call: after so many the clock is looked at
 _ROUNDS = 3
 _FULL_ROUNDS = 5
-_SECONDS_PART = 2.4
+_SECONDS_PART = 2.0
 _WARM_UP_PART = 0.25
 
 

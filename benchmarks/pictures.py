@@ -38,15 +38,15 @@ _TIMES = (0.3, 5_000)  # of a cost, the same for all kinds of work
 _WAYS = {backlog.REBOOT: "#cf222e", backlog.LOG: "#bf8700", backlog.CHECKPOINT: _OURS}
 
 
-def draw_apart(name: str, directory: Path, pictures: str) -> None:
-    """Draw the pictures of a part in a process of its own, so that what is measured next has none of it in memory.
+def draw_apart(name: str, directory: Path, pictures: str) -> bool:
+    """Draw a part's pictures in a process, so that what is measured next has none of it in memory; tell whether it did.
 
     Args:
         name: the part.
         directory: where the JSON file is.
         pictures: the directory in it for the pictures.
     """
-    subprocess.run([sys.executable, "-m", __name__, name, directory, pictures], check=True)
+    return subprocess.run([sys.executable, "-m", __name__, name, directory, pictures]).returncode == 0
 
 
 def draw(found: Mapping[str, Comparison], directory: Path) -> list[Path]:

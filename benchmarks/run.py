@@ -148,37 +148,51 @@ def write(found: Run, name: str, directory: Path, around: str) -> None:
     """
     figures = {c.name: c.as_dict() for c in found.parts[name]}
     write_section(name, _section(name, _part(name), found), figures, directory)
-    if figures and _part(name).pictures:
-        pictures.draw_apart(name, directory, _PICTURES)
+    if figures and _part(name).pictures and not pictures.draw_apart(name, directory, _PICTURES):
+        _say(f"the pictures of {name} are not drawn")  # what is measured next does not need them
     if found.whole and name in PARTS:
-        results = found.outcomes()
-        head = [f"## What is aimed at, and what is reached\n\n`{found.command}`, {found.seconds:.0f} s. {around}"]
-        tail = [f"### Method\n\n{METHOD}", f"### What is not claimed\n\n{NOT_CLAIMED}"]
-        parts = [*head, *_results(results, found, PARTS), _seconds_table(found, PARTS), *tail]
-        write_section(_TARGETS, "\n\n".join(parts), _kept(results, around), directory)
+        text = _targets("", found.command, PARTS, found.outcomes(), found, around)
+        method = f"### Method\n\n{METHOD}\n\n### What is not claimed\n\n{NOT_CLAIMED}"
+        write_section(_TARGETS, f"{text}\n\n{method}", _kept(found.outcomes(), around), directory)
     if found.all_of_spark and name in SPARK_PARTS:
         results = found.spark_outcomes()
-        head = [
-            "## Spark: what is aimed at, and what is reached",
-            f"`make bench-spark`, {found.seconds:.0f} s. {around}",
+        text = _targets("Spark: ", "make bench-spark", SPARK_PARTS, results, found, around)
+        write_section(_SPARK, text, _kept(results, around), directory)
+
+
+def _targets(prefix: str, command: str, parts: Iterable[str], results: list[Outcome], found: Run, around: str) -> str:
+    """Return the text about targets, and about the parts that they are of.
+
+    Args:
+        prefix: what its titles begin with.
+        command: what measures these parts.
+        parts: their names.
+        results: what became of the targets.
+        found: the run.
+        around: on which machine, and when.
+    """
+    title = f"{prefix}what is aimed at, and what is reached"
+    took = [(name, f"{found.took_seconds[name]:.0f}") for name in parts if name in found.took_seconds]
+    return "\n\n".join(
+        [
+            f"## {title[0].upper()}{title[1:]}",
+            f"`{command}`, {found.seconds:.0f} s. {around}",
+            *_cut_off(found.missing(parts)),
+            targets_table(results),
+            missed(results),
+            f"### {prefix}{'how' if prefix else 'How'} long each part took",
+            markdown(("part", "seconds"), took, (False, True)),
         ]
-        parts = [*head, *_results(results, found, SPARK_PARTS), _seconds_table(found, SPARK_PARTS)]
-        write_section(_SPARK, "\n\n".join(parts), _kept(results, around), directory)
+    )
 
 
-def _results(results: list[Outcome], found: Run, parts: Iterable[str]) -> list[str]:
-    missing = found.missing(parts)
-    cut_off = (
+def _cut_off(missing: list[str]) -> list[str]:
+    """Return in a paragraph what a run has not measured, if anything."""
+    return [
         f"**This run was cut off, or is under way.** It did not come to the end of: {', '.join(missing)}. What is "
         "below of these parts, and does not say that it is unfinished, is of another run. Their targets that are not "
         "of this run are *not measured*."
-    )
-    return [*([cut_off] if missing else []), targets_table(results), missed(results)]
-
-
-def _seconds_table(found: Run, parts: Iterable[str]) -> str:
-    lines = [(name, f"{found.took_seconds[name]:.0f}") for name in parts if name in found.took_seconds]
-    return f"### How long each part took\n\n{markdown(('part', 'seconds'), lines, (False, True))}"
+    ] * bool(missing)
 
 
 def _kept(results: list[Outcome], around: str) -> dict[str, object]:

@@ -25,7 +25,7 @@ _BLOCKS = {APPEND: Blocks.NEW, PREALLOCATED: Blocks.ALLOCATED, WRITTEN: Blocks.W
 _WARM_UP_PART = 0.1
 _FILLING = Shape(1_000, 1024)
 _FILES_BYTES = 320 << 20  # five data files: from the fourth or fifth on, a channel uses files again
-_OTHERS_PART = 1 / 3  # of the time, where no target is at stake
+_OTHERS_PART = 0.2  # of the time, where no target is at stake
 
 Opened = Callable[[Path], AbstractContextManager[Callable[[], Figures]]]
 """What opens something in a directory and measures it again and again."""
