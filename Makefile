@@ -102,8 +102,8 @@ $(BENCH_STAMP): $(STAMP) requirements-bench.txt
 	.venv/bin/python -m pip install -q -r requirements-bench.txt
 	@touch $@
 
-BENCH ?=
-bench: $(BENCH_STAMP) ## Run the benchmarks; BENCH="put peers" for parts, BENCH=--write to write docs/benchmarks.md
+BENCH ?= --write
+bench: $(BENCH_STAMP) ## Run the benchmarks, half an hour, write docs/benchmarks.md; BENCH="put peers" prints parts
 	.venv/bin/python -m benchmarks.run $(BENCH)
 
 bench-full: $(BENCH_STAMP) ## Run all combinations of the benchmarks, some 3 hours; BENCH as above
