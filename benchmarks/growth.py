@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +21,18 @@ from spillable_stream.format.packing import pack
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["AXES", "CHANNELS", "COLUMNS", "EVENTS", "GROUPS", "PROCESSES", "RATES", "groups", "sizes_of"]
+__all__ = [
+    "AXES",
+    "CHANNELS",
+    "COLUMNS",
+    "EVENTS",
+    "GROUPS",
+    "PICTURE_TITLES",
+    "PROCESSES",
+    "RATES",
+    "groups",
+    "size_of",
+]
 
 EVENTS, GROUPS, PROCESSES = "growth: backlog", "growth: groups", "growth: processes"
 CHANNELS, COLUMNS, RATES = "growth: channels", "growth: columns", "growth: transactions a second"
@@ -41,9 +52,18 @@ _TITLES = {
     COLUMNS: "More columns of 64-bit integers, in transactions of 100 rows",
     RATES: "More transactions a second, each a put and a take of 1 × 100 B",
 }
+PICTURE_TITLES = {
+    EVENTS: "events that wait",
+    GROUPS: "groups",
+    PROCESSES: "processes that put at once",
+    CHANNELS: "open channels of a process",
+    COLUMNS: "columns",
+    RATES: "transactions a second",
+}
 _ONE, _HUNDRED = Shape(1, 100), Shape(100, 100)
 _BLOCK_EVENTS = 500_000  # what one file of 64 MiB holds
 _ROUNDS = 3
+_LONG = (GROUPS, CHANNELS)  # to make so many takes half a minute, and each cost is a median already
 _MOST = 200  # transactions of a measurement
 _PUT, _TAKE = "put, µs", "take, µs"
 
@@ -60,12 +80,12 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
     }
     for axis, make in makers.items():
         contestants = {f"{size:,}": make(size, plan.seconds) for size in AXES[axis]}
-        yield Group(axis, _TITLES[axis], "", "", contestants, _ROUNDS)
+        yield Group(axis, _TITLES[axis], "", "", contestants, 1 if axis in _LONG and not plan.full else _ROUNDS)
 
 
-def sizes_of(contestants: Sequence[str]) -> list[int]:
-    """Return the sizes that contestants' names say."""
-    return [int(name.replace(",", "")) for name in contestants]
+def size_of(contestant: str) -> int:
+    """Return the size that a contestant's name says."""
+    return int(contestant.replace(",", ""))
 
 
 def _cpu_us(step: Callable[[], object], seconds: float) -> float:

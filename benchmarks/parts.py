@@ -51,6 +51,12 @@ does and continue with letters that hardly repeat; there are no headers unless i
 commit returns, but in the memory tier. A transaction's batch, or list of events, is made once and put again and again:
 what makes events is not measured.
 
+Who puts and takes in turn begins with one transaction, then takes two together, and so on up to 32, as long as both
+together need less than a sixteenth of the time. So a product whose takes get slower with what waits in its queue is
+measured with a short queue, which is to its advantage. Puts, and takes, end when their time is up, with the rate up to
+there: a transaction comes to its end, but a product without transactions for puts (or for takes), which is called once
+an event, is stopped after any hundred events. Its transactions of 1,000 cost what ten of 100 do.
+
 The floor of a durable put writes what the same transaction takes in the channel's log (measured on a channel) and calls
 `fdatasync`: at the end of a growing file (*appending*), in a file whose blocks were allocated with `posix_fallocate`
 (*preallocated*), or over what was written there before, in three files of 64 MiB that take turns, which is as fast as
@@ -71,9 +77,11 @@ NOT_CLAIMED = """\
 PARTS = {
     "sustained": Part(
         "Sustained durable puts",
-        "Each contestant runs for 6 seconds a round, a tenth of that before it counts. *A steady state*: 32 "
-        "transactions are put, and taken, in turn, on one thread; each is timed for itself. So the channel uses its "
-        "data files again. *A growing backlog*: puts alone.",
+        "*A steady state*: each contestant puts up to 32 transactions and takes them, in turn, on one thread, for 30 s "
+        "in its rounds together; puts and takes are timed for themselves. It stays open between the rounds, and goes "
+        "on where it was. The channel has filled its data files before, so it uses them again, as the floor does. *A "
+        "growing backlog*: puts alone, anew in each round. Checkpoints, and small transactions with a growing backlog, "
+        "run for a fifth of that.",
         sustained.groups,
     ),
     "put": Part(
@@ -137,13 +145,17 @@ PARTS = {
         "How cost grows with work",
         "Processor time of the calling thread for one transaction of one event, where nothing else is said, in "
         "microseconds: what grows with the work, not what the disk does. Backlogs are simulated in the state, a block "
-        "for each file of 64 MiB, behind a few events that are there to be taken.",
+        "for each file of 64 MiB, behind a few events that are there to be taken. The picture shows each cost beside "
+        "its own at the smallest size: a flat line does not grow, and the dotted one grows as the work does. A "
+        "checkpoint has a number for each file and each group, so it grows with them, and so does a transaction with "
+        "its columns. Processes that put at once wait for each other, by the clock: *all together* is what a put takes "
+        "of the time of all, and *of the slowest* what it takes the process that has the fewest.",
         growth.groups,
         (("growth.svg", "cost by the amount of work"),),
     ),
     "peers": Part(
         "Beside other products",
-        "Each puts 32 transactions and takes them, in turn, for a while, as its documentation says for a queue: "
+        "Each puts up to 32 transactions and takes them, in turn, for a while, as its documentation says for a queue: "
         "bodies are bytes, a transaction is the product's own where it has one (SQLite, LMDB, rocksdict's batch, "
         "litequeue's puts, MULTI of Redis), a stream of publishes that are all acknowledged (NATS), and else one call "
         "after the other. Redis Streams and NATS are read by one consumer group that acknowledges, and delete nothing. "
@@ -156,7 +168,7 @@ PARTS = {
         "Each commit is one conditional PUT and one small GET, so beside the floor, which is the PUT alone, no more "
         "than 50/70 can be reached where these take 50 and 20 ms. The S3 is moto's, over the loopback interface; the "
         "store in the region is a dictionary that answers as late. `commitInterval` is 0, and one thread commits. "
-        "Several writers commit events one by one, each with a handle of its own, as on hosts of their own. The "
+        "Several writers commit events one by one, each with a handle of its own, as on hosts of their own, once. The "
         "channels of a set are read by one source without Spark, which takes and commits what it reads.",
         objects.groups,
     ),

@@ -10,17 +10,19 @@ from benchmarks.events import Shape, bodies
 from benchmarks.floors import WRITTEN, Blocks
 from benchmarks.ours import BATCHES, EVENTS
 from benchmarks.peers.rows import SPEED, Row, lacks
-from benchmarks.rounds import Contestant, Figures, Group, Plan, rates_in_turn
-from benchmarks.sustained import disk_in_turn, steady
+from benchmarks.peers.store import Store
+from benchmarks.rounds import BURST, Contestant, Figures, Group, Plan, rates_in_turn
+from benchmarks.sustained import disk_in_turn, once, steady
 
 __all__ = ["DURABLE", "TRANSACTIONS", "group_name", "groups", "label", "title_of"]
 
 TRANSACTIONS = (1, 100, 1_000)
 _BODY_BYTES = 100
-_ROUNDS = 3  # some of them take seconds for a single transaction
+_SINGLE_CALLS = 100  # of a product that puts, or takes, one event a call: after so many the clock is looked at
+_ROUNDS = 3
 _FULL_ROUNDS = 5
-_SECONDS_PART = 4.0
-_WARM_UP_PART = 4.0  # as long as the channel takes to use its first files again
+_SECONDS_PART = 2.0
+_WARM_UP_PART = 0.25
 
 
 def label(row: Row) -> str:
@@ -43,21 +45,21 @@ def title_of(contestant: str) -> str:
 
 def groups(plan: Plan, _: Path) -> Iterator[Group]:
     """Yield a group for every size of transactions."""
-    seconds, warm_up = plan.seconds * _SECONDS_PART, plan.seconds * _WARM_UP_PART
+    seconds = plan.seconds * _SECONDS_PART
     for events in TRANSACTIONS:
         shape = Shape(events, _BODY_BYTES)
         contestants: dict[str, Contestant] = {
-            WRITTEN: disk_in_turn(shape, seconds, Blocks.WRITTEN),
-            BATCHES: steady(shape, BATCHES, seconds, warm_up),
-            EVENTS: steady(shape, EVENTS, seconds, warm_up),
+            WRITTEN: once(disk_in_turn(shape, seconds, Blocks.WRITTEN)),
+            BATCHES: once(steady(shape, BATCHES, seconds)),
+            EVENTS: once(steady(shape, EVENTS, seconds)),
         }
-        contestants.update({label(row): _peer(row, events, seconds, warm_up) for row in SPEED})
+        contestants.update({label(row): _peer(row, events, seconds) for row in SPEED})
         title = f"Put, and take and commit, beside other products: transactions of {shape}"
         rounds = _FULL_ROUNDS if plan.full else _ROUNDS
         yield Group(group_name(events), title, "events/s", WRITTEN, contestants, rounds)
 
 
-def _peer(row: Row, events: int, seconds: float, warm_up_seconds: float) -> Contestant:
+def _peer(row: Row, events: int, seconds: float) -> Contestant:
     """Return who puts and takes in turn for a while, but for one event.
 
     That one is there so that nobody waits for the end of the queue.
@@ -66,28 +68,30 @@ def _peer(row: Row, events: int, seconds: float, warm_up_seconds: float) -> Cont
     def run(directory: Path) -> Figures:
         if why := lacks(row):
             raise LookupError(why)
-        some = bodies(events, _BODY_BYTES)
         with tempfile.TemporaryDirectory() as elsewhere:
             store = row.open(directory, Path(elsewhere))
             try:
                 for _ in range(2):  # the first ones make tables and files
-                    store.put(some[:1])
+                    store.put(bodies(events, _BODY_BYTES)[:1])
                 store.take(1)
-                transactions = 0
-
-                def put() -> int:
-                    nonlocal transactions
-                    store.put(some)
-                    transactions += 1
-                    return events
-
-                def take() -> int:
-                    nonlocal transactions
-                    transactions -= 1
-                    return len(store.take(events)) if transactions >= 0 else 0
-
-                return rates_in_turn(put, take, seconds, warm_up_seconds)
+                return _rates(store, events, seconds)
             finally:
                 store.close()
 
     return run
+
+
+def _rates(store: Store, events: int, seconds: float) -> Figures:
+    """Return a product's rates; between single calls it may be stopped, within a transaction not."""
+    put_events = min(events, _SINGLE_CALLS) if store.puts_singly else events
+    take_events = min(events, _SINGLE_CALLS) if store.takes_singly else events
+    some = bodies(events, _BODY_BYTES)[:put_events]
+
+    def put() -> int:
+        store.put(some)
+        return put_events
+
+    def take() -> int:
+        return len(store.take(take_events))
+
+    return rates_in_turn(put, take, seconds, seconds * _WARM_UP_PART, BURST * events // put_events)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import backlog, growth, peer_rates, puts
+from benchmarks.document import figures_of
 from benchmarks.events import Shape
 from benchmarks.floors import WRITTEN
 from benchmarks.ours import BATCHES, EVENTS
@@ -16,11 +19,34 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_apart"]
 
 _OURS, _FLOOR, _PEER = "#1f6feb", "#8c959f", "#d0d7de"
 _SHORT = {BATCHES: "spillable_stream, Arrow", EVENTS: "spillable_stream, Python", WRITTEN: "the disk's own limit"}
+_COSTS = {
+    "put": _OURS,
+    "take": "#cf222e",
+    "checkpoint": "#bf8700",
+    "checkpoint, size": "#8250df",
+    "restore": "#1a7f37",
+    "create": "#1a7f37",
+    "put, all together": _OURS,
+    "put, of the slowest": "#cf222e",
+}
+_AXES_A_ROW = 3
+_TIMES = (0.3, 5_000)  # of a cost, the same for all kinds of work
 _WAYS = {backlog.REBOOT: "#cf222e", backlog.LOG: "#bf8700", backlog.CHECKPOINT: _OURS}
+
+
+def draw_apart(name: str, directory: Path, pictures: str) -> bool:
+    """Draw a part's pictures in a process, so that what is measured next has none of it in memory; tell whether it did.
+
+    Args:
+        name: the part.
+        directory: where the JSON file is.
+        pictures: the directory in it for the pictures.
+    """
+    return subprocess.run([sys.executable, "-m", __name__, name, directory, pictures]).returncode == 0
 
 
 def draw(found: Mapping[str, Comparison], directory: Path) -> list[Path]:
@@ -61,11 +87,11 @@ def _save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _new(columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def _new(columns: int, width: float, height: float, rows: int = 1) -> tuple[Figure, list[Axes]]:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, columns, figsize=(width, height), layout="constrained", squeeze=False)
-    return figure, list(axes[0])
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height), layout="constrained", squeeze=False)
+    return figure, list(axes.flat)
 
 
 def _beside_peers(found: Mapping[str, Comparison], sizes: list[int], what: str) -> Figure:
@@ -93,7 +119,7 @@ def _beside_peers(found: Mapping[str, Comparison], sizes: list[int], what: str) 
 
 
 def _short_number(value: float) -> str:
-    for size, letter in ((1e6, "M"), (1e3, "k")):
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.3g}{letter}"
     return f"{value:.0f}"
@@ -127,20 +153,30 @@ def _plain_numbers(ax: Any) -> None:
 
 
 def _by_work(grown: list[Comparison]) -> Figure:
-    """Draw each figure beside its value at the smallest size: a flat line is a cost that does not grow."""
-    figure, axes = _new(len(grown), 3.0 * len(grown), 3.0)
-    for ax, comparison in zip(axes, grown, strict=True):
-        names = comparison.contestants
-        sizes = growth.sizes_of(names)
+    """Draw each figure beside its value at the smallest size, and what a cost would be that grows as the work does."""
+    rows = -(-len(grown) // _AXES_A_ROW)
+    figure, axes = _new(min(len(grown), _AXES_A_ROW), 9.6, 3.0 * rows, rows)
+    for ax, comparison in zip(axes, grown, strict=False):
+        names = sorted(comparison.contestants, key=growth.size_of)
+        sizes = [growth.size_of(name) for name in names]
+        ax.plot(sizes, [size / sizes[0] for size in sizes], color=_FLOOR, linestyle=":", label="as much as the work")
         for what in comparison.figures:
-            first = comparison.median(names[0], what) or 1.0
-            ax.plot(sizes, [comparison.median(name, what) / first for name in names], "o-", markersize=3, label=what)
+            if (first := comparison.median(names[0], what)) > 0:  # memory may be less than what it grew by
+                name = what.replace(", kB", ", size").removesuffix(", µs")
+                line = [comparison.median(n, what) / first for n in names]
+                ax.plot(sizes, line, "o-", markersize=3, label=name, color=_COSTS.get(name))
         ax.set_xscale("log")
         ax.set_yscale("log")
-        ax.set_ylim(0.3, max(10.0, 2 * ax.get_ylim()[1]))
-        ax.set_title(comparison.name.removeprefix("growth: "), fontsize=10)
-        ax.legend(frameon=False, fontsize=7)
-    axes[0].set_ylabel("times the cost at the smallest size")
+        ax.set_ylim(*_TIMES)
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g} x")
+        ax.set_xticks(sizes, [_short_number(size) for size in sizes])
+        ax.minorticks_off()
+        ax.grid(axis="y", color=_PEER, linewidth=0.6)
+        ax.set_title(growth.PICTURE_TITLES[comparison.name], fontsize=10)
+        ax.legend(frameon=False, fontsize=7.5, loc="upper left")
+    for ax in axes[len(grown) :]:
+        ax.set_visible(False)
+    figure.supylabel("times the cost at the smallest size", fontsize=9)
     return figure
 
 
@@ -162,3 +198,8 @@ def _by_backlog(opened: Mapping[str, Comparison]) -> Figure:
     ax.set_title("opening a channel", fontsize=10)
     ax.legend(frameon=False, fontsize=8)
     return figure
+
+
+if __name__ == "__main__":  # what `draw_apart` starts
+    kept = figures_of(sys.argv[1], the_directory := Path(sys.argv[2]))
+    draw({group: Comparison.from_dict(group, found) for group, found in kept.items()}, the_directory / sys.argv[3])

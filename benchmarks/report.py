@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.rounds import Comparison
 from benchmarks.targets import Outcome, Target, beside
 
-__all__ = ["comparison_table", "failures", "missed", "number", "targets_table"]
+__all__ = ["comparison_table", "failures", "markdown", "missed", "number", "targets_table"]
 
 
 def number(value: float) -> str:

@@ -6,6 +6,7 @@ all of them. Figures are medians over the rounds; a ratio is the median of the r
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 import time
@@ -13,14 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
+    "BURST",
     "Comparison",
     "Contestant",
     "Figures",
     "Group",
     "Plan",
+    "Timed",
     "durations_us",
     "measure",
     "percentiles",
@@ -30,8 +33,17 @@ __all__ = [
 
 Figures = dict[str, float]  # a figure's name → its value
 Contestant = Callable[[Path], Figures]  # gets an empty directory of its own
+BURST = 32  # transactions that are put before they are taken, in a steady state, at most
 _WARM_UP_PART = 0.1
+_TURN_PART = 1 / 16  # of the time: for so long there may be puts, and takes of them, before there are twice as many
 _TRACEBACK = "Traceback (most recent call last):"  # frames follow, indented, and then the error
+
+
+class Timed(NamedTuple):
+    """How many events were done, and in how many seconds."""
+
+    events: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -43,16 +55,16 @@ class Plan:
         seconds: for how long, each time.
         full: whether to measure all combinations.
         limit_seconds: after so long, every group gets a single round.
-        sustained_seconds: for how long a contestant runs, each time, where a steady state is measured.
+        sustained_seconds: for how long a contestant runs in all its rounds together, where durable puts go on.
         backlogs_events: backlogs of transactions of 1,000 events to open.
         large_backlog_events: a backlog of large batches to open.
     """
 
-    rounds: int = 5
+    rounds: int = 3
     seconds: float = 0.25
     full: bool = False
-    limit_seconds: float = 1800.0
-    sustained_seconds: float = 6.0
+    limit_seconds: float = 1500.0
+    sustained_seconds: float = 30.0
     backlogs_events: tuple[int, ...] = (1_000_000, 4_000_000, 10_000_000, 20_000_000)
     large_backlog_events: int = 100_000_000
 
@@ -130,6 +142,16 @@ class Comparison:
     def _pairs(self, contestant: str, figure: str, base: str) -> Iterator[tuple[float, float]]:
         return ((r[contestant][figure], r[base][figure]) for r in self.rounds)
 
+    @classmethod
+    def from_dict(cls, name: str, kept: Mapping[str, Any]) -> Comparison:
+        """Return what `as_dict` was made of.
+
+        Args:
+            name: the group's.
+            kept: what the JSON file keeps.
+        """
+        return cls(name, kept["title"], kept["unit"], kept["floor"], kept["rounds"], kept.get("failures", {}))
+
     def as_dict(self) -> dict[str, Any]:
         """Return what the JSON file keeps."""
         rounded = [{c: {f: float(f"{v:.5g}") for f, v in fs.items()} for c, fs in r.items()} for r in self.rounds]
@@ -198,39 +220,50 @@ def rate(step: Callable[[], int], seconds: float, threads: int = 1, *, warm_up: 
 
 
 def rates_in_turn(
-    put: Callable[[], int], take: Callable[[], int], seconds: float, warm_up_seconds: float, burst: int = 32
+    put: Callable[[], int], take: Callable[[], int], seconds: float, warm_up_seconds: float, most_at_once: int = BURST
 ) -> Figures:
     """Return how many events a second ``put`` and ``take`` do, while what is put is taken soon: a steady state.
+
+    One put is taken, then twice as many, and so on, while that takes a small part of the time: so somebody whose takes
+    get slower with what is waiting is measured with as little as can be taken in time.
 
     Args:
         put: puts some events and returns how many.
         take: takes some of them and returns how many.
-        seconds: for how long each of them is called.
+        seconds: for how long each of them is called, at most; it ends with the one that is slower.
         warm_up_seconds: for how long that is done before.
-        burst: how many puts there are in a row.
+        most_at_once: how many puts there are in a row at most.
     """
+    left = 0
 
-    def turns(until_seconds: float) -> Figures:
+    def turns(most_seconds: float) -> Figures:
+        nonlocal left
         putting = taking = 0.0
-        done = 0
-        while putting < until_seconds or not done:
-            began = time.perf_counter()
-            left = 0
-            for _ in range(burst):
-                left += put()
-                if time.perf_counter() - began >= until_seconds:  # somebody takes seconds for one
-                    break
-            put_at = time.perf_counter()
-            done += left
-            while left > 0 and (count := take()):
-                left -= count
-            putting += put_at - began
-            taking += time.perf_counter() - put_at
-        return {"put": done / putting, "take": done / taking}
+        stored = taken = 0
+        at_once = 1
+        while max(putting, taking) < most_seconds:
+            puts = _in_time(put, most_seconds - putting, at_once)
+            stored, left, putting = stored + puts.events, left + puts.events, putting + puts.seconds
+            takes = _in_time(take, most_seconds - taking, left=left)
+            taken, left, taking = taken + takes.events, left - takes.events, taking + takes.seconds
+            if puts.seconds + takes.seconds < most_seconds * _TURN_PART:
+                at_once = min(2 * at_once, most_at_once)
+        return {"put": stored / putting, "take": taken / taking}
 
     if warm_up_seconds:
         turns(warm_up_seconds)
     return turns(seconds)
+
+
+def _in_time(step: Callable[[], int], seconds: float, most: float = math.inf, left: float = math.inf) -> Timed:
+    """Call ``step`` once, and on until the time is up, it was called ``most`` times, or nothing is left."""
+    began, done, calls = time.perf_counter(), 0, 0
+    while True:
+        count = step()
+        done, calls = done + count, calls + 1
+        took = time.perf_counter() - began
+        if not count or done >= left or calls >= most or took >= seconds:
+            return Timed(done, took)
 
 
 def _repeat(step: Callable[[], int], seconds: float) -> int:

@@ -15,7 +15,7 @@ from benchmarks import spark_rows, spark_uploads
 from benchmarks.objects import new_place, s3_place
 from benchmarks.rounds import Figures, Group, Plan
 from benchmarks.spark_rows import Kind
-from benchmarks.spark_session import ROUNDS, ROWS, session
+from benchmarks.spark_session import ROWS, session
 from spillable_stream.objects.location import Location
 
 __all__ = ["OURS", "PLAIN", "groups", "sink_name", "source_name"]
@@ -23,6 +23,7 @@ __all__ = ["OURS", "PLAIN", "groups", "sink_name", "source_name"]
 OURS = "spillable_stream"
 PLAIN = "plain objects, the same tasks and client"
 _TASKS = 2
+_ROUNDS = 2  # each takes many seconds
 _FEWER = 5  # rows than elsewhere: this S3 is written in Python, and shares the machine
 
 
@@ -44,10 +45,10 @@ def groups(_: Plan, directory: Path) -> Iterator[Group]:
             rows = _Rows(spark, kind._replace(batch_rows=kind.batch_rows // _FEWER), location)
             sinks = {OURS: rows.writer("spillable"), PLAIN: rows.writer(spark_uploads.NAME)}
             title = f"Sink, in a store: {kind.title}"
-            yield Group(sink_name(kind), title, "rows/s", PLAIN, sinks, ROUNDS, warm_ups=1)
+            yield Group(sink_name(kind), title, "rows/s", PLAIN, sinks, _ROUNDS, warm_ups=1)
             sources = {OURS: rows.reader("spillable"), PLAIN: rows.reader(spark_uploads.NAME)}
             title = f"Source, in a store: {kind.title}"
-            yield Group(source_name(kind), title, "rows/s", PLAIN, sources, ROUNDS, warm_ups=1)
+            yield Group(source_name(kind), title, "rows/s", PLAIN, sources, _ROUNDS, warm_ups=1)
 
 
 class _Rows:

@@ -20,7 +20,7 @@ OURS = "spillable_stream"
 LIMIT = "a sink in Python that drops its rows"
 NOTHING = "Spark's noop sink"
 DISK = "write and fdatasync of the channel's bytes"
-_BATCHES = 7
+_BATCHES = 5
 _WRITE_BYTES = 1 << 20
 
 

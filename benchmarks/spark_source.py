@@ -22,7 +22,7 @@ __all__ = ["LIMIT", "OURS", "PEER", "Sources", "group_name", "groups"]
 PEER = "Spark's Parquet file stream"
 OURS = "spillable_stream"
 LIMIT = "one batch from memory forever, in Python"
-_BATCHES = 8
+_BATCHES = 6
 _FILES_A_BATCH = 2  # one a core
 _TRANSACTION_ROWS = 10_000  # transactionCapacity's default
 

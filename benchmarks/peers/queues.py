@@ -14,6 +14,8 @@ __all__ = ["DiskcacheDeque", "Litequeue", "PersistQueueFiles", "PersistQueueSqli
 class PersistQueueFiles(Store):
     """persist-queue's `Queue`."""
 
+    puts_singly = takes_singly = True
+
     def __init__(self, directory: Path, _: Path, **options: Any) -> None:
         from persistqueue import Queue
 
@@ -41,6 +43,8 @@ class PersistQueueFiles(Store):
 
 class PersistQueueSqlite(Store):
     """persist-queue's `SQLiteQueue` or `SQLiteAckQueue`."""
+
+    puts_singly = takes_singly = True
 
     def __init__(self, directory: Path, _: Path, kind: str) -> None:
         import persistqueue
@@ -71,6 +75,8 @@ class PersistQueueSqlite(Store):
 class DiskcacheDeque(Store):
     """diskcache's `Deque`."""
 
+    puts_singly = takes_singly = True
+
     def __init__(self, directory: Path, _: Path, **settings: Any) -> None:
         import diskcache
 
@@ -97,6 +103,8 @@ class DiskcacheDeque(Store):
 
 class Litequeue(Store):
     """litequeue's `LiteQueue`."""
+
+    takes_singly = True
 
     def __init__(self, directory: Path, _: Path, synchronous: str = "") -> None:
         from litequeue import LiteQueue
@@ -128,6 +136,8 @@ class Litequeue(Store):
 
 class Queuelib(Store):
     """One of queuelib's queues."""
+
+    puts_singly = takes_singly = True
 
     def __init__(self, directory: Path, _: Path, kind: str) -> None:
         import queuelib.queue

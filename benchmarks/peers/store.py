@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 __all__ = ["Store"]
 
 
 class Store(ABC):
-    """A product's queue. It is made anew, or opened, by its constructor."""
+    """A product's queue. It is made anew, or opened, by its constructor.
+
+    Attributes:
+        puts_singly: whether the product has no call that puts several bodies: `put` calls it for each.
+        takes_singly: the same of `take`.
+    """
+
+    puts_singly: ClassVar[bool] = False
+    takes_singly: ClassVar[bool] = False
 
     @abstractmethod
     def put(self, bodies: list[bytes]) -> int:

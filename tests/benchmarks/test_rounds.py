@@ -6,7 +6,20 @@ import math
 from pathlib import Path
 from threading import Lock
 
-from benchmarks.rounds import Comparison, Figures, Group, durations_us, measure, percentiles, rate
+import pytest
+
+from benchmarks import rounds
+from benchmarks.rounds import (
+    BURST,
+    Comparison,
+    Figures,
+    Group,
+    durations_us,
+    measure,
+    percentiles,
+    rate,
+    rates_in_turn,
+)
 
 FOREVER = math.inf
 
@@ -15,8 +28,8 @@ def silent(_: str) -> None:
     pass
 
 
-def comparison(rounds: list[dict[str, Figures]]) -> Comparison:
-    return Comparison("name", "title", "events/s", "floor", rounds)
+def comparison(rounds_: list[dict[str, Figures]]) -> Comparison:
+    return Comparison("name", "title", "events/s", "floor", rounds_)
 
 
 def test_the_order_turns_and_each_has_an_empty_directory(tmp_path: Path) -> None:
@@ -141,3 +154,60 @@ def test_the_json_has_every_round() -> None:
     }
     found.failures["peer"] = "missing"
     assert found.as_dict()["failures"] == {"peer": "missing"}
+    assert Comparison.from_dict("name", found.as_dict()).as_dict() == found.as_dict()
+
+
+class Clock:
+    """A clock that only moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def perf_counter(self) -> float:
+        return self.seconds
+
+
+class Queue:
+    """A queue whose puts and takes take some seconds an event each, by a clock."""
+
+    def __init__(self, clock: Clock, put_seconds: float, take_seconds: float, events: int = 10) -> None:
+        self.clock, self.put_seconds, self.take_seconds, self.events = clock, put_seconds, take_seconds, events
+        self.waiting = self.most_waiting = 0
+
+    def put(self) -> int:
+        self.clock.seconds += self.put_seconds * self.events
+        self.waiting += self.events
+        self.most_waiting = max(self.most_waiting, self.waiting)
+        return self.events
+
+    def take(self) -> int:
+        assert self.waiting, "nobody waits for the end of the queue"
+        self.clock.seconds += self.take_seconds * self.events
+        self.waiting -= self.events
+        return self.events
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(rounds, "time", found)
+    return found
+
+
+@pytest.mark.parametrize(("put_seconds", "take_seconds"), [(1e-6, 0.05), (0.05, 1e-6), (2.0, 1e-6), (1e-6, 2.0)])
+def test_who_is_slow_is_measured_for_its_seconds_and_one_step(
+    clock: Clock, put_seconds: float, take_seconds: float
+) -> None:
+    queue = Queue(clock, put_seconds, take_seconds)
+    found = rates_in_turn(queue.put, queue.take, 1.0, 0.25)
+    assert found["put"] == pytest.approx(1 / put_seconds) and found["take"] == pytest.approx(1 / take_seconds)
+    step = 10 * max(put_seconds, take_seconds)
+    assert clock.seconds < 2 * (1.0 + 0.25 + step) + 0.01
+
+
+def test_who_is_quick_has_many_puts_in_a_row_and_who_is_slow_as_many_as_it_takes_in_time(clock: Clock) -> None:
+    quick, slow = Queue(clock, 1e-5, 1e-5), Queue(clock, 1e-5, 5e-3)
+    rates_in_turn(quick.put, quick.take, 1.0, 0.25)
+    rates_in_turn(slow.put, slow.take, 1.0, 0.25)
+    assert quick.most_waiting == BURST * quick.events
+    assert slow.most_waiting == 2 * slow.events

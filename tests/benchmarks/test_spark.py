@@ -39,13 +39,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> run.Run:
 @pytest.mark.timeout(1800)  # the first waits for all parts
 @pytest.mark.parametrize("name", SPARK_PARTS)
 def test_a_part_measures_and_writes_its_section(name: str, found: run.Run, tmp_path: Path) -> None:
-    part = run.Run(found.plan, {name: found.parts[name]})
+    part = run.Run(found.plan, (name,), {name: found.parts[name]}, took_seconds={name: 1.0})
     assert found.broken.get(name, "") == "" and part.parts[name]
     assert [c.failures for c in part.parts[name]] == [{}] * len(part.parts[name])
     needed = [t for t in SPARK_TARGETS if t.group in part.by_name]
     assert [o.target for o in part.spark_outcomes()] == needed
     assert all(o.verdict != "not measured" for o in part.spark_outcomes())
-    run.write(part, tmp_path, "a machine")
+    run.write(part, name, tmp_path, "a machine")
     assert SPARK_PARTS[name].title in (tmp_path / "benchmarks.md").read_text()
     assert list(json.loads((tmp_path / "benchmarks.json").read_text())) == [name]
 

@@ -21,13 +21,14 @@ _LONG = (
     "tests/spark/test_driver_kill.py",
     "tests/benchmarks/test_spark.py",
 )
+_MACHINE = "::runTest"  # how the test of one of hypothesis's state machines ends: with all examples it takes a minute
 _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 
 
 class OneSession(LoadFileScheduling):
     """Gives each process whole files, the long ones first, and one process all that use the Spark session.
 
-    The laboratory's recipes share nothing, and come one by one.
+    The laboratory's recipes and the state machines share nothing, and come one by one.
     """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
@@ -36,7 +37,7 @@ class OneSession(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        if file.startswith("tests/crash/"):
+        if file.startswith("tests/crash/") or nodeid.endswith(_MACHINE):
             return nodeid
         return _SESSION if file not in _LONG and uses_the_session(self._root / file) else file
 
@@ -50,7 +51,9 @@ class OneSession(LoadFileScheduling):
         first = (_SESSION, *_LONG)
         if scope in first:
             return first.index(scope)
-        return len(first) + (not has_slow_tests(self._root / scope.partition("::")[0]))
+        if scope.endswith(_MACHINE):
+            return len(first)
+        return len(first) + (1 if has_slow_tests(self._root / scope.partition("::")[0]) else 2)
 
 
 @cache

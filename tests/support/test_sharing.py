@@ -10,6 +10,7 @@ from tests.support.sharing import OneSession
 
 QUICK, SLOW, SESSION = "tests/state/test_quick.py", "tests/engine/test_slow.py", "tests/spark/test_stream.py"
 RECIPES, LONG = "tests/crash/test_kill.py", "tests/test_docs.py"
+MACHINE = f"{QUICK}::TestModel::runTest"
 
 
 @pytest.fixture
@@ -31,10 +32,11 @@ def scheduler(tmp_path: Path) -> OneSession:
 
 def test_what_takes_long_begins_first(scheduler: OneSession) -> None:
     scopes = [scheduler._split_scope(f"{file}::test_it") for file in (QUICK, RECIPES, SLOW, LONG, SESSION)]
-    found = sorted(scopes, key=scheduler._turn)
-    assert found == ["the Spark session", LONG, f"{RECIPES}::test_it", SLOW, QUICK]
+    found = sorted([*scopes, scheduler._split_scope(MACHINE)], key=scheduler._turn)
+    assert found == ["the Spark session", LONG, MACHINE, f"{RECIPES}::test_it", SLOW, QUICK]
 
 
-def test_a_file_is_run_by_one_process_and_each_recipe_by_any(scheduler: OneSession) -> None:
+def test_a_file_is_run_by_one_process_and_each_recipe_and_state_machine_by_any(scheduler: OneSession) -> None:
     assert scheduler._split_scope(f"{SLOW}::test_it") == scheduler._split_scope(f"{SLOW}::test_that") == SLOW
     assert scheduler._split_scope(f"{RECIPES}::test_it") != scheduler._split_scope(f"{RECIPES}::test_that")
+    assert scheduler._split_scope(MACHINE) == MACHINE

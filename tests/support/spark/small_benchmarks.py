@@ -27,7 +27,7 @@ def main(directory: Path) -> None:
     """
     spark_rows.KINDS = tuple(kind._replace(batch_rows=400) for kind in spark_rows.KINDS)
     spark_session.WARM_UP_BATCHES, spark_source._BATCHES, spark_sink._BATCHES = 1, 2, 2
-    spark_latency._EVENTS, spark_latency._WARM_UP_EVENTS, spark_latency._WARM_UP_BATCHES = 2, 1, 1
+    spark_latency._FIRST_EVENTS, spark_latency._WARM_UP_EVENTS, spark_latency._WARM_UP_BATCHES = 2, 1, 1
     run.measure = _without_warm_ups
     found = run.Run(Plan(rounds=1))
     with _one_session():
