@@ -27,21 +27,24 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def whole_number(name: str, value: object, least: int = 1) -> int:
+def whole_number(name: str, value: object, least: int | None = 1, most: int | None = None) -> int:
     """Return a whole number.
 
     Args:
         name: what the caller calls it.
         value: what was given.
-        least: the least that it may be.
+        least: the least that it may be; None for no bound.
+        most: the most that it may be; None for no bound. With it there is a ``least``.
 
     Raises:
-        OptionError: it is not an integer, or less.
+        OptionError: it is not an integer, or out of bounds.
     """
-    is_whole = type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool))
-    if not is_whole or (found := index(cast(SupportsIndex, value))) < least:
-        raise OptionError(f"{name} must be an integer, {least:,} or more, not {value!r}")
-    return found
+    if type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
+        found = index(value)
+        if (least is None or found >= least) and (most is None or found <= most):
+            return found
+    bounds = "" if least is None else f", {least:,} or more" if most is None else f" from {least:,} to {most:,}"
+    raise OptionError(f"{name} must be an integer{bounds}, not {value!r}")
 
 
 def is_number(value: object) -> TypeGuard[float]:

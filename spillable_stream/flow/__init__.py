@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spillable_stream.flow.processor import ChannelProcessor
     from spillable_stream.flow.regex import JavaPattern
     from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
+    from spillable_stream.flow.sink_processors import Failover, LoadBalance, SinkProcessor
     from spillable_stream.flow.sinks.base import BatchSink, Sink
     from spillable_stream.flow.sinks.channel import ChannelSink
     from spillable_stream.flow.sinks.file_roll import FileRoll
@@ -52,6 +53,7 @@ __all__ = [
     "EventSource",
     "EventTimes",
     "Exec",
+    "Failover",
     "FileRoll",
     "Graph",
     "Hdfs",
@@ -61,6 +63,7 @@ __all__ = [
     "Interceptor",
     "InterceptorChain",
     "JavaPattern",
+    "LoadBalance",
     "LoadBalancing",
     "Logger",
     "Monitoring",
@@ -80,6 +83,7 @@ __all__ = [
     "Seq",
     "Sink",
     "SinkGroup",
+    "SinkProcessor",
     "Source",
     "SpoolDir",
     "Static",
@@ -102,6 +106,7 @@ _MODULES = {
     "EventSource": "sources.base",
     "EventTimes": "event_times",
     "Exec": "sources.exec",
+    "Failover": "sink_processors",
     "FileRoll": "sinks.file_roll",
     "Graph": "graph",
     "Hdfs": "sinks.hdfs",
@@ -111,6 +116,7 @@ _MODULES = {
     "Interceptor": "interceptors.base",
     "InterceptorChain": "interceptors.base",
     "JavaPattern": "regex",
+    "LoadBalance": "sink_processors",
     "LoadBalancing": "selectors",
     "Logger": "sinks.logger",
     "Monitoring": "monitoring",
@@ -130,6 +136,7 @@ _MODULES = {
     "Seq": "sources.seq",
     "Sink": "sinks.base",
     "SinkGroup": "wiring",
+    "SinkProcessor": "sink_processors",
     "Source": "wiring",
     "SpoolDir": "sources.spooldir",
     "Static": "interceptors.headers",

@@ -15,6 +15,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source, lag_events
 from spillable_stream.flow.changes import Changes, changes, sink_units
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Finding
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
 from spillable_stream.flow.lifecycle import Supervisor
@@ -60,6 +61,7 @@ class Agent:
         OptionError: a sink names a channel that is not there.
     """
 
+    @checked
     def __init__(
         self,
         *,
@@ -93,6 +95,7 @@ class Agent:
         self._is_up = False  # whether everything was started
 
     @classmethod
+    @checked
     def from_properties(
         cls,
         paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

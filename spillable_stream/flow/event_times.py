@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spillable_stream.arguments import text
 from spillable_stream.channel.due_time import MOST_DELAY_SECONDS, due_ms
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.ttl import MOST_TTL_US, TimeToLive, ttl_us
@@ -60,6 +61,9 @@ class EventTimes:
     _after_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for name in ("ttl_header", "deliver_after_header", "deliver_at_header"):
+            if getattr(self, name) is not None:
+                text(name, getattr(self, name))
         object.__setattr__(self, "_ttl_us", ttl_us(self.ttl))
         object.__setattr__(self, "_after_ms", due_ms(self.deliver_after, None, 0))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import NamedTuple
 
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Loaded, SourceConfig
 from spillable_stream.flow.configuration.options import Kind
 
@@ -58,6 +59,7 @@ class Graph:
         loaded: what `load` returned.
     """
 
+    @checked
     def __init__(self, loaded: Loaded) -> None:
         self.agents: dict[str, tuple[list[Node], list[Edge]]] = {
             name: (list(_nodes(agent)), list(_edges(agent))) for name, agent in loaded.agents.items()

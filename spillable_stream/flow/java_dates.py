@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["DAYS", "MONTHS", "JodaPattern"]
+__all__ = ["DAYS", "MONTHS", "JodaPattern", "time_zone"]
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -32,6 +32,20 @@ _ZONES = {
     "PST": -8,
     "PDT": -7,
 }
+
+
+def time_zone(name: str | None) -> tzinfo | None:
+    """Return a time zone by its name; None, the host's, without one.
+
+    Raises:
+        OptionError: there is none of this name.
+    """
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as e:
+        raise OptionError(f"there is no time zone {name!r}; give one such as UTC or Europe/Berlin") from e
 
 
 class _Field(NamedTuple):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.builder import PythonClasses
 from spillable_stream.flow.configuration.config_filters import FilterError
 from spillable_stream.flow.configuration.date_lookup import formatted
@@ -22,6 +23,7 @@ __all__ = ["load"]
 _COMMAND_TIMEOUT_SECONDS = 60.0
 
 
+@checked
 def load(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.agent import Agent
 from spillable_stream.flow.asgi_server import asgi_server
+from spillable_stream.flow.checked_arguments import Port, checked
 from spillable_stream.flow.metrics import flume_json, prometheus_text
 from spillable_stream.flow.sources.network import bound_socket
 
@@ -41,7 +42,8 @@ class Monitoring:
         ImportError: the extra ``flow`` is not installed.
     """
 
-    def __init__(self, agent: Agent, port: int, *, host: str = "0.0.0.0", prometheus: bool = False) -> None:
+    @checked
+    def __init__(self, agent: Agent, port: Port, *, host: str = "0.0.0.0", prometheus: bool = False) -> None:
         try:
             import uvicorn  # noqa: F401
             from starlette.applications import Starlette

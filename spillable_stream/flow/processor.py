@@ -90,6 +90,9 @@ class ChannelProcessor:
             _require_channel(f"the channel {text('a channel', name)!r}", channel)
         if dead_letter is not None:
             _require_channel("dead_letter", dead_letter)
+        if producer is not None:
+            text("producer", producer)
+        instance("surroundings", surroundings, Surroundings)
         self.chain: InterceptorChain = (
             interceptors if isinstance(interceptors, InterceptorChain) else InterceptorChain(interceptors, surroundings)
         )
@@ -330,5 +333,5 @@ class ChannelProcessor:
 
 def _require_channel(name: str, channel: object) -> None:
     """Refuse what is not a channel, such as a path; something that stands for a channel is one."""
-    if not callable(getattr(channel, "put_transaction", None)):
+    if isinstance(channel, type) or not callable(getattr(channel, "put_transaction", None)):
         raise OptionError(f"{name} must be an open Channel, not {channel!r}")

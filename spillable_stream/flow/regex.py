@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.character_run import find_runs
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.java_regex import Translation, translate
 from spillable_stream.flow.re2_groups import groups_of
 
@@ -119,6 +120,7 @@ class JavaPattern:
         OptionError: Java refuses it, or it has what can't be expressed here.
     """
 
+    @checked
     def __init__(self, pattern: str) -> None:
         self.translation: Translation = translate(pattern)
         try:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import header
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Replicating(Selector):
         optional: the channels that need not take it.
     """
 
+    @checked
     def __init__(self, *, optional: Sequence[str] = ()) -> None:
         self.optional: tuple[str, ...] = tuple(optional)
 
@@ -111,6 +113,7 @@ class Multiplexing(Selector):
         OptionError: the mapping is empty.
     """
 
+    @checked
     def __init__(
         self,
         header: str = "flume.selector.header",
@@ -175,6 +178,7 @@ class LoadBalancing(Selector):
         OptionError: there is no such policy.
     """
 
+    @checked
     def __init__(self, *, policy: str = "round_robin") -> None:
         if policy.lower() not in ("round_robin", "random"):
             raise OptionError(f"a load_balancing selector's policy is round_robin or random, not {policy!r}")

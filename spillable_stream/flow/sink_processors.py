@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Protocol
 
 from spillable_stream.errors import DeliveryError, OptionError
+from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.log_records import fields
@@ -105,7 +106,8 @@ class Failover(SinkProcessor):
         maxpenalty: the longest penalty, in milliseconds.
     """
 
-    def __init__(self, *, priority: Mapping[str, int] | None = None, maxpenalty: int = 30_000) -> None:
+    @checked
+    def __init__(self, *, priority: Mapping[str, int] | None = None, maxpenalty: Size = 30_000) -> None:
         self.priority: dict[str, int] = dict(priority or {})
         self.maxpenalty = maxpenalty
         self._live: dict[int, str] = {}
@@ -195,12 +197,13 @@ class LoadBalance(SinkProcessor):
         OptionError: there is no such selector.
     """
 
+    @checked
     def __init__(
         self,
         *,
         selector: str | OrderSelector = "round_robin",
         backoff: bool = False,
-        selector_max_time_out: int = 30_000,
+        selector_max_time_out: Size = 30_000,
     ) -> None:
         self.selector: OrderSelector = _order_selector(selector)
         self.backoff = backoff

@@ -9,7 +9,9 @@ from typing import NamedTuple
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.assembly import Place, Places
+from spillable_stream.flow.checked_arguments import check_fields
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sink_processors import SinkProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -27,11 +29,17 @@ class Source:
         source: the source.
         processor: the interceptors, the selector and the channels.
         name: its name; the class's by default.
+
+    Raises:
+        OptionError: an argument is of another type.
     """
 
     source: SourceBase
     processor: ChannelProcessor
     name: str = ""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +50,17 @@ class SinkGroup:
         sinks: the sinks, by name.
         processor: what chooses among them, such as `Failover`.
         name: the group's name.
+
+    Raises:
+        OptionError: an argument is of another type.
     """
 
     sinks: Mapping[str, Sink]
-    processor: object
+    processor: SinkProcessor
     name: str = "group"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Wired(NamedTuple):
@@ -98,7 +112,7 @@ def wire(
     for group in sink_groups:
         for name, sink in group.sinks.items():
             sink.name, sink.in_group = f"{agent}.{name}", True
-        group.processor.configure(group.sinks)  # type: ignore[attr-defined]
+        group.processor.configure(group.sinks)
         placed = [(sink, *_place(sink, wired.places).of_sinks) for sink in group.sinks.values()]
         wired.sinks[group.name] = SinkRunner(placed, group.processor, f"{agent}.{group.name}")  # type: ignore[arg-type]
     return wired

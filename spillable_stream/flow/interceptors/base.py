@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.event_columns import batch_from_events
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import EventInput, Header, add_headers, as_event_batch, concat, events_of
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
@@ -88,7 +90,7 @@ class HeaderInterceptor(Interceptor):
         return add_headers(batch, self.headers(batch))
 
 
-AnyInterceptor: TypeAlias = "Interceptor | EventInterceptor"
+AnyInterceptor: TypeAlias = Interceptor | EventInterceptor
 
 
 class Rejected(NamedTuple):
@@ -124,9 +126,10 @@ class InterceptorChain:
         taps: where batches leave each interceptor, by its name.
 
     Raises:
-        TypeError: one is not an interceptor.
+        OptionError: one is not an interceptor.
     """
 
+    @checked
     def __init__(
         self,
         interceptors: Iterable[AnyInterceptor] = (),
@@ -137,9 +140,7 @@ class InterceptorChain:
         self.interceptors: list[AnyInterceptor] = list(interceptors)
         for interceptor in self.interceptors:
             if not isinstance(interceptor, (Interceptor, EventInterceptor)):
-                raise TypeError(
-                    f"an interceptor is an Interceptor or an EventInterceptor, not {type(interceptor).__name__}"
-                )
+                raise OptionError(f"an interceptor must be an Interceptor or an EventInterceptor, not {interceptor!r}")
             interceptor.surroundings = surroundings
         self._steps = [(step, TapPoint()) for step in _steps(self.interceptors)]
         numbered = [f"i{n}" for n in range(1, len(self.interceptors) + 1)]

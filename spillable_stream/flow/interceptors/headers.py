@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import Header, header_names, remove_headers
 from spillable_stream.flow.interceptors.base import HeaderInterceptor, Interceptor
 from spillable_stream.flow.regex import JavaPattern
@@ -22,6 +23,7 @@ class Timestamp(HeaderInterceptor):
         preserve_existing: whether an event that has the header keeps it.
     """
 
+    @checked
     def __init__(self, *, header_name: str = "timestamp", preserve_existing: bool = False) -> None:
         self.header_name = header_name
         self.preserve_existing = preserve_existing
@@ -40,6 +42,7 @@ class Host(HeaderInterceptor):
         preserve_existing: whether an event that has the header keeps it.
     """
 
+    @checked
     def __init__(self, *, host_header: str = "host", use_ip: bool = True, preserve_existing: bool = False) -> None:
         self.host_header = host_header
         self.use_ip = use_ip
@@ -64,6 +67,7 @@ class Static(HeaderInterceptor):
         preserve_existing: whether an event that has the header keeps it.
     """
 
+    @checked
     def __init__(self, *, key: str = "key", value: str = "value", preserve_existing: bool = True) -> None:
         self.key = key
         self.value = value
@@ -83,6 +87,7 @@ class Uuid(HeaderInterceptor):
         prefix: what comes before each UUID.
     """
 
+    @checked
     def __init__(self, *, header_name: str = "id", preserve_existing: bool = True, prefix: str = "") -> None:
         self.header_name = header_name
         self.preserve_existing = preserve_existing
@@ -121,6 +126,7 @@ class RemoveHeader(Interceptor):
         OptionError: a pattern can't be used.
     """
 
+    @checked
     def __init__(
         self,
         *,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import Header, add_headers
 from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.java_dates import JodaPattern
+from spillable_stream.flow.java_dates import time_zone as zone_of
 from spillable_stream.flow.regex import JavaPattern, Texts
 
 __all__ = ["Millis", "PassThrough", "RegexExtractor"]
@@ -23,6 +24,7 @@ class PassThrough:
         name: the header.
     """
 
+    @checked
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -47,12 +49,13 @@ class Millis:
         time_zone: the zone of times that name none; None for the host's.
 
     Raises:
-        OptionError: the pattern has what is not supported.
+        OptionError: the pattern has what is not supported, or there is no such zone.
     """
 
+    @checked
     def __init__(self, name: str, pattern: str, *, time_zone: str | None = None) -> None:
         self.name = name
-        self.pattern: JodaPattern = JodaPattern(pattern, ZoneInfo(time_zone) if time_zone else None)
+        self.pattern: JodaPattern = JodaPattern(pattern, zone_of(time_zone))
 
     def headers(self, group: pa.Array) -> Sequence[Header]:
         """Return the header of a group, and that of texts that are not a time."""
@@ -81,6 +84,7 @@ class RegexExtractor(Interceptor):
         OptionError: the pattern can't be used, or there are no serializers.
     """
 
+    @checked
     def __init__(self, regex: str, serializers: Sequence[str | PassThrough | Millis]) -> None:
         if not serializers:
             raise OptionError("regex_extractor needs a serializer for each group that becomes a header")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.regex import JavaPattern
 
@@ -22,6 +23,7 @@ class RegexFilter(Interceptor):
         OptionError: the pattern can't be used.
     """
 
+    @checked
     def __init__(self, regex: str = ".*", *, exclude_events: bool = False) -> None:
         self.pattern: JavaPattern = JavaPattern(regex)
         self.exclude_events = exclude_events

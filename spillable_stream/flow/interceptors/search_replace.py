@@ -7,6 +7,7 @@ import codecs
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import with_bodies
 from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.regex import JavaPattern, Replacement
@@ -28,6 +29,7 @@ class SearchReplace(Interceptor):
         OptionError: the pattern, the replacement or the charset can't be used.
     """
 
+    @checked
     def __init__(self, search_pattern: str, *, replace_string: str = "", charset: str = "UTF-8") -> None:
         if not search_pattern:
             raise OptionError("search_replace needs a searchPattern that is not empty")

@@ -13,6 +13,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.counters import SinkCounters
 from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
@@ -69,6 +70,7 @@ class Sink:
         trouble: the event that can't be written and is tried again and again, in words; empty if there is none.
     """
 
+    @checked
     def __init__(self, channel: str = "") -> None:
         self.name: str = type(self).__name__
         self.channel_name: str = channel
@@ -167,7 +169,8 @@ class BatchSink(Sink):
         channel: see `Sink`.
     """
 
-    def __init__(self, batch_size: int, channel: str = "") -> None:
+    @checked
+    def __init__(self, batch_size: Count, channel: str = "") -> None:
         super().__init__(channel)
         self.batch_size = batch_size
 

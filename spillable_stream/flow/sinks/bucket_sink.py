@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spillable_stream.arguments import path_text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.taken_events import id_column
@@ -81,6 +82,7 @@ class BucketSink(BatchSink):
         channel: str,
     ) -> None:
         super().__init__(batch_size, channel)
+        path_text("path", path or None)
         self._path, self._prefix = path, prefix
         self._names, self._rolling, self._times, self._content = names, rolling, times, content
         self._can_be_cut = can_be_cut

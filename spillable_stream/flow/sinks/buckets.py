@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import NamedTuple
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spillable_stream.errors import OptionError
 from spillable_stream.flow.escapes import PathEscapes, Rounding
+from spillable_stream.flow.java_dates import time_zone
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.views import without_others
 
@@ -56,12 +55,7 @@ class Times:
         Raises:
             OptionError: there is none of this name.
         """
-        if not self.zone_name:
-            return None
-        try:
-            return ZoneInfo(self.zone_name)
-        except (ZoneInfoNotFoundError, ValueError) as e:
-            raise OptionError(f"there is no time zone {self.zone_name!r}; give one such as UTC or Europe/Berlin") from e
+        return time_zone(self.zone_name)
 
 
 class Bucketing:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
 
@@ -22,7 +25,8 @@ class ChannelSink(BatchSink):
         channel: the name of the channel that it takes from, for `Agent`.
     """
 
-    def __init__(self, path: str, *, batch_size: int = 10_000, channel: str = "") -> None:
+    @checked
+    def __init__(self, path: str | os.PathLike[str], *, batch_size: Count = 10_000, channel: str = "") -> None:
         super().__init__(batch_size, channel)
         self._path = path
         self._target: Channel | None = None

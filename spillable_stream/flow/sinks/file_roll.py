@@ -9,6 +9,7 @@ from pathlib import Path
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
@@ -45,14 +46,15 @@ class FileRoll(BatchSink):
         OptionError: the serializer or the path manager is not valid.
     """
 
+    @checked
     def __init__(
         self,
         directory: str | os.PathLike[str],
         *,
-        roll_interval: int = 30,
+        roll_interval: Size = 30,
         serializer: str | Serializer = "TEXT",
         serializer_append_newline: bool = True,
-        batch_size: int = 100,
+        batch_size: Count = 100,
         path_manager: str = "DEFAULT",
         path_manager_prefix: str = "",
         path_manager_extension: str = "",

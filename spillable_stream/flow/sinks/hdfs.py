@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.event_batch import header
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
@@ -62,6 +64,7 @@ class Hdfs(BucketSink):
         OptionError: options are not valid, or do not fit together.
     """
 
+    @checked
     def __init__(
         self,
         path: str,
@@ -71,22 +74,22 @@ class Hdfs(BucketSink):
         in_use_prefix: str = "",
         in_use_suffix: str = ".tmp",
         empty_in_use_suffix: bool = False,
-        roll_interval: int = 30,
-        roll_size: int = 1024,
-        roll_count: int = 10,
-        idle_timeout: int = 0,
-        batch_size: int = 100,
+        roll_interval: Size = 30,
+        roll_size: Size = 1024,
+        roll_count: Size = 10,
+        idle_timeout: Size = 0,
+        batch_size: Count = 100,
         file_type: str = "SequenceFile",
         codec: str | None = None,
         write_format: str = "Writable",
         round: bool = False,
-        round_value: int = 1,
-        round_unit: str = "second",
+        round_value: Count = 1,
+        round_unit: Annotated[str, OneOf("second", "minute", "hour")] = "second",
         time_zone: str | None = None,
         use_local_time_stamp: bool = False,
-        max_open_files: int = 5000,
-        close_tries: int = 0,
-        retry_interval: int = 180,
+        max_open_files: Count = 5000,
+        close_tries: Size = 0,
+        retry_interval: Size = 180,
         serializer: str | Serializer = "TEXT",
         serializer_properties: Mapping[str, str] | None = None,
         channel: str = "",
@@ -104,6 +107,8 @@ class Hdfs(BucketSink):
                 raise OptionError(
                     "a DataStream is not compressed; say hdfs.fileType = CompressedStream, or no hdfs.codeC"
                 )
+        if write_format.capitalize() not in ("Writable", "Text"):
+            raise OptionError(f"there is no write format {write_format!r}; say Writable or Text")
         encoder = serializer_of(serializer, serializer_properties) if isinstance(serializer, str) else serializer
         makers: dict[str, Callable[[], Content]] = {
             "sequencefile": lambda: _Sequence(write_format, codec, self),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import ID_COLUMN
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.checked_arguments import Count, Within, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.request_limit import RequestLimit
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
@@ -64,15 +65,17 @@ class HttpSink(BatchSink):
         channel: the name of the channel, for `Agent`.
 
     Raises:
+        OptionError: the endpoint is no such address.
         ImportError: the extra ``flow`` is not installed.
     """
 
+    @checked
     def __init__(
         self,
         endpoint: str,
         *,
-        connect_timeout: int = 5000,
-        request_timeout: int = 5000,
+        connect_timeout: Count = 5000,
+        request_timeout: Count = 5000,
         content_type_header: str = "text/plain",
         accept_header: str = "text/plain",
         default_backoff: bool = True,
@@ -81,7 +84,7 @@ class HttpSink(BatchSink):
         backoff: Mapping[str, bool] | None = None,
         rollback: Mapping[str, bool] | None = None,
         increment_metrics: Mapping[str, bool] | None = None,
-        max_requests: int = 1,
+        max_requests: Annotated[int, Within(1, 256)] = 1,
         channel: str = "",
     ) -> None:
         super().__init__(1, channel)
@@ -89,6 +92,8 @@ class HttpSink(BatchSink):
             import httpx  # noqa: F401
         except ImportError as e:
             raise ImportError("the http sink needs httpx; install spillable-stream[flow]") from e
+        if not endpoint.lower().startswith(("http://", "https://")):
+            raise OptionError(f"endpoint must be an address such as http://host:8080/events, not {endpoint!r}")
         self._endpoint = endpoint
         self._timeouts_seconds = (connect_timeout / 1000, request_timeout / 1000)
         self._headers = {"Content-Type": content_type_header, "Accept": accept_header}

@@ -7,6 +7,7 @@ import logging
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.log_records import fields
 
@@ -25,7 +26,8 @@ class Logger(BatchSink):
         channel: the name of the channel, for `Agent`.
     """
 
-    def __init__(self, *, max_bytes_to_log: int = 16, channel: str = "") -> None:
+    @checked
+    def __init__(self, *, max_bytes_to_log: Size = 16, channel: str = "") -> None:
         super().__init__(_BATCH_SIZE, channel)
         self._most = max_bytes_to_log
 

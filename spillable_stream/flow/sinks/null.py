@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.log_records import fields
 
@@ -21,7 +22,8 @@ class Null(BatchSink):
         channel: the name of the channel, for `Agent`.
     """
 
-    def __init__(self, *, batch_size: int = 100, log_every_n_events: int = 10_000, channel: str = "") -> None:
+    @checked
+    def __init__(self, *, batch_size: Count = 100, log_every_n_events: Count = 10_000, channel: str = "") -> None:
         super().__init__(batch_size, channel)
         self._every = log_every_n_events
         self._count = 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 
+from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.escapes import Rounding
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
@@ -49,6 +50,7 @@ class Parquet(BucketSink):
         OptionError: options are not valid.
     """
 
+    @checked
     def __init__(
         self,
         path: str,
@@ -56,21 +58,21 @@ class Parquet(BucketSink):
         file_prefix: str = "FlumeData",
         file_suffix: str = "",
         in_use_suffix: str = ".tmp",
-        roll_interval: int = 300,
-        roll_size: int = 128 << 20,
-        roll_count: int = 0,
-        idle_timeout: int = 0,
-        batch_size: int = 100,
+        roll_interval: Size = 300,
+        roll_size: Size = 128 << 20,
+        roll_count: Size = 0,
+        idle_timeout: Size = 0,
+        batch_size: Count = 100,
         round: bool = False,
-        round_value: int = 1,
-        round_unit: str = "second",
+        round_value: Count = 1,
+        round_unit: Annotated[str, OneOf("second", "minute", "hour")] = "second",
         time_zone: str | None = None,
         use_local_time_stamp: bool = False,
-        max_open_files: int = 5000,
-        close_tries: int = 0,
-        retry_interval: int = 180,
-        compression: str = "zstd",
-        row_group_events: int = 100_000,
+        max_open_files: Count = 5000,
+        close_tries: Size = 0,
+        retry_interval: Size = 180,
+        compression: Annotated[str, OneOf("none", "snappy", "gzip", "zstd", "lz4", "brotli")] = "zstd",
+        row_group_events: Count = 100_000,
         channel: str = "",
         now: Callable[[], float] = time.time,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,7 @@ from spillable_stream.errors import OptionError
 __all__ = ["HeaderAndText", "Serializer", "Text", "serializer"]
 
 
+@runtime_checkable
 class Serializer(Protocol):
     """Turns events into bytes."""
 

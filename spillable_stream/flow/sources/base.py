@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from spillable_stream.errors import SpillableError
+from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.part_room import TOO_LARGE
@@ -94,7 +95,8 @@ class PolledSource(SourceBase):
     first_refused_wait: int = 100
     max_refused_wait = 4000
 
-    def __init__(self, backoff_sleep_increment: int = 1000, max_backoff_sleep: int = 5000) -> None:
+    @checked
+    def __init__(self, backoff_sleep_increment: Size = 1000, max_backoff_sleep: Size = 5000) -> None:
         super().__init__()
         self.backoff_sleep_increment = backoff_sleep_increment
         self.max_backoff_sleep = max_backoff_sleep

@@ -15,6 +15,7 @@ import time
 from typing import IO
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
@@ -48,16 +49,17 @@ class Exec(EventSource):
         OptionError: the command is empty, or there is no such character set.
     """
 
+    @checked
     def __init__(
         self,
         command: str,
         *,
         shell: str | None = None,
         restart: bool = False,
-        restart_throttle: int = 10_000,
+        restart_throttle: Size = 10_000,
         log_std_err: bool = False,
-        batch_size: int = 20,
-        batch_timeout: int = 3_000,
+        batch_size: Count = 20,
+        batch_timeout: Size = 3_000,
         charset: str = "UTF-8",
     ) -> None:
         super().__init__()

@@ -18,6 +18,7 @@ from spillable_stream.errors import (
     SpillableError,
 )
 from spillable_stream.flow.asgi_server import asgi_server
+from spillable_stream.flow.checked_arguments import Port, checked
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
@@ -60,9 +61,10 @@ class Http(NetworkSource):
         ImportError: the extra ``flow`` is not installed.
     """
 
+    @checked
     def __init__(
         self,
-        port: int,
+        port: Port,
         *,
         bind: str = "0.0.0.0",
         handler: str | Handler = "org.apache.flume.source.http.JSONHandler",

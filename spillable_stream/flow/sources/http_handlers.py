@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ class Request(NamedTuple):
     charset: str
 
 
+@runtime_checkable
 class Handler(Protocol):
     """Turns a request into events. Thread-safe: large requests are read in threads, several at once."""
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.checked_arguments import Count, Port, checked
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import fitting, halves
 from spillable_stream.flow.sources.event_columns import event_batch
@@ -40,12 +41,13 @@ class Netcat(StreamSource):
         OptionError: there is no such character set.
     """
 
+    @checked
     def __init__(
         self,
         bind: str,
-        port: int,
+        port: Port,
         *,
-        max_line_length: int = 512,
+        max_line_length: Count = 512,
         ack_every_event: bool = True,
         encoding: str = "utf-8",
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spillable_stream.flow.checked_arguments import Port, checked
 from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
 
@@ -20,7 +21,8 @@ class NetcatUdp(DatagramSource):
         remote_address: the header that gets the sender's address; none by default.
     """
 
-    def __init__(self, port: int, *, bind: str = "0.0.0.0", remote_address: str | None = None) -> None:
+    @checked
+    def __init__(self, port: Port, *, bind: str = "0.0.0.0", remote_address: str | None = None) -> None:
         super().__init__(bind, port)
         self._remote_address = remote_address
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
 
@@ -21,13 +22,14 @@ class Seq(PolledSource):
         max_backoff_sleep: see `PolledSource`.
     """
 
+    @checked
     def __init__(
         self,
         *,
-        batch_size: int = 1,
-        total_events: int = 2**63 - 1,
-        backoff_sleep_increment: int = 1000,
-        max_backoff_sleep: int = 5000,
+        batch_size: Count = 1,
+        total_events: Count = 2**63 - 1,
+        backoff_sleep_increment: Size = 1000,
+        max_backoff_sleep: Size = 5000,
     ) -> None:
         super().__init__(backoff_sleep_increment, max_backoff_sleep)
         self._batch_size = batch_size

@@ -12,11 +12,13 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import msgpack
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
@@ -89,12 +91,13 @@ class SpoolDir(PolledSource):
     numbered = True
     first_refused_wait: int = 250
 
+    @checked
     def __init__(
         self,
         spool_dir: str | os.PathLike[str],
         *,
         file_suffix: str = ".COMPLETED",
-        delete_policy: str = "never",
+        delete_policy: Annotated[str, OneOf("never", "immediate")] = "never",
         file_header: bool = False,
         file_header_key: str = "file",
         basename_header: bool = False,
@@ -102,18 +105,18 @@ class SpoolDir(PolledSource):
         include_pattern: str = "^.*$",
         ignore_pattern: str = "^$",
         tracker_dir: str = ".flumespool",
-        tracking_policy: str = "rename",
-        consume_order: str = "oldest",
-        poll_delay: int = 500,
+        tracking_policy: Annotated[str, OneOf("rename", "tracker_dir")] = "rename",
+        consume_order: Annotated[str, OneOf("oldest", "youngest", "random")] = "oldest",
+        poll_delay: Size = 500,
         recursive_directory_search: bool = False,
-        max_backoff: int = 4000,
-        batch_size: int = 100,
+        max_backoff: Size = 4000,
+        batch_size: Count = 100,
         input_charset: str = "UTF-8",
-        decode_error_policy: str = "FAIL",
+        decode_error_policy: Annotated[str, OneOf("FAIL", "REPLACE", "IGNORE")] = "FAIL",
         deserializer: str = "LINE",
-        deserializer_max_line_length: int = 2048,
+        deserializer_max_line_length: Count = 2048,
         deserializer_output_charset: str = "UTF-8",
-        deserializer_max_blob_length: int = 100_000_000,
+        deserializer_max_blob_length: Count = 100_000_000,
     ) -> None:
         super().__init__(poll_delay, poll_delay)
         self.max_refused_wait = max_backoff

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Annotated
 
 import pyarrow as pa
 
+from spillable_stream.flow.checked_arguments import Count, Size, Within, checked
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
 
@@ -30,16 +32,17 @@ class Stress(PolledSource):
         sleep: waits some seconds; for tests.
     """
 
+    @checked
     def __init__(
         self,
         *,
-        size: int = 500,
-        max_total_events: int = -1,
-        max_successful_events: int = -1,
-        max_events_per_second: int = 0,
-        batch_size: int = 1,
-        backoff_sleep_increment: int = 1000,
-        max_backoff_sleep: int = 5000,
+        size: Size = 500,
+        max_total_events: Annotated[int, Within(-1)] = -1,
+        max_successful_events: Annotated[int, Within(-1)] = -1,
+        max_events_per_second: Size = 0,
+        batch_size: Count = 1,
+        backoff_sleep_increment: Size = 1000,
+        max_backoff_sleep: Size = 5000,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

@@ -7,10 +7,12 @@ import codecs
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
 
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError
+from spillable_stream.flow.checked_arguments import Count, Port, Within, checked
 from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.network import StreamSource, server_tls
@@ -67,16 +69,17 @@ class MultiportSyslogTcp(StreamSource):
 
     capitals = True
 
+    @checked
     def __init__(
         self,
-        ports: Sequence[int],
+        ports: Sequence[Port],
         *,
         host: str = "0.0.0.0",
-        event_size: int = 2500,
+        event_size: Annotated[int, Within(10)] = 2500,
         keep_fields: str | Sequence[str] = "none",
         client_ip_header: str | None = None,
         client_hostname_header: str | None = None,
-        batch_size: int = 100,
+        batch_size: Count = 100,
         port_header: str | None = None,
         charset_default: str = "UTF-8",
         charset_port: Mapping[str, str] | None = None,
@@ -86,13 +89,15 @@ class MultiportSyslogTcp(StreamSource):
         keystore_type: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        if not ports or len({p for p in ports if p}) < len([p for p in ports if p]):
+            raise OptionError(f"ports must be one or more ports, each once, not {ports!r}")
         tls = server_tls(ssl, keystore, keystore_password, keystore_type)
         super().__init__([(host, port) for port in ports], tls)
         self._parser = SyslogParser(keep_fields, capitals=self.capitals, now=now)
         self._sender = _Sender(client_ip_header, client_hostname_header)
         self._event_size, self._batch_size = event_size, batch_size
         self._port_header = port_header
-        self._charsets = {int(p): _charset(name) for p, name in (charset_port or {}).items()}
+        self._charsets = {_port_of(p): _charset(name) for p, name in (charset_port or {}).items()}
         self._charset = _charset(charset_default)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -156,12 +161,13 @@ class SyslogTcp(MultiportSyslogTcp):
 
     capitals = False
 
+    @checked
     def __init__(
         self,
-        port: int,
+        port: Port,
         *,
         host: str = "0.0.0.0",
-        event_size: int = 2500,
+        event_size: Annotated[int, Within(10)] = 2500,
         keep_fields: str | Sequence[str] = "none",
         client_ip_header: str | None = None,
         client_hostname_header: str | None = None,
@@ -195,12 +201,13 @@ class SyslogUdp(DatagramSource):
         OptionError: a field is not valid.
     """
 
+    @checked
     def __init__(
         self,
-        port: int,
+        port: Port,
         *,
         host: str = "0.0.0.0",
-        event_size: int = 2500,
+        event_size: Annotated[int, Within(10)] = 2500,
         keep_fields: str | Sequence[str] = "none",
         client_ip_header: str | None = None,
         client_hostname_header: str | None = None,
@@ -226,6 +233,12 @@ class SyslogUdp(DatagramSource):
 
 def _batch(messages: list[Message], headers: dict[str, str]) -> pa.RecordBatch:
     return events_of([m.body for m in messages], [m.headers | headers for m in messages])
+
+
+def _port_of(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= 65535):
+        raise OptionError(f"a key of charset_port must be a port, as 5140, not {text!r}")
+    return int(text)
 
 
 def _charset(name: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.part_room import TOO_LARGE
 from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.batch_limit import BatchLimit
@@ -93,6 +94,7 @@ class TailDir(PolledSource):
 
     numbered = True
 
+    @checked
     def __init__(
         self,
         filegroups: Mapping[str, str],
@@ -102,12 +104,12 @@ class TailDir(PolledSource):
         headers: Mapping[str, Mapping[str, str]] | None = None,
         byte_offset_header: bool = False,
         skip_to_end: bool = False,
-        idle_timeout: int = 120_000,
-        write_pos_interval: int = 3_000,
-        batch_size: int = 100,
-        max_batch_count: int = 2**63 - 1,
-        backoff_sleep_increment: int = 1000,
-        max_backoff_sleep: int = 5000,
+        idle_timeout: Size = 120_000,
+        write_pos_interval: Count = 3_000,
+        batch_size: Count = 100,
+        max_batch_count: Count = 2**63 - 1,
+        backoff_sleep_increment: Size = 1000,
+        max_backoff_sleep: Size = 5000,
         cache_pattern_matching: bool = True,
         file_header: bool = False,
         file_header_key: str = "file",

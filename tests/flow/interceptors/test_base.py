@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from spillable_stream import Event
+from spillable_stream.errors import OptionError
 from spillable_stream.flow.event_batch import Header, as_event_batch, events_of
 from spillable_stream.flow.interceptors import base
 from spillable_stream.flow.interceptors.base import EventInterceptor, HeaderInterceptor, Interceptor, InterceptorChain
@@ -100,7 +101,7 @@ def test_a_chain_goes_to_other_processes() -> None:
 
 
 def test_something_else_is_no_interceptor() -> None:
-    with pytest.raises(TypeError, match="an interceptor is an Interceptor or an EventInterceptor, not str"):
+    with pytest.raises(OptionError, match="must be an Interceptor or an EventInterceptor, not 'timestamp'"):
         InterceptorChain(["timestamp"])  # type: ignore[list-item]
 
 
