@@ -21,6 +21,7 @@ SCENARIOS = {
     "cli/test_interrupts": "Ctrl-C in each phase of each long verb",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
+    "flow/test_failing_sinks": "groups of a real agent's sinks whose servers go down and come back",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
     "workers/test_bad_input": "workers and delays that are asked for wrongly, in every kind of channel",
     "integrity/test_kept_events": "damage among events that no group needs",

@@ -16,7 +16,7 @@ from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source, lag_events
 from spillable_stream.flow.changes import Changes, changes, sink_units
 from spillable_stream.flow.checked_arguments import checked
-from spillable_stream.flow.configuration.model import AgentConfig, Finding
+from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
 from spillable_stream.flow.lifecycle import Supervisor
 from spillable_stream.flow.processor import ChannelProcessor
@@ -151,6 +151,7 @@ class Agent:
                 self._start_all(self.sinks.values(), self.sources.values())
             self._is_up = True
             self.supervisor.begin()
+            _log.info("the agent %s has started", self.name, extra=fields(component=self.name))
 
     def _start_all(self, sinks: Iterable[SinkRunner], sources: Iterable[Runner]) -> None:
         opening = list(sinks)
@@ -182,6 +183,7 @@ class Agent:
                 self._drain()
             ended = self._stop_all(self.sinks.values()) and ended
             self._close_channels()
+            _log.info("the agent %s has stopped", self.name, extra=fields(component=self.name))
             return ended
 
     def _close_channels(self) -> None:
@@ -287,7 +289,14 @@ class Agent:
             if once:
                 while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
                     self._asked.wait(_LOOK_SECONDS)
-                failed = self.supervisor.has_failed() or bool(not_running(self._wanted))
+                if missing := not_running(self._wanted):
+                    _log.error(
+                        "the agent %s has come to its end without what could not run: %s",
+                        self.name,
+                        "; ".join(missing),
+                        extra=fields(component=self.name),
+                    )
+                failed = self.supervisor.has_failed() or bool(missing)
             else:
                 self.wait()
             return self.stop(drain=drain or (once and not failed)) and not failed
@@ -378,7 +387,7 @@ class Agent:
         """Return a line for each component that the files describe and that can run."""
         config = self._wanted
         lines = [f"channel {c.name}: {c.type}" for c in config.channels]
-        lines += [f"sink {s.name}: {s.type}, from {s.channel}" for s in config.sinks]
+        lines += [_described(sink) for sink in config.sinks]
         return lines + [f"source {s.name}: {s.type}, to {' '.join(s.channels)}" for s in config.sources]
 
     def troubles(self) -> dict[str, str]:
@@ -388,6 +397,12 @@ class Agent:
         if not self._is_up:
             return {self.name: "it has not started yet"}
         return self.supervisor.troubles()
+
+
+def _described(sink: SinkConfig) -> str:
+    if sink.implementation:
+        return f"sink {sink.name}: {sink.type}, from {sink.channel}"
+    return f'sink {sink.name}: nothing runs, and a Spark query reads {sink.channel} with format("spillable")'
 
 
 def _shown(found: Changes) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
@@ -36,10 +37,18 @@ __all__ = [
 
 
 class Place(NamedTuple):
-    """An open channel, what its sinks have written and not committed, and the times of events that come into it."""
+    """A channel of an agent.
+
+    Args:
+        channel: the open channel.
+        written: what its sinks have written and not committed.
+        start_time: since when the agent has it, in milliseconds since 1970.
+        times: the times of events that come into it.
+    """
 
     channel: Channel
     written: WrittenEvents
+    start_time: int
     times: EventTimes = EventTimes()
 
     @property
@@ -70,7 +79,7 @@ def build_channel(agent: str, config: ComponentConfig, system: Mapping[str, str]
         SpillableError: it can't be opened.
     """
     arguments = channel_arguments(agent, config, data_directory(system, os.environ), os.path.expanduser("~"))
-    return Place(open_channel(arguments), WrittenEvents(), event_times(config))
+    return Place(open_channel(arguments), WrittenEvents(), int(time.time() * 1000), event_times(config))
 
 
 def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:

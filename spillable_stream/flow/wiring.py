@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -99,7 +100,8 @@ def wire(
     named = dict(channels)
     for source in sources:
         named |= source.processor.channels
-    wired = Wired({name: Place(channel, WrittenEvents()) for name, channel in named.items()}, {}, {})
+    now_ms = int(time.time() * 1000)
+    wired = Wired({name: Place(channel, WrittenEvents(), now_ms) for name, channel in named.items()}, {}, {})
     for source in sources:
         name = _unused(source.name or type(source.source).__name__.lower(), wired.sources)
         wired.sources[name] = source_runner(

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,29 @@ def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
     assert "the configuration of the agent a1 has changed: sinks k1" in errors
 
 
+def test_an_invalid_file_is_refused_while_it_runs_on_and_can_be_looked_at(
+    place: Path, running: subprocess.Popen[str]
+) -> None:
+    wait_until(lambda: written(place) == "1\n2\n")
+    (place / "flume.conf").write_text(TEXT.format(dir=place).replace("type = file_roll", "type = file_rol"))
+    os.kill(running.pid, signal.SIGHUP)
+    command = [sys.executable, "-m", "spillable_stream", "tap", "a1:k1", "--limit", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
+        while tap.poll() is None:  # it may begin to look at any time
+            with (place / "logs" / "app").open("a") as f:
+                f.write("3\n")
+            time.sleep(0.1)
+        shown, _ = tap.communicate()
+    assert (tap.returncode, shown) == (0, '{"headers": {}, "body": "3"}\n')
+    running.send_signal(signal.SIGTERM)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode == 0, errors
+    refusal = next(line for line in errors.splitlines() if "is refused" in line)
+    assert "the agent a1 runs as it did" in refusal
+    assert "there is no sink of type 'file_rol': did you mean file_roll?" in refusal
+    assert "the agent a1 has stopped" in errors
+
+
 @pytest.fixture
 def gated(place: Path) -> Path:
     text = TEXT.format(dir=place).replace("k1.type = file_roll", "k1.type = tests.support.gated_sink.GatedSink")
@@ -149,6 +173,23 @@ def test_what_runs_is_logged_and_each_finding_at_its_level(place: Path, caplog: 
     }
     assert levels == {"ERROR", "WARNING", "INFO"}
     assert ("INFO", "a1 runs sink k1: file_roll, from c1") in found
+
+
+def test_a_run_to_the_end_says_what_could_not_run(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (place / "flume.conf").open("a") as f:
+        f.write("a1.sinks = k1 k2\na1.sinks.k2.type = hbase\na1.sinks.k2.channel = c1\n")
+    assert CliRunner().invoke(app, arguments(place, "--once")).exit_code == 1
+    said = [r.getMessage() for r in caplog.records if "without what could not run" in r.getMessage()]
+    assert len(said) == 1
+    assert "sink k2: the type hbase does not run here" in said[0]
+    assert written(place) == "1\n2\n"
+
+
+def test_a_channel_that_is_left_to_a_query_is_said(place: Path) -> None:
+    text = TEXT.format(dir=place).replace("file_roll", "org.apache.spark.streaming.flume.sink.SparkSink")
+    (place / "flume.conf").write_text(text)
+    done = CliRunner().invoke(app, arguments(place, "--dryrun"))
+    assert 'sink k1: nothing runs, and a Spark query reads c1 with format("spillable")' in done.output
 
 
 def test_libraries_log_no_line_for_each_request_or_change(place: Path, caplog: pytest.LogCaptureFixture) -> None:

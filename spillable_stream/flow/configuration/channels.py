@@ -169,9 +169,9 @@ def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Finding
         Refusal: they do.
     """
 
-    def refuse(name: str, text: str) -> Refusal:
+    def refuse(name: str, text: str, advice: str) -> Refusal:
         at = raw.entries.get(name, raw.first)
-        return Refusal(findings.add("bad-value", at, raw.path, f"{text}, so it does not run"))
+        return Refusal(findings.add("bad-value", at, raw.path, f"{text}, so it does not run: {advice}"))
 
     get = _Getter(channel)
     memory, overflow = capacities(channel)
@@ -179,14 +179,16 @@ def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Finding
     if channel.type != "SPILLABLEMEMORY" and most > memory + overflow:
         raise refuse(
             "transactionCapacity",
-            f"transactionCapacity, {most}, must not exceed capacity, {memory + overflow}: write {raw.path}.capacity = "
-            f"{most}",
+            f"transactionCapacity, {most}, must not exceed capacity, {memory + overflow}",
+            f"write {raw.path}.capacity = {most}",
         )
     if memory and "://" in get("path", ""):
-        raise refuse("path", "an object store has no memory in front of it: use type file")
+        raise refuse("path", "an object store has no memory in front of it", "use type file")
     if channel.keywords.get("use_dual_checkpoints"):
         backup = get("backupCheckpointDir", "")
         if not backup:
-            raise refuse("useDualCheckpoints", "useDualCheckpoints needs backupCheckpointDir")
+            raise refuse("useDualCheckpoints", "useDualCheckpoints needs backupCheckpointDir", "give it one")
         if backup == get("checkpointDir", ""):
-            raise refuse("backupCheckpointDir", "backupCheckpointDir must not be checkpointDir")
+            raise refuse(
+                "backupCheckpointDir", "backupCheckpointDir must not be checkpointDir", "give it another directory"
+            )

@@ -15,6 +15,7 @@ __all__ = ["Entry", "Reading", "decode", "read_properties", "trim"]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^tnrfu\\:=#! \t\r\n])")
+_SHOWN = 3
 _TRAILING_COMMENT = re.compile(r"\s#(?:\s.*)?$")
 _FOREIGN_COMMENT = re.compile(r"\s*(//|/\*|;|--)")
 
@@ -105,8 +106,9 @@ def _lost(at: Entry, source: str) -> Iterator[Problem]:
     """Yield the backslashes that vanish, and a comment that is a part of the value."""
     lost = list(dict.fromkeys(_LOST_BACKSLASH.findall(source)))
     if lost:
-        shown = " and ".join(f"{pair} becomes {pair[1:]}" for pair in lost)
-        text = f"a single backslash vanishes, so {shown}: write two for one"
+        shown = " and ".join(f"{pair} becomes {pair[1:]}" for pair in lost[:_SHOWN])
+        more = f", and {len(lost) - _SHOWN} more likewise" if len(lost) > _SHOWN else ""
+        text = f"a single backslash vanishes, so {shown}{more}: write two, as \\{lost[0]}"
         yield Problem("lost-backslash", text, at)
     comment = _TRAILING_COMMENT.search(at.value)
     if comment and "\\#" not in source:

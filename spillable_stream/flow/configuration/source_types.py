@@ -292,8 +292,8 @@ STRESS = ComponentType(
 _LATER = "it is not supported yet: "
 
 
-def _unsupported(alias: str, java_name: str, instead: str) -> ComponentType:
-    return ComponentType(Kind.SOURCE, alias, (java_name,), instead=instead)
+def _unsupported(alias: str, java_name: str, instead: str, *other_names: str) -> ComponentType:
+    return ComponentType(Kind.SOURCE, alias, (java_name, *other_names), instead=instead)
 
 
 SOURCES = (
@@ -334,6 +334,7 @@ SOURCES = (
         "twitter",
         "org.apache.flume.source.twitter.TwitterSource",
         "the interface of Twitter that it used has been shut down",
+        "com.cloudera.flume.source.TwitterSource",
     ),
     _unsupported(
         "scribe",

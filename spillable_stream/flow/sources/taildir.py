@@ -105,7 +105,7 @@ class TailDir(PolledSource):
         byte_offset_header: bool = False,
         skip_to_end: bool = False,
         idle_timeout: Size = 120_000,
-        write_pos_interval: Count = 3_000,
+        write_pos_interval: Size = 3_000,
         batch_size: Count = 100,
         max_batch_count: Count = 2**63 - 1,
         backoff_sleep_increment: Size = 1000,

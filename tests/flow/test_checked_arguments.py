@@ -70,7 +70,7 @@ CONSTRUCTORS: dict[str, tuple[Make, dict[str, tuple[Any, ...]]]] = {
         "filegroups": (None, *NO_MAP), "listed_filegroups": NO_LIST, "position_file": NO_PATH,
         "headers": (5, "x", [], {"g": "x"}, {"g": {1: "x"}}, {"g": {"a": 1}}, {1: {}}),
         "byte_offset_header": NO_FLAG, "skip_to_end": NO_FLAG, "idle_timeout": NO_MILLISECONDS,
-        "write_pos_interval": NO_COUNT, "batch_size": NO_COUNT, "max_batch_count": NO_COUNT,
+        "write_pos_interval": NO_MILLISECONDS, "batch_size": NO_COUNT, "max_batch_count": NO_COUNT,
         "backoff_sleep_increment": NO_MILLISECONDS, "max_backoff_sleep": NO_MILLISECONDS,
         "cache_pattern_matching": NO_FLAG, "file_header": NO_FLAG, "file_header_key": NO_TEXT_AT_ALL,
         "now": (None, *NO_FUNCTION)}),
