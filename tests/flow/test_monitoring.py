@@ -47,7 +47,8 @@ def test_metrics_are_flumes_json_with_every_value_a_string(client: httpx.Client)
 # What Flume's guide and code have, by kind; a dashboard asks for them by name.
 FLUMES = {
     "SOURCE.r1": """EventReceivedCount EventAcceptedCount AppendReceivedCount AppendAcceptedCount
-        AppendBatchReceivedCount AppendBatchAcceptedCount OpenConnectionCount EventReadFail GenericProcessingFail ChannelWriteFail""",
+        AppendBatchReceivedCount AppendBatchAcceptedCount OpenConnectionCount
+        EventReadFail GenericProcessingFail ChannelWriteFail""",
     "CHANNEL.c1": """ChannelCapacity ChannelSize ChannelFillPercentage EventPutAttemptCount EventPutSuccessCount
         EventTakeAttemptCount EventTakeSuccessCount""",
     "SINK.k1": """ConnectionCreatedCount ConnectionClosedCount ConnectionFailedCount BatchEmptyCount BatchUnderflowCount
