@@ -54,7 +54,11 @@ class Files(Protocol):
         """Close a file, durably, and give it its name."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file."""
+        """Whether there is a file.
+
+        Raises:
+            StorageError: that can't be told; a sink must not take it for a no, and write the file's events again.
+        """
 
     def remove(self, path: str) -> None:
         """Remove a file, if there is one."""
@@ -131,7 +135,13 @@ class LocalFiles:
 
     def exists(self, path: str) -> bool:
         """See `Files.exists`."""
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as e:  # os.path.exists would say no
+            raise StorageError(f"can't look at {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+        return True
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""
@@ -181,7 +191,13 @@ class ArrowFiles:
         from pyarrow.fs import FileType
 
         try:
-            return self._fs.get_file_info(path).type is not FileType.NotFound  # type: ignore[attr-defined]
+            if self._fs.get_file_info(path).type is not FileType.NotFound:  # type: ignore[attr-defined]
+                return True
+            if not self._is_store:  # Arrow says so, too, where the name node does not answer: only an open tells
+                self._fs.open_input_stream(path).close()  # type: ignore[attr-defined]
+            return not self._is_store
+        except FileNotFoundError:
+            return False
         except OSError as e:
             raise StorageError(f"can't look at {path} ({_reason(e)}); {self._advice}") from e
 

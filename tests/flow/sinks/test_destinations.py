@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import errno
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pyarrow.fs import FileInfo, FileType
 
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sinks.destinations import ArrowFiles, LocalFiles, resolve
@@ -101,6 +104,44 @@ def test_what_a_file_system_refuses_is_one_sentence_about_the_file(is_store: boo
             call()
         assert str(found.value).startswith(f"can't {verb} /a/x (HDFS ")
         assert advice in str(found.value) and "\n" not in str(found.value)
+
+
+class Unreachable:
+    """Arrow's file system of Hadoop: without an answer of the name node a file is "not found", but for who opens it."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def get_file_info(self, _: str) -> FileInfo:
+        return FileInfo("x", FileType.NotFound)
+
+    def open_input_stream(self, _: str) -> object:
+        raise self.error
+
+
+def test_a_name_node_that_does_not_answer_is_no_missing_file() -> None:
+    """A sink that took it for one would write the events of a file again that has its name already."""
+    missing = ArrowFiles(Unreachable(FileNotFoundError(2, "No such file")), is_store=False)
+    assert not missing.exists("/a/x")
+    silent = ArrowFiles(Unreachable(OSError(255, "Unknown error 255")), is_store=False)
+    with pytest.raises(StorageError, match=r"can't look at /a/x \(Unknown error 255\); check that the name node is up"):
+        silent.exists("/a/x")
+    assert not ArrowFiles(Unreachable(OSError()), is_store=True).exists("/a/x"), "a store says what it is"
+
+
+def test_a_directory_that_can_not_be_looked_at_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = LocalFiles()
+    assert files.exists(str(tmp_path)) and not files.exists(f"{tmp_path}/a/x")
+
+    def stat(*_: object, **__: object) -> object:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stat)
+        with pytest.raises(StorageError, match=r"can't look at .*/x \(Stale file handle\); check the directory"):
+            files.exists(f"{tmp_path}/x")
 
 
 def test_what_this_host_refuses_is_one_sentence_about_the_file(tmp_path: Path) -> None:
