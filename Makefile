@@ -45,8 +45,6 @@ check-code:
 PROPERTIES ?= quick
 # More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
 WORKERS ?= 4
-# What `make test` leaves out waits for longer, for Spark: with four processes two cores did nothing for 38 % of the time.
-REST_WORKERS ?= 6
 # So that whoever reads the output sees what to make shorter.
 SLOWEST := --durations 30 --durations-min 5
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
@@ -56,7 +54,7 @@ test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES
 
 # One run, so that those that work have the cores while those that wait for Spark do not.
 test-rest: java $(STAMP) ## Run what `make test` leaves out: slow tests, all examples of each property, the laboratory in CI's sizes
-	CRASH_SIZE=ci .venv/bin/python -m pytest -q $(SLOWEST) -m "slow or hypothesis or crash" -n $(REST_WORKERS) --dist loadfile --hypothesis-profile full
+	CRASH_SIZE=ci .venv/bin/python -m pytest -q $(SLOWEST) -m "slow or hypothesis or crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
 
 test-all: test-rest test ## Run all tests, as CI does
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol
 
@@ -36,6 +36,10 @@ class SinkStatus(Protocol):
 
 class GroupedSink(Protocol):
     """A sink, as a sink processor sees it."""
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether the last round found the channel empty."""
 
     def process(self) -> SinkStatus:
         """Take a batch and write it; raises if that fails."""
@@ -186,6 +190,9 @@ class Failover(SinkProcessor):
 class LoadBalance(SinkProcessor):
     """Asks the sinks in turn, or by chance; the next one when one fails.
 
+    A round that finds the channel empty is nobody's turn. If it were, one of two sinks would get all events that come
+    one at a time, and the other one each look at the empty channel.
+
     Args:
         selector: "round_robin", "random", the import path of a class derived from `OrderSelector`, or such an object.
         backoff: whether a sink that failed is left out: for 2 s, and twice as long with each failure in a row. Without
@@ -209,6 +216,7 @@ class LoadBalance(SinkProcessor):
         self.backoff = backoff
         self.selector_max_time_out = selector_max_time_out
         self._down: set[str] = set()
+        self._unused: Sequence[int] = ()  # the order of a round that found nothing
 
     def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
         """Set the sinks.
@@ -233,9 +241,11 @@ class LoadBalance(SinkProcessor):
             DeliveryError: all that are not left out failed.
         """
         names, failures = list(self.sinks), dict[str, Exception]()
-        for i in self.selector.next_round(self._now_ms()):
+        order, self._unused = self._unused or self.selector.next_round(self._now_ms()), ()
+        for i in order:
+            sink = self.sinks[names[i]]
             try:
-                status = self.sinks[names[i]].process()
+                status = sink.process()
             except Exception as e:
                 failures[names[i]] = e
                 self._down.add(names[i])
@@ -247,6 +257,8 @@ class LoadBalance(SinkProcessor):
             if names[i] in self._down and status.value == "ready":
                 self._down.remove(names[i])
                 _say_it_works(names[i])
+            if sink.found_nothing and not failures:
+                self._unused = order
             return status
         raise DeliveryError("All configured sinks have failed", failures)
 

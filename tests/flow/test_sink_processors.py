@@ -29,6 +29,10 @@ class Sink:
         self.asked, self.name = asked, name
         self.answer: Status | None = Status.READY
 
+    @property
+    def found_nothing(self) -> bool:
+        return self.answer is Status.BACKOFF
+
     def process(self) -> Status:
         self.asked.append(self.name)
         if self.answer is None:
@@ -139,6 +143,19 @@ def test_load_is_balanced_in_turn_and_goes_to_the_next_where_one_fails() -> None
     group = Group(LoadBalance(), "abc")
     assert [group.round() for _ in range(4)] == ["a", "b", "c", "a"]
     assert [group.round(down="c") for _ in range(3)] == ["b", "ca", "a"]
+
+
+def test_a_round_that_finds_the_channel_empty_is_nobodys_turn() -> None:
+    """Events that come one at a time would else all go to one of two sinks, and each look at the empty channel to the
+    other one."""
+    group = Group(LoadBalance(), "ab")
+    asked = []
+    for _ in range(4):
+        asked.append(group.round(down=""))
+        for sink in group.sinks.values():
+            sink.answer = Status.BACKOFF
+        group.round()
+    assert asked == ["a", "b", "a", "b"]
 
 
 def test_with_backoff_a_sink_that_failed_is_left_out() -> None:

@@ -51,7 +51,8 @@ class Finding:
 
     def __str__(self) -> str:
         component = f" {self.component}" if self.component else ""
-        return f"{self.file}:{self.line}: {self.severity} {self.code}{component}: {self.text}"
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.severity} {self.code}{component}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

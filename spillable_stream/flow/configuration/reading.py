@@ -70,7 +70,7 @@ def read_agents(files: Sequence[ConfigurationFile], world: World, names: Sequenc
         agents[name] = validate(agent, findings, world.classes, others)
         advise(agent, agents[name], findings)
     if missing := [name for name in names if name not in raw] if names else [""] * (not raw):
-        has = f"it describes {', '.join(raw)}" if raw else "a line for one begins as a1.sources does"
+        has = f"the file describes {', '.join(raw)}" if raw else "a line for one begins as a1.sources does"
         at = Entry("", "", files[-1].name, 0, "")
         for name in missing:
             findings.add("missing-agent", at, name, f"there is no agent{name and ' '}{name}: {has}")

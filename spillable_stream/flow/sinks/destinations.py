@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -29,6 +29,9 @@ _SCHEMES = {
     "viewfs": "viewfs",
 }
 _HADOOP = ("hdfs", "viewfs")
+_LOCAL_ADVICE = "check the directory, and free some space"
+_STORE_ADVICE = "check the address and the credentials"
+_HADOOP_ADVICE = "check that the name node is up and not in safe mode, and that this user may write there"
 
 
 class ByteStream(Protocol):
@@ -51,13 +54,58 @@ class Files(Protocol):
         """Close a file, durably, and give it its name."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file."""
+        """Whether there is a file.
+
+        Raises:
+            StorageError: that can't be told; a sink must not take it for a no, and write the file's events again.
+        """
 
     def remove(self, path: str) -> None:
         """Remove a file, if there is one."""
 
     def temporary(self, path: str, final: str) -> str:
         """Return the name of a file while it is written."""
+
+
+class _Stream:
+    """A file that is being written, whose failures say what they are about.
+
+    Args:
+        raw: what is written to.
+        path: its path.
+        advice: what to do where it fails.
+    """
+
+    def __init__(self, raw: ByteStream, path: str, advice: str) -> None:
+        self.raw: Any = raw
+        self._path, self._advice = path, advice
+
+    def write(self, data: bytes, /) -> None:
+        """Write some bytes.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        try:
+            self.raw.write(data)
+        except OSError as e:
+            raise StorageError(f"can't write {self._path} ({_reason(e)}); {self._advice}") from e
+
+    def close(self) -> None:
+        """Finish it.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        try:
+            self.raw.close()
+        except OSError as e:
+            raise StorageError(f"can't close {self._path} ({_reason(e)}); {self._advice}") from e
+
+
+def _reason(error: OSError) -> str:
+    """Return what a file system says, in a line."""
+    return (error.strerror or str(error)).partition("\n")[0].rstrip(" .")
 
 
 class LocalFiles:
@@ -67,30 +115,40 @@ class LocalFiles:
         """Return a new file; see `Files.create`."""
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            return open(path, "xb")
+            return _Stream(open(path, "xb"), path, _LOCAL_ADVICE)
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"can't make {path} ({e.strerror}); check the directory") from e
+            raise StorageError(f"can't make {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
 
     def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
         """Sync, close and rename; see `Files.publish`."""
+        assert isinstance(stream, _Stream)
         try:
-            stream.flush()  # type: ignore[attr-defined]
-            os.fsync(stream.fileno())  # type: ignore[attr-defined]
+            stream.raw.flush()
+            os.fsync(stream.raw.fileno())
             stream.close()
             os.rename(temporary, final)
         except OSError as e:
-            raise StorageError(f"can't finish {final} ({e.strerror}); check the directory, and free some space") from e
+            raise StorageError(f"can't finish {final} ({_reason(e)}); {_LOCAL_ADVICE}") from e
         sync_directory(Path(final).parent)
 
     def exists(self, path: str) -> bool:
         """See `Files.exists`."""
-        return os.path.exists(path)
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as e:  # os.path.exists would say no
+            raise StorageError(f"can't look at {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+        return True
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""
-        Path(path).unlink(missing_ok=True)
+        try:
+            Path(path).unlink(missing_ok=True)
+        except OSError as e:
+            raise StorageError(f"can't remove {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
 
     def temporary(self, path: str, final: str) -> str:
         """See `Files.temporary`."""
@@ -108,15 +166,16 @@ class ArrowFiles:
     def __init__(self, filesystem: object, *, is_store: bool) -> None:
         self._fs = filesystem
         self._is_store = is_store
+        self._advice = _STORE_ADVICE if is_store else _HADOOP_ADVICE
 
     def create(self, path: str) -> ByteStream:
         """Return a new file; see `Files.create`."""
         try:
             if not self._is_store:
                 self._fs.create_dir(path.rpartition("/")[0], recursive=True)  # type: ignore[attr-defined]
-            return self._fs.open_output_stream(path)  # type: ignore[attr-defined,no-any-return]
+            return _Stream(self._fs.open_output_stream(path), path, self._advice)  # type: ignore[attr-defined]
         except OSError as e:
-            raise StorageError(f"can't make {path} ({e}); check the address and the credentials") from e
+            raise StorageError(f"can't make {path} ({_reason(e)}); {self._advice}") from e
 
     def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
         """Close, and rename where it has another name; see `Files.publish`."""
@@ -125,21 +184,30 @@ class ArrowFiles:
             if temporary != final:
                 self._fs.move(temporary, final)  # type: ignore[attr-defined]
         except OSError as e:
-            raise StorageError(f"can't finish {final} ({e}); check the address and the credentials") from e
+            raise StorageError(f"can't finish {final} ({_reason(e)}); {self._advice}") from e
 
     def exists(self, path: str) -> bool:
         """See `Files.exists`."""
         from pyarrow.fs import FileType
 
         try:
-            return self._fs.get_file_info(path).type is not FileType.NotFound  # type: ignore[attr-defined]
+            if self._fs.get_file_info(path).type is not FileType.NotFound:  # type: ignore[attr-defined]
+                return True
+            if not self._is_store:  # Arrow says so, too, where the name node does not answer: only an open tells
+                self._fs.open_input_stream(path).close()  # type: ignore[attr-defined]
+            return not self._is_store
+        except FileNotFoundError:
+            return False
         except OSError as e:
-            raise StorageError(f"can't look at {path} ({e}); check the address and the credentials") from e
+            raise StorageError(f"can't look at {path} ({_reason(e)}); {self._advice}") from e
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""
         if self.exists(path):
-            self._fs.delete_file(path)  # type: ignore[attr-defined]
+            try:
+                self._fs.delete_file(path)  # type: ignore[attr-defined]
+            except OSError as e:
+                raise StorageError(f"can't remove {path} ({_reason(e)}); {self._advice}") from e
 
     def temporary(self, path: str, final: str) -> str:
         """See `Files.temporary`."""
@@ -227,7 +295,7 @@ def _of_arrow(path: str, scheme: str, environment: Mapping[str, str]) -> Resolve
         found, inner = fs.FileSystem.from_uri(_SCHEMES[scheme] + place[place.index(":") :] + query)
     except (OSError, ValueError) as e:
         why = str(e).partition("\n")[0]  # then libhdfs lists all the places where it looked for Java
-        way = "check the address and the credentials"
+        way = _STORE_ADVICE
         if not is_store:
             way = f"{hadoop.NEEDS}; -Dspillable.paths={scheme}://…/=file:///… runs without"
         raise StorageError(f"the file system of {path} can't be used ({why}); {way}") from e

@@ -37,7 +37,7 @@ def test_an_agent_that_is_not_there_is_an_error() -> None:
     loaded = read_agents(files(SMALL), world(), ["a3"])
     assert not loaded.agents
     assert [str(f) for f in loaded.findings] == [
-        "file0:0: error missing-agent a3: there is no agent a3: it describes a1"
+        "file0: error missing-agent a3: there is no agent a3: the file describes a1"
     ]
 
 

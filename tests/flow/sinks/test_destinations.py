@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import errno
+import os
+import resource
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyarrow.fs import FileInfo, FileType
 
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.sinks.destinations import LocalFiles, resolve
+from spillable_stream.flow.sinks.destinations import ArrowFiles, LocalFiles, resolve
 
 HOME = {"HOME": "/home/me", "USER": "me"}
 
@@ -67,6 +73,89 @@ def test_a_store_that_can_not_be_used_says_nothing_of_hadoop(monkeypatch: pytest
     monkeypatch.setattr("pyarrow.fs.FileSystem", Refusing)
     with pytest.raises(StorageError, match=r"\(no such region\); check the address and the credentials$"):
         resolve("s3://bucket/x", {}, HOME)
+
+
+class Full:
+    """A file system of Arrow's that refuses everything, in several lines, as Hadoop's does."""
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def call(*_: object, **__: object) -> object:
+            if name == "get_file_info":
+                return SimpleNamespace(type="a file")
+            if name in ("open_output_stream", "create_dir"):
+                return self
+            raise OSError(30, f"HDFS {name} failed. Detail: [errno 30] Read-only file system\nat java")
+
+        return call
+
+
+@pytest.mark.parametrize("is_store", [True, False])
+def test_what_a_file_system_refuses_is_one_sentence_about_the_file(is_store: bool) -> None:
+    files = ArrowFiles(Full(), is_store=is_store)
+    stream = files.create("/a/x")
+    advice = "check the address and the credentials" if is_store else "check that the name node is up and not in safe"
+    for call, verb in (
+        (lambda: stream.write(b"x"), "write"),
+        (stream.close, "close"),
+        (lambda: files.publish(stream, "/a/x", "/a/y"), "close"),
+        (lambda: files.remove("/a/x"), "remove"),
+    ):
+        with pytest.raises(StorageError) as found:
+            call()
+        assert str(found.value).startswith(f"can't {verb} /a/x (HDFS ")
+        assert advice in str(found.value) and "\n" not in str(found.value)
+
+
+class Unreachable:
+    """Arrow's file system of Hadoop: without an answer of the name node a file is "not found", but for who opens it."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def get_file_info(self, _: str) -> FileInfo:
+        return FileInfo("x", FileType.NotFound)
+
+    def open_input_stream(self, _: str) -> object:
+        raise self.error
+
+
+def test_a_name_node_that_does_not_answer_is_no_missing_file() -> None:
+    """A sink that took it for one would write the events of a file again that has its name already."""
+    missing = ArrowFiles(Unreachable(FileNotFoundError(2, "No such file")), is_store=False)
+    assert not missing.exists("/a/x")
+    silent = ArrowFiles(Unreachable(OSError(255, "Unknown error 255")), is_store=False)
+    with pytest.raises(StorageError, match=r"can't look at /a/x \(Unknown error 255\); check that the name node is up"):
+        silent.exists("/a/x")
+    assert not ArrowFiles(Unreachable(OSError()), is_store=True).exists("/a/x"), "a store says what it is"
+
+
+def test_a_directory_that_can_not_be_looked_at_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = LocalFiles()
+    assert files.exists(str(tmp_path)) and not files.exists(f"{tmp_path}/a/x")
+
+    def stat(*_: object, **__: object) -> object:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", stat)
+        with pytest.raises(StorageError, match=r"can't look at .*/x \(Stale file handle\); check the directory"):
+            files.exists(f"{tmp_path}/x")
+
+
+def test_what_this_host_refuses_is_one_sentence_about_the_file(tmp_path: Path) -> None:
+    files, path = LocalFiles(), f"{tmp_path}/x"
+    stream = files.create(path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(StorageError, match=rf"can't write {path} \(File too large\); check the directory"):
+            stream.write(b"x" * 1_000_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.raises(StorageError, match=r"can't remove .* \(Is a directory\); check the directory"):
+        files.remove(str(tmp_path))
 
 
 def test_an_unknown_scheme_is_refused() -> None:
