@@ -190,7 +190,7 @@ class Failover(SinkProcessor):
 class LoadBalance(SinkProcessor):
     """Asks the sinks in turn, or by chance; the next one when one fails.
 
-    A round that finds the channel empty is nobody's turn: else, of two sinks, one would get all events that come one at
+    A round that finds the channel empty is nobody's turn: otherwise one of two sinks gets all events that come one at
     a time, and the other one each look at the empty channel.
 
     Args:
