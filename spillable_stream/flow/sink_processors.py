@@ -190,8 +190,8 @@ class Failover(SinkProcessor):
 class LoadBalance(SinkProcessor):
     """Asks the sinks in turn, or by chance; the next one when one fails.
 
-    A round that finds the channel empty is nobody's turn. If it were, one of two sinks would get all events that come
-    one at a time, and the other one each look at the empty channel.
+    A round that finds the channel empty is nobody's turn: otherwise one of two sinks gets all events that come one at
+    a time, and the other one each look at the empty channel.
 
     Args:
         selector: "round_robin", "random", the import path of a class derived from `OrderSelector`, or such an object.

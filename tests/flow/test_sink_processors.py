@@ -146,8 +146,7 @@ def test_load_is_balanced_in_turn_and_goes_to_the_next_where_one_fails() -> None
 
 
 def test_a_round_that_finds_the_channel_empty_is_nobodys_turn() -> None:
-    """Events that come one at a time would else all go to one of two sinks, and each look at the empty channel to the
-    other one."""
+    """Otherwise one of two sinks gets all events that come one at a time, and the other one the looks in between."""
     group = Group(LoadBalance(), "ab")
     asked = []
     for _ in range(4):

@@ -44,3 +44,7 @@ def test_sparks_pull_sink_is_nothing_that_runs() -> None:
 def test_words_of_hdfs_are_compared_without_case() -> None:
     assert HDFS.plain("hdfs.fileType").parse("datastream") == "DataStream"
     assert HDFS.plain("hdfs.writeFormat").parse("TEXT") == "Text"
+
+
+def test_kafka_and_avro_come_later_and_say_so() -> None:
+    assert {t.alias for t in SINKS if t.instead.startswith("it is not supported yet: ")} == {"kafka", "avro"}

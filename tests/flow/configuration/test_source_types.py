@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from spillable_stream.flow.configuration.options import Kind
+from spillable_stream.flow.configuration.registry import find_type
 from spillable_stream.flow.configuration.source_types import MULTIPORT_SYSLOGTCP, SOURCES
 
 # Flume's defaults, as its code has them.
@@ -48,3 +50,11 @@ def test_ports_are_different_and_separated_by_blanks() -> None:
     for wrong in ("5140 5140", "5140,5141", "70000"):
         with pytest.raises(ValueError):
             ports.parse(wrong)
+
+
+def test_kafka_and_avro_come_later_and_say_so_and_twitters_classes_are_known() -> None:
+    later = {t.alias for t in SOURCES if t.instead.startswith("it is not supported yet: ")}
+    assert later == {"kafka", "avro"}
+    for name in ("twitter", "org.apache.flume.source.twitter.TwitterSource", "com.cloudera.flume.source.TwitterSource"):
+        found = find_type(Kind.SOURCE, name)
+        assert found is not None and "has been shut down" in found.instead
