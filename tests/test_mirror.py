@@ -56,6 +56,7 @@ SCENARIOS = {
     "producer/test_soak": "healthy destinations beside others",
     "producer/test_values": "what is accepted is taken as it was sent",
     "spark/test_flow_query": "a Spark query as the sink of a running agent",
+    "spark/test_expiring_credentials": "queries between channels of a store whose credentials expire",
     "spark/test_another_storage": "tasks read and stage by their plans only",
     "spark/test_cluster": "executors in other processes and on other hosts",
     "spark/test_connect": "a Spark Connect client",
