@@ -109,7 +109,7 @@ class SpillableDataSource(DataSource):
             return self._stream_writer(schema, overwrite)
         except SpillableError as e:
             if ends_a_batch():
-                return FailedPlanWriter(e)
+                return FailedPlanWriter(self._spark_option("path") or "", e)
             raise
 
     def _stream_writer(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.errors import SpillableError
+from spillable_stream.log_records import fields
 from spillable_stream.spark.writer import SpillableStreamWriter
 
 __all__ = ["FailedPlanWriter", "ends_a_batch"]
@@ -42,10 +43,12 @@ class FailedPlanWriter(SpillableStreamWriter):
     """Commits nothing, and says why; what tasks staged is left to a checkpoint of the channel.
 
     Args:
+        path: the channel's directory, or its address in a store, as the query names it.
         error: why the write can't be planned.
     """
 
-    def __init__(self, error: SpillableError) -> None:
+    def __init__(self, path: str, error: SpillableError) -> None:
+        self._path = path
         self._error = error
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> NoReturn:
@@ -58,4 +61,10 @@ class FailedPlanWriter(SpillableStreamWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave the error to the commit."""
-        _log.warning("the micro-batch %d is aborted without its channel: %s", batchId, self._error)
+        _log.warning(
+            "%s: the micro-batch %d is aborted without the channel: %s",
+            self._path,
+            batchId,
+            self._error,
+            extra=fields(self._path),
+        )

@@ -14,14 +14,14 @@ GONE = NotAChannelError("/data/orders is not a channel: it is missing")
 
 
 def test_the_commit_says_why_and_the_abort_only_warns(caplog: pytest.LogCaptureFixture) -> None:
-    writer = FailedPlanWriter(GONE)
+    writer = FailedPlanWriter("/data/orders", GONE)
     for call in (lambda: writer.write(iter(())), lambda: writer.commit([], 7)):
         with pytest.raises(NotAChannelError) as raised:
             call()
         assert raised.value is GONE
     caplog.set_level(logging.WARNING)
     writer.abort([], 7)
-    assert caplog.messages == [f"the micro-batch 7 is aborted without its channel: {GONE}"]
+    assert caplog.messages == [f"/data/orders: the micro-batch 7 is aborted without the channel: {GONE}"]
 
 
 @pytest.mark.parametrize(
