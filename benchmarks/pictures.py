@@ -201,5 +201,6 @@ def _by_backlog(opened: Mapping[str, Comparison]) -> Figure:
 
 
 if __name__ == "__main__":  # what `draw_apart` starts
-    kept = figures_of(sys.argv[1], the_directory := Path(sys.argv[2]))
-    draw({group: Comparison.from_dict(group, found) for group, found in kept.items()}, the_directory / sys.argv[3])
+    part, document, pictures = sys.argv[1:]
+    kept = figures_of(part, Path(document))
+    draw({name: Comparison.from_dict(name, found) for name, found in kept.items()}, Path(document, pictures))

@@ -23,7 +23,6 @@ __all__ = [
     "Figures",
     "Group",
     "Plan",
-    "Timed",
     "durations_us",
     "measure",
     "percentiles",
@@ -39,7 +38,7 @@ _TURN_PART = 1 / 16  # of the time: for so long there may be puts, and takes of 
 _TRACEBACK = "Traceback (most recent call last):"  # frames follow, indented, and then the error
 
 
-class Timed(NamedTuple):
+class _Timed(NamedTuple):
     """How many events were done, and in how many seconds."""
 
     events: int
@@ -255,7 +254,7 @@ def rates_in_turn(
     return turns(seconds)
 
 
-def _in_time(step: Callable[[], int], seconds: float, most: float = math.inf, left: float = math.inf) -> Timed:
+def _in_time(step: Callable[[], int], seconds: float, most: float = math.inf, left: float = math.inf) -> _Timed:
     """Call ``step`` once, and on until the time is up, it was called ``most`` times, or nothing is left."""
     began, done, calls = time.perf_counter(), 0, 0
     while True:
@@ -263,7 +262,7 @@ def _in_time(step: Callable[[], int], seconds: float, most: float = math.inf, le
         done, calls = done + count, calls + 1
         took = time.perf_counter() - began
         if not count or done >= left or calls >= most or took >= seconds:
-            return Timed(done, took)
+            return _Timed(done, took)
 
 
 def _repeat(step: Callable[[], int], seconds: float) -> int:

@@ -188,11 +188,13 @@ def _targets(prefix: str, command: str, parts: Iterable[str], results: list[Outc
 
 def _cut_off(missing: list[str]) -> list[str]:
     """Return in a paragraph what a run has not measured, if anything."""
+    if not missing:
+        return []
     return [
         f"**This run was cut off, or is under way.** It did not come to the end of: {', '.join(missing)}. What is "
         "below of these parts, and does not say that it is unfinished, is of another run. Their targets that are not "
         "of this run are *not measured*."
-    ] * bool(missing)
+    ]
 
 
 def _kept(results: list[Outcome], around: str) -> dict[str, object]:

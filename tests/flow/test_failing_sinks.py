@@ -39,6 +39,11 @@ a1.sinks.{name}.channel = c1
 a1.sinks.{name}.rollback.2XX = false
 a1.sinks.{name}.backoff.2XX = false
 """
+FAILOVER = """
+a1.sinkgroups.g1.processor.type = failover
+a1.sinkgroups.g1.processor.priority.k1 = 10
+a1.sinkgroups.g1.processor.priority.k2 = 5
+"""
 
 
 class Server:
@@ -131,11 +136,7 @@ def running(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Flow]:
 @pytest.mark.slow
 def test_failover_leaves_a_dead_sink_out_for_flumes_times_and_returns_to_it_at_once(running: Flow) -> None:
     first, second = running.servers
-    agent = running.start("""
-a1.sinkgroups.g1.processor.type = failover
-a1.sinkgroups.g1.processor.priority.k1 = 10
-a1.sinkgroups.g1.processor.priority.k2 = 5
-""")
+    agent = running.start(FAILOVER)
     with stopping(agent):
         running.send_until(lambda: len(first.got) >= 3)
         assert not second.got, "the sink with the lower priority was asked"
@@ -175,11 +176,7 @@ a1.sinkgroups.g1.processor.selector = round_robin
 @pytest.mark.slow
 def test_where_both_sinks_are_dead_nothing_is_lost_and_it_is_said(running: Flow) -> None:
     first, second = running.servers
-    agent = running.start("""
-a1.sinkgroups.g1.processor.type = failover
-a1.sinkgroups.g1.processor.priority.k1 = 10
-a1.sinkgroups.g1.processor.priority.k2 = 5
-""")
+    agent = running.start(FAILOVER)
     with stopping(agent):
         running.send_until(lambda: len(first.got) >= 1)
         first.down()

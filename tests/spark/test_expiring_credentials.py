@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
@@ -45,8 +46,6 @@ def moto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def put_rows(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fill the source, straight in the server, which checks no credentials."""
-    import pyarrow as pa
-
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     with ss.Channel(SOURCE, schema=pa.schema([("id", pa.int64())])) as channel, channel.put_transaction() as tx:
         tx.put_batch(pa.record_batch({"id": pa.array(range(ROWS))}))
