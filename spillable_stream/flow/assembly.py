@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
+from spillable_stream.flow.surroundings import REAL
 
 __all__ = [
     "Place",
@@ -33,7 +33,10 @@ __all__ = [
     "build_source",
     "lag_events",
     "opened_processor",
+    "place_of",
 ]
+
+_AS_THEY_COME = EventTimes()
 
 
 class Place(NamedTuple):
@@ -42,14 +45,14 @@ class Place(NamedTuple):
     Args:
         channel: the open channel.
         written: what its sinks have written and not committed.
-        start_time: since when the agent has it, in milliseconds since 1970.
+        start_time_ms: since when the agent has it, in milliseconds since 1970.
         times: the times of events that come into it.
     """
 
     channel: Channel
     written: WrittenEvents
-    start_time: int
-    times: EventTimes = EventTimes()
+    start_time_ms: int
+    times: EventTimes
 
     @property
     def of_sinks(self) -> tuple[Channel, WrittenEvents]:
@@ -59,6 +62,16 @@ class Place(NamedTuple):
 
 Places = Mapping[str, Place]
 """The open channels of an agent by name."""
+
+
+def place_of(channel: Channel, times: EventTimes = _AS_THEY_COME) -> Place:
+    """Return an open channel as that of an agent, from now on.
+
+    Args:
+        channel: the channel.
+        times: the times of events that come into it.
+    """
+    return Place(channel, WrittenEvents(), REAL.now_ms(), times)
 
 
 def lag_events(channel: Channel) -> int:
@@ -79,7 +92,7 @@ def build_channel(agent: str, config: ComponentConfig, system: Mapping[str, str]
         SpillableError: it can't be opened.
     """
     arguments = channel_arguments(agent, config, data_directory(system, os.environ), os.path.expanduser("~"))
-    return Place(open_channel(arguments), WrittenEvents(), int(time.time() * 1000), event_times(config))
+    return place_of(open_channel(arguments), event_times(config))
 
 
 def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:

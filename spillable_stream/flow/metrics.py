@@ -40,7 +40,7 @@ def components(agent: Agent) -> Iterator[Component]:
             values = place.channel.stats().flume_counters()
         except SpillableError:
             continue  # it is being closed
-        yield Component("CHANNEL", name, {"StartTime": place.start_time, "StopTime": 0, **values})
+        yield Component("CHANNEL", name, {"StartTime": place.start_time_ms, "StopTime": 0, **values})
     for runner in agent.sinks.values():
         for sink in runner.sinks:
             values = {**sink.counters.flume_counters(), "BackoffSeconds": runner.wait_seconds}

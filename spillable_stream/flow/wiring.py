@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.assembly import Place, Places
+from spillable_stream.flow.assembly import Place, Places, place_of
 from spillable_stream.flow.checked_arguments import check_fields
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sink_processors import SinkProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
-from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import SourceBase
 
@@ -100,8 +98,7 @@ def wire(
     named = dict(channels)
     for source in sources:
         named |= source.processor.channels
-    now_ms = int(time.time() * 1000)
-    wired = Wired({name: Place(channel, WrittenEvents(), now_ms) for name, channel in named.items()}, {}, {})
+    wired = Wired({name: place_of(channel) for name, channel in named.items()}, {}, {})
     for source in sources:
         name = _unused(source.name or type(source.source).__name__.lower(), wired.sources)
         wired.sources[name] = source_runner(

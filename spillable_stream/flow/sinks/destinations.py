@@ -15,7 +15,7 @@ from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import hadoop
 from spillable_stream.log_records import fields
 
-__all__ = ["ArrowFiles", "ByteStream", "Files", "LocalFiles", "Resolved", "resolve"]
+__all__ = ["ArrowFiles", "FileStream", "Files", "LocalFiles", "Resolved", "resolve"]
 
 _log = logging.getLogger("spillable_stream.flow")
 _SCHEMES = {
@@ -34,49 +34,16 @@ _STORE_ADVICE = "check the address and the credentials"
 _HADOOP_ADVICE = "check that the name node is up and not in safe mode, and that this user may write there"
 
 
-class ByteStream(Protocol):
-    """A file that is being written."""
-
-    def write(self, data: bytes, /) -> object:
-        """Write some bytes."""
-
-    def close(self) -> None:
-        """Finish it."""
-
-
-class Files(Protocol):
-    """The files of a sink that come to be when they are closed."""
-
-    def create(self, path: str) -> ByteStream:
-        """Return a new file."""
-
-    def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
-        """Close a file, durably, and give it its name."""
-
-    def exists(self, path: str) -> bool:
-        """Whether there is a file.
-
-        Raises:
-            StorageError: that can't be told; a sink must not take it for a no, and write the file's events again.
-        """
-
-    def remove(self, path: str) -> None:
-        """Remove a file, if there is one."""
-
-    def temporary(self, path: str, final: str) -> str:
-        """Return the name of a file while it is written."""
-
-
-class _Stream:
+class FileStream:
     """A file that is being written, whose failures say what they are about.
 
     Args:
-        raw: what is written to.
+        raw: what is written to: Python's file, or Arrow's.
         path: its path.
         advice: what to do where it fails.
     """
 
-    def __init__(self, raw: ByteStream, path: str, advice: str) -> None:
+    def __init__(self, raw: Any, path: str, advice: str) -> None:
         self.raw: Any = raw
         self._path, self._advice = path, advice
 
@@ -103,6 +70,29 @@ class _Stream:
             raise StorageError(f"can't close {self._path} ({_reason(e)}); {self._advice}") from e
 
 
+class Files(Protocol):
+    """The files of a sink that come to be when they are closed."""
+
+    def create(self, path: str) -> FileStream:
+        """Return a new file."""
+
+    def publish(self, stream: FileStream, temporary: str, final: str) -> None:
+        """Close a file, durably, and give it its name."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file.
+
+        Raises:
+            StorageError: that can't be told; a sink must not take it for a no, and write the file's events again.
+        """
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if there is one."""
+
+    def temporary(self, path: str, final: str) -> str:
+        """Return the name of a file while it is written."""
+
+
 def _reason(error: OSError) -> str:
     """Return what a file system says, in a line."""
     return (error.strerror or str(error)).partition("\n")[0].rstrip(" .")
@@ -111,19 +101,18 @@ def _reason(error: OSError) -> str:
 class LocalFiles:
     """Files of this host."""
 
-    def create(self, path: str) -> ByteStream:
+    def create(self, path: str) -> FileStream:
         """Return a new file; see `Files.create`."""
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            return _Stream(open(path, "xb"), path, _LOCAL_ADVICE)
+            return FileStream(open(path, "xb"), path, _LOCAL_ADVICE)
         except FileExistsError:
             raise
         except OSError as e:
             raise StorageError(f"can't make {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
 
-    def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
+    def publish(self, stream: FileStream, temporary: str, final: str) -> None:
         """Sync, close and rename; see `Files.publish`."""
-        assert isinstance(stream, _Stream)
         try:
             stream.raw.flush()
             os.fsync(stream.raw.fileno())
@@ -168,16 +157,16 @@ class ArrowFiles:
         self._is_store = is_store
         self._advice = _STORE_ADVICE if is_store else _HADOOP_ADVICE
 
-    def create(self, path: str) -> ByteStream:
+    def create(self, path: str) -> FileStream:
         """Return a new file; see `Files.create`."""
         try:
             if not self._is_store:
                 self._fs.create_dir(path.rpartition("/")[0], recursive=True)  # type: ignore[attr-defined]
-            return _Stream(self._fs.open_output_stream(path), path, self._advice)  # type: ignore[attr-defined]
+            return FileStream(self._fs.open_output_stream(path), path, self._advice)  # type: ignore[attr-defined]
         except OSError as e:
             raise StorageError(f"can't make {path} ({_reason(e)}); {self._advice}") from e
 
-    def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
+    def publish(self, stream: FileStream, temporary: str, final: str) -> None:
         """Close, and rename where it has another name; see `Files.publish`."""
         try:
             stream.close()
@@ -193,9 +182,11 @@ class ArrowFiles:
         try:
             if self._fs.get_file_info(path).type is not FileType.NotFound:  # type: ignore[attr-defined]
                 return True
-            if not self._is_store:  # Arrow says so, too, where the name node does not answer: only an open tells
-                self._fs.open_input_stream(path).close()  # type: ignore[attr-defined]
-            return not self._is_store
+            if self._is_store:
+                return False
+            # Arrow says "not found", too, where the name node does not answer: only an open tells.
+            self._fs.open_input_stream(path).close()  # type: ignore[attr-defined]
+            return True
         except FileNotFoundError:
             return False
         except OSError as e:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spillable_stream.flow.sinks.destinations import ByteStream
+from spillable_stream.flow.sinks.destinations import FileStream
 from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.state.ranges import Range
 
@@ -52,7 +52,7 @@ class OpenFile:
     in_use: str
     content: Content
     appended: OutputFile | None = None
-    stream: ByteStream | None = None
+    stream: FileStream | None = None
     opened_at: float = 0.0
     written_at: float = 0.0
     events: int = 0

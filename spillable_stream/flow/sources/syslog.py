@@ -89,7 +89,8 @@ class MultiportSyslogTcp(StreamSource):
         keystore_type: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        if not ports or len({p for p in ports if p}) < len([p for p in ports if p]):
+        chosen = [port for port in ports if port]  # any number of 0, each of which is a port that is free
+        if not ports or len(set(chosen)) < len(chosen):
             raise OptionError(f"ports must be one or more ports, each once, not {ports!r}")
         tls = server_tls(ssl, keystore, keystore_password, keystore_type)
         super().__init__([(host, port) for port in ports], tls)
