@@ -220,11 +220,10 @@ def test_a_thread_that_does_not_come_again_is_waited_for_once(monkeypatch: pytes
     commits = GroupCommit(lambda group: (time.sleep(0.002), log.commit(group)))  # type: ignore[func-returns-value]
     commits.submit(Sized(0))
     assert waits == [], "a thread alone waits for nobody"
-    started(lambda: commits.submit(Sized(1))).join(30)  # another thread, once
-    waits.clear()
     took_seconds = commits._took_seconds
-    commits.submit(Sized(2))
+    started(lambda: commits.submit(Sized(1))).join(30)  # another thread, once
     assert len(waits) == 1 and waits[0] <= took_seconds / 2
+    commits.submit(Sized(2))
     commits.submit(Sized(3))
     assert len(waits) == 1
     assert log.groups == [[0], [1], [2], [3]]
@@ -343,3 +342,56 @@ def test_an_error_anywhere_in_a_commit_fails_what_was_begun_and_nobody_waits_for
     assert {type(e) for e in outcomes.values()} <= {Interrupted, CommitOutcomeUnknownError}
     log.failure = None
     assert commits.submit(Sized(4)).transaction_id == 4
+
+
+class Alternating(Log):
+    """A log whose commits take as long as the clock of the test says, which no wait moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.waits = 0
+        monkeypatch.setattr(group_commit.time, "monotonic", lambda: self.now)
+        real = Ticket.wait
+
+        def wait(ticket: Ticket, timeout_seconds: float) -> None:
+            self.waits += 1
+            self.now += timeout_seconds
+            real(ticket, 0)
+
+        monkeypatch.setattr(Ticket, "wait", wait)
+
+    def commit(self, group: list[Ticket]) -> None:
+        self.now += 1.0
+        super().commit(group)
+
+
+def test_threads_that_never_meet_wait_for_each_other_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Alternating(monkeypatch)
+    commits = GroupCommit(log.commit)
+    for i in range(1000):
+        monkeypatch.setattr(group_commit.threading, "get_ident", lambda i=i: i % 2)
+        commits.submit(Sized(i))
+    assert len(log.groups) == 1000
+    assert log.waits == 20, "after 0, 1, 3, 7, 15, 31, 63 and then always 64 commits"
+
+
+def test_a_wait_that_brought_company_is_made_again_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Alternating(monkeypatch)
+    commits = GroupCommit(log.commit)
+    for i in range(9):
+        monkeypatch.setattr(group_commit.threading, "get_ident", lambda i=i: i % 2)
+        commits.submit(Sized(i))
+    assert commits._vain == 7
+    commits._passed_over = 7
+    company, quiet = Ticket(Sized(99)), Ticket.wait
+    company.thread = 9
+
+    def joined(ticket: Ticket, timeout_seconds: float) -> None:
+        quiet(ticket, timeout_seconds)
+        commits._queue.append(company)
+
+    monkeypatch.setattr(Ticket, "wait", joined)
+    monkeypatch.setattr(group_commit.threading, "get_ident", lambda: 1)
+    commits.submit(Sized(9))
+    assert (log.groups[-1], commits._vain) == ([9, 99], 0)

@@ -11,6 +11,7 @@ from spillable_stream import Channel, Event
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sinks.written import Note, NoteFile
+from spillable_stream.flow.slot_file import newest_value
 from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
 from spillable_stream.flow.sources.tail_note import Span, read_note
 from spillable_stream.flow.sources.tailed_file import Mark
@@ -27,6 +28,7 @@ MARKS = (
     b'{"version": 1, "number": 2, "flume": [4022062096], "files": [{"file": "/var/log/a.log", "inode": 1001, '
     b'"position": 14, "head_bytes": 7, "head": 3735928559, "tail_bytes": 7, "tail": 4294967294}]}'
 )
+FILES = {"/out/f.1.tmp": 20, "/out/f.2.tmp": -1}
 SINK_NOTE = (
     b'{"version": 1, "channel": "%s", "files": {"/out/f.1.tmp": 20, "/out/f.2.tmp": -1}, "ranges": [[1, 5], [7, 7]], '
     b'"closing": "/out/f.3", "closing_ranges": [[8, 9]]}'
@@ -79,9 +81,25 @@ def test_positions_of_files_are_byte_for_byte_what_they_were(tmp_path: Path) -> 
 
 def test_the_note_of_a_sink_is_byte_for_byte_what_it_was(channel: Path, tmp_path: Path) -> None:
     with Channel(channel, create=False) as opened:
-        files = {"/out/f.1.tmp": 20, "/out/f.2.tmp": -1}
-        note = Note(opened.uuid, files, ((1, 5), (7, 7)), "/out/f.3", ((8, 9),))
+        note = Note(opened.uuid, FILES, ((1, 5), (7, 7)), "/out/f.3", ((8, 9),))
         file = NoteFile(tmp_path, "a1.k1")
         file.write(note)
-        assert (tmp_path / ".spillable-a1.k1.json").read_bytes() == SINK_NOTE % opened.uuid.encode()
+        file.close()
+        data = (tmp_path / ".spillable-a1.k1.note").read_bytes()
+        assert newest_value(data) == SINK_NOTE % opened.uuid.encode()
         assert file.read(opened) == note
+
+
+def test_the_note_of_a_sink_of_an_earlier_version_counts_until_there_is_another_one(
+    channel: Path, tmp_path: Path
+) -> None:
+    earlier = tmp_path / ".spillable-a1.k1.json"
+    with Channel(channel, create=False) as opened:
+        earlier.write_bytes(SINK_NOTE % opened.uuid.encode())
+        file = NoteFile(tmp_path, "a1.k1")
+        assert file.read(opened) == Note(opened.uuid, FILES, ((1, 5), (7, 7)), "/out/f.3", ((8, 9),))
+        assert earlier.exists()
+        file.write(Note(opened.uuid))
+        file.close()
+        assert file.read(opened) == Note(opened.uuid)
+        assert not earlier.exists()

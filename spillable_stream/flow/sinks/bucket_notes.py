@@ -90,6 +90,10 @@ class BucketNotes:
         """Have a restart find the last note that was written; see `NoteFile.take_back`."""
         self._file.take_back()
 
+    def close(self) -> None:
+        """Close the file; see `NoteFile.close`."""
+        self._file.close()
+
     def write_open(self, files: Iterable[OpenFile], *, closing: OpenFile | None = None) -> None:
         """Note files that count when they are closed.
 

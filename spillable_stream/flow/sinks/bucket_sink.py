@@ -127,10 +127,13 @@ class BucketSink(BatchSink):
 
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
-        self._undo_failed()
-        for file in list(self._open):
-            self._finish(file)
-        self._naming.again(at_end=True)
+        try:
+            self._undo_failed()
+            for file in list(self._open):
+                self._finish(file)
+            self._naming.again(at_end=True)
+        finally:
+            self._notes.close()
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 

@@ -176,3 +176,4 @@ class FileRoll(BatchSink):
     def close(self) -> None:
         """Close the file; see `Sink.close`."""
         self._end_file()
+        self._notes.close()

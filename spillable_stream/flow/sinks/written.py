@@ -6,6 +6,7 @@ the note says which they are, and how long each file was, so that what came afte
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -18,7 +19,8 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import CorruptionError
-from spillable_stream.flow.durable_file import read_file, replace_file
+from spillable_stream.flow.durable_file import read_file
+from spillable_stream.flow.slot_file import SlotFile, newest_value
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "ranges_of", "uncommitted", "without"]
@@ -133,7 +135,7 @@ class Note:
 
 
 class NoteFile:
-    """Keeps the note of a sink in a file that is replaced as a whole, durably.
+    """Keeps the note of a sink in a file, durably: with one sync, where it is not the first one.
 
     Args:
         directory: where it is.
@@ -141,7 +143,10 @@ class NoteFile:
     """
 
     def __init__(self, directory: str | os.PathLike[str], sink: str) -> None:
-        self.path: Path = Path(directory) / f".spillable-{sink}.json"
+        self.path: Path = Path(directory) / f".spillable-{sink}.note"
+        self._file = SlotFile(self.path)
+        self._earlier = self.path.with_suffix(".json")  # where an earlier version kept it
+        self._found_earlier = False
         self._known: Note | None = None  # what a restart would find
         self._is_known = True
 
@@ -153,11 +158,16 @@ class NoteFile:
             StorageError: it can't be read.
         """
         self._known, self._is_known = Note(channel.uuid), True
-        data = read_file(self.path)
-        if data is None:
-            return None
+        path, value = self.path, read_file(self.path)
+        if value is None:
+            path, value = self._earlier, read_file(self._earlier)
+            if value is None:
+                return None
+            self._found_earlier = True
+        else:
+            value = newest_value(value)
         try:
-            found = json.loads(data)
+            found = json.loads(value or b"")
             note = Note(
                 found["channel"],
                 found["files"],
@@ -168,7 +178,7 @@ class NoteFile:
         except (ValueError, KeyError, TypeError) as e:
             raise CorruptionError(
                 f"the note of the sink is damaged ({e!r}). Move it away: then events that were written and not "
-                "committed are written again", str(self.path),
+                "committed are written again", str(path),
             ) from e  # fmt: skip
         if note.channel != channel.uuid:
             return None
@@ -182,8 +192,12 @@ class NoteFile:
             StorageError: the disk refused; which one a restart finds is not known before `take_back`.
         """
         self._is_known = False
-        self._replace(note)
+        self._file.write(_encoded(note))
         self._known, self._is_known = note, True
+        if self._found_earlier:
+            with contextlib.suppress(OSError):  # what is left of it does not count
+                self._earlier.unlink()
+            self._found_earlier = False
 
     def take_back(self) -> None:
         """Have a restart find the note that was written last without an error.
@@ -194,13 +208,18 @@ class NoteFile:
             StorageError: the disk refused.
         """
         if not self._is_known and self._known is not None:
-            self._replace(self._known)
+            self._file.replace(_encoded(self._known))
             self._is_known = True
 
-    def _replace(self, note: Note) -> None:
-        value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
-                 "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
-        replace_file(self.path, json.dumps(value).encode())
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _encoded(note: Note) -> bytes:
+    value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
+             "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
+    return json.dumps(value).encode()
 
 
 def _ranges(found: list[list[int]]) -> tuple[Range, ...]:

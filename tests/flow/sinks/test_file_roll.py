@@ -9,10 +9,10 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
-from spillable_stream.flow import durable_file
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.written import NoteFile
 from spillable_stream.flow.sources.base import Status
+from tests.support.note_syncs import fail_syncs_of_notes
 
 
 @pytest.fixture
@@ -229,18 +229,15 @@ def test_a_file_that_can_not_be_cut_back_is_cut_at_the_next_start(
 def test_a_batch_is_not_cut_while_a_note_may_name_it(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A note whose directory could not be synced is there or not: a crash leaves the batch with it, or without it."""
+    """A note that could not be synced is there or not: a crash leaves the batch with it, or without it."""
     put(channel, "1")
     sink = opened(channel, tmp_path / "out")
     drain(sink)
     put(channel, "2")
 
-    def fails(path: Path) -> None:
-        raise StorageError("the disk refused")
-
     with monkeypatch.context() as patch:
-        patch.setattr(durable_file, "sync_directory", fails)
-        with pytest.raises(StorageError, match="the disk refused"):
+        fail_syncs_of_notes(patch, lambda: True)
+        with pytest.raises(StorageError, match=r"\.note \(Input/output error\)"):
             drain(sink)
     again = opened(channel, tmp_path / "out")  # after a crash
     drain(again)
@@ -288,15 +285,43 @@ def test_a_commit_that_fails_after_the_note_does_not_write_again(
     assert lines(tmp_path / "out") == [b"1", b"2"]
 
 
-def test_a_damaged_note_is_refused_by_name_and_one_of_another_channel_is_ignored(
-    channel: Channel, tmp_path: Path
-) -> None:
-    note = tmp_path / ".spillable-a1.k1.json"
+@pytest.mark.parametrize("ending", ["note", "json"])
+def test_a_damaged_note_is_refused_by_name(channel: Channel, tmp_path: Path, ending: str) -> None:
+    note = tmp_path / f".spillable-a1.k1.{ending}"
     note.write_text("{")
     with pytest.raises(CorruptionError, match=str(note)):
         opened(channel, tmp_path)
-    note.write_text('{"channel": "x", "files": {"y": 1}, "ranges": [], "closing": "", "closing_ranges": []}')
+
+
+def test_a_note_of_another_channel_is_ignored(channel: Channel, tmp_path: Path) -> None:
+    (tmp_path / ".spillable-a1.k1.json").write_text(
+        '{"channel": "x", "files": {"y": 1}, "ranges": [], "closing": "", "closing_ranges": []}'
+    )
     opened(channel, tmp_path)
+
+
+def test_a_batch_syncs_its_file_the_note_and_the_log_once_each(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second batch on: the first one makes the file and the note."""
+    synced: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+
+        def syncs(descriptor: int, real: Callable[[int], None] = real) -> None:
+            synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+            real(descriptor)
+
+        monkeypatch.setattr(os, name, syncs)
+    put(channel, *map(str, range(6)))
+    sink = opened(channel, tmp_path / "out", batch_size=2)
+    sink.process()
+    for _ in range(2):
+        synced.clear()
+        sink.process()
+        (output,) = files(tmp_path / "out")
+        assert synced == [output, ".spillable-a1.k1.note", "log-000001"]
+    sink.close()
 
 
 @pytest.mark.parametrize("options", [{"serializer": "no.such"}, {"serializer": "NONE"}, {"path_manager": "x"}])

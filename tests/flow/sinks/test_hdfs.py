@@ -14,9 +14,9 @@ from spillable_stream import Channel, Event
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow import durable_file
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sources.base import Status
+from tests.support.note_syncs import fail_syncs_of_notes
 
 NO_ROLLS = {"roll_interval": 0, "roll_size": 0, "roll_count": 0}
 KINDS: list[dict[str, Any]] = [
@@ -266,12 +266,8 @@ def test_a_batch_that_fails_is_written_again(
 def test_a_batch_is_not_cut_while_a_note_may_name_it(
     channel: Channel, tmp_path: Path, failures: int, crashes: bool, before: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A note whose directory could not be synced is there or not: a crash leaves the batch with it, or without it."""
+    """A note that could not be synced is there or not: a crash leaves the batch with it, or without it."""
     failing = [*([] if before else [False]), *[True] * failures]  # the first note of a new file is whole
-
-    def fails(path: Path) -> None:
-        if failing and failing.pop(0):
-            raise StorageError("the disk refused")
 
     options: dict[str, Any] = {**NO_ROLLS, "file_type": "DataStream"}
     put(channel, *before)
@@ -279,9 +275,9 @@ def test_a_batch_is_not_cut_while_a_note_may_name_it(
     drain(sink)
     put(channel, "2")
     with monkeypatch.context() as patched:
-        patched.setattr(durable_file, "sync_directory", fails)
+        fail_syncs_of_notes(patched, lambda: bool(failing) and failing.pop(0))
         for _ in range(1 + (failures > 1)):
-            with pytest.raises(StorageError, match="the disk refused"):
+            with pytest.raises(StorageError, match="Input/output error"):
                 drain(sink)
     if crashes:
         sink = opened(channel, tmp_path, **options)

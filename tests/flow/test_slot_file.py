@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spillable_stream.errors import StorageError
+from spillable_stream.flow import slot_file
+from spillable_stream.flow.slot_file import SlotFile, newest_value
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[SlotFile]:
+    file = SlotFile(tmp_path / "f")
+    yield file
+    file.close()
+
+
+def value_of(file: SlotFile) -> bytes | None:
+    return newest_value(file.path.read_bytes())
+
+
+@pytest.fixture
+def syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the syncs that are made from now on."""
+    found: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda fd, name=name, real=real: (found.append(name), real(fd))[1])
+    return found
+
+
+def test_each_value_replaces_the_one_before(file: SlotFile) -> None:
+    for value in (b"one", b"two", b"", b"four", b"a five that is longer", b"6"):
+        file.write(value)
+        assert value_of(file) == value
+
+
+def test_a_value_costs_one_sync_after_the_first(file: SlotFile, syncs: list[str]) -> None:
+    file.write(b"one")
+    assert syncs == ["fsync", "fsync"]  # the file, and its name
+    syncs.clear()
+    file.write(b"two")
+    file.write(b"three")
+    assert syncs == ["fdatasync", "fdatasync"]
+
+
+def test_the_bytes_are_as_the_module_draws_them(file: SlotFile) -> None:
+    for number in range(3):
+        file.write(b"value %d" % number)
+    slots = (b"0000000000000002 %08x value 2", b"0000000000000001 %08x value 1")
+    checksums = (google_crc32c.value(b"0000000000000002value 2"), google_crc32c.value(b"0000000000000001value 1"))
+    drawn = [slot % checksum for slot, checksum in zip(slots, checksums, strict=True)]
+    assert file.path.read_bytes() == b"".join(slot.ljust(4095) + b"\n" for slot in drawn)
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda b: b.rstrip()), min_size=1, max_size=5), st.data())
+def test_a_torn_slot_leaves_the_value_before(
+    tmp_path_factory: pytest.TempPathFactory, values: list[bytes], data: st.DataObject
+) -> None:
+    file = SlotFile(tmp_path_factory.mktemp("torn") / "f")
+    before: bytes | None = None
+    try:
+        for value in values[:-1]:
+            file.write(value)
+            before = value
+        old = file.path.read_bytes() if before is not None else b""
+        file.write(values[-1])
+        new = file.path.read_bytes()
+    finally:
+        file.close()
+    if before is None:
+        return
+    changed = [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+    cut = data.draw(st.integers(changed[0], changed[-1] + 1))
+    torn = new[:cut] + old[cut:]
+    assert newest_value(torn) == (values[-1] if torn == new else before)
+
+
+def test_a_value_that_is_larger_than_a_slot_gets_larger_slots(file: SlotFile) -> None:
+    file.write(b"small")
+    for size in (5000, 9000, 100_000, 10):
+        file.write(b"x" * size)
+        assert value_of(file) == b"x" * size
+
+
+def test_a_file_that_was_removed_or_replaced_is_made_anew(file: SlotFile) -> None:
+    file.write(b"one")
+    file.path.unlink()
+    file.write(b"two")
+    assert value_of(file) == b"two"
+    other = file.path.with_name("other")
+    other.write_bytes(b"x")
+    os.replace(other, file.path)
+    file.write(b"three")
+    assert value_of(file) == b"three"
+
+
+def test_nothing_is_left_of_a_file_that_is_replaced_as_a_whole(file: SlotFile) -> None:
+    file.write(b"one")
+    file.write(b"two")
+    file.replace(b"one")
+    assert b"two" not in file.path.read_bytes()
+    file.write(b"three")
+    assert value_of(file) == b"three"
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", bytes(8192), b" " * 8191 + b"\n", b"0" * 8192])
+def test_bytes_of_no_such_file_have_no_value(data: bytes) -> None:
+    assert newest_value(data) is None
+
+
+def test_a_disk_that_refuses_is_told_by_the_path(file: SlotFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write(b"one")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slot_file.os, "pwrite", full)
+        with pytest.raises(StorageError, match=f"can't write {file.path} .No space left on device"):
+            file.write(b"two")
+    file.write(b"three")
+    assert value_of(file) == b"three"
