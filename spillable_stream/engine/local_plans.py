@@ -15,7 +15,7 @@ from functools import partial
 from spillable_stream.engine.staged_delays import StagedDelays
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError
-from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.batch import FRAME_BYTES, decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.delayed_files import DelayedFiles
@@ -158,6 +158,10 @@ class LocalStagePlan:
     @property
     def channel(self) -> str:
         return self.layout.channel
+
+    @property
+    def frame_bytes(self) -> int:
+        return FRAME_BYTES
 
     def require_here(self) -> None:
         _require_channel(FileSystem(), self.layout)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from spillable_stream.engine.object_delays import StagedObjects, hold_back
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError
-from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.batch import FAR_FRAME_BYTES, decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
@@ -136,6 +136,10 @@ class ObjectStagePlan:
     schema_id: int
     compression: str
     birth: int
+
+    @property
+    def frame_bytes(self) -> int:
+        return FAR_FRAME_BYTES
 
     def require_here(self) -> None:
         """Refuse a host that can't read the channel; one that can't write there fails with its first segment."""

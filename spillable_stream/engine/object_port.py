@@ -22,7 +22,7 @@ from spillable_stream.state.ranges import Range
 __all__ = ["ObjectPort", "OwnedProducer"]
 
 _TASKS_AT_ONCE = 64  # where nothing says how many cores the cluster has; with fewer, tasks queue, which costs little
-_LEAST_BYTES_OF_MANY = 16 << 20  # as large as a frame may be, which a task downloads whole for one event of it
+_LEAST_BYTES_OF_MANY = 16 << 20  # as large as a frame of an earlier version, which a task downloads whole
 _COMMIT_DELAY_SECONDS = 1.0
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
 

@@ -147,6 +147,10 @@ class StagePlan(Protocol):
     def compression(self) -> str:
         """The channel's option: how batches are compressed."""
 
+    @property
+    def frame_bytes(self) -> int:
+        """About how large a frame gets."""
+
     def require_here(self) -> None:
         """Refuse to run a task on a host that does not have the channel.
 

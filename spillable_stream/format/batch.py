@@ -20,6 +20,8 @@ from spillable_stream.format.widening import misfit
 
 __all__ = [
     "EVENT_SCHEMA",
+    "FAR_FRAME_BYTES",
+    "FRAME_BYTES",
     "SURELY_FRAMED_BYTES",
     "accept_batch",
     "check_columns",
@@ -36,8 +38,12 @@ __all__ = [
 
 EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string())), pa.field("body", pa.binary())])
 
-# A read takes whole frames, so large batches are split into pieces that are cheap to write and to read.
-_TARGET_FRAME_BYTES = 16 << 20
+FRAME_BYTES = 16 << 20
+"""How large the frames of a large batch are: a read takes whole ones, and each costs something."""
+
+FAR_FRAME_BYTES = 1 << 20
+"""How large they are in an object store, where a task downloads a whole frame for one event of it."""
+
 _LARGE_BYTES = 256 << 10  # below, validating the whole buffers is cheaper than copying the slice
 _last_required: tuple[pa.Schema | None, list[int]] = None, []  # a schema, and its columns that are not nullable
 _last_plain = EVENT_SCHEMA  # the last schema without views
@@ -71,8 +77,9 @@ def encode_batch(
     compression: str = "none",
     ttl_us: int = 0,
     dues: Sequence[int] = (),
+    frame_bytes: int = FRAME_BYTES,
 ) -> list[Frame]:
-    """Return the PUT frames of a record batch, split into pieces of about 16 MiB.
+    """Return the PUT frames of a record batch, which is split if it is large.
 
     Args:
         batch: the events, in the channel's schema.
@@ -80,6 +87,7 @@ def encode_batch(
         compression: "none", "lz4" or "zstd".
         ttl_us: the ttl of all of them, in microseconds; 0 for none.
         dues: when each of them is due, in milliseconds since 1970, where their frames say it; empty elsewhere.
+        frame_bytes: about how large a frame gets; one of `FRAME_BYTES` and `FAR_FRAME_BYTES`.
 
     Raises:
         EventTooLargeError: one event does not fit a frame (1 GiB), or has more than 2^31 - 1 values in one column.
@@ -90,21 +98,21 @@ def encode_batch(
     if not _last_plain.equals(batch.schema):
         batch = _without_others(batch)
     # The size of the whole buffers is cheap to compute, and an upper bound of a slice's size.
-    if batch.get_total_buffer_size() > _TARGET_FRAME_BYTES < batch.nbytes and rows > 1:
-        step = max(1, rows * _TARGET_FRAME_BYTES // batch.nbytes)
+    if batch.get_total_buffer_size() > frame_bytes < batch.nbytes and rows > 1:
+        step = max(1, rows * frame_bytes // batch.nbytes)
         if step < rows:
-            return _encode_pieces(batch, step, schema_id, compression, ttl_us, dues)
+            return _encode_pieces(batch, step, schema_id, compression, ttl_us, dues, frame_bytes)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
     try:
         payload = batch.serialize() if options is None else _serialize(batch, options)
     except pa.ArrowCapacityError as e:
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues, frame_bytes)
         raise EventTooLargeError(f"an event has too many values in one column ({e}); split it") from e
     times_bytes = (TTL_SIZE_BYTES if ttl_us else 0) + 8 * len(dues)
     if payload.size > MAX_PAYLOAD_BYTES - times_bytes:
         if rows > 1:
-            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues)
+            return _encode_pieces(batch, rows // 2, schema_id, compression, ttl_us, dues, frame_bytes)
         raise EventTooLargeError(
             f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
         )
@@ -121,14 +129,20 @@ def _without_others(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _encode_pieces(
-    batch: pa.RecordBatch, step: int, schema_id: int, compression: str, ttl_us: int, dues: Sequence[int]
+    batch: pa.RecordBatch,
+    step: int,
+    schema_id: int,
+    compression: str,
+    ttl_us: int,
+    dues: Sequence[int],
+    frame_bytes: int,
 ) -> list[Frame]:
     """Return the frames of a batch, split every ``step`` rows."""
-    return [
-        frame
-        for start in range(0, batch.num_rows, step)
-        for frame in encode_batch(batch.slice(start, step), schema_id, compression, ttl_us, dues[start : start + step])
-    ]
+    found: list[Frame] = []
+    for start in range(0, batch.num_rows, step):
+        piece, its_dues = batch.slice(start, step), dues[start : start + step]
+        found += encode_batch(piece, schema_id, compression, ttl_us, its_dues, frame_bytes)
+    return found
 
 
 def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:

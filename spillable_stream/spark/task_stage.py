@@ -186,7 +186,8 @@ class _Output:
                 waiting.add_batch(rows, dues_ms, ttl_us)
                 self.later.add(waiting.chunks(wall_clock_ms(), stage.compression))
             else:
-                self.now.add(encode_batch(rows, stage.schema_id, stage.compression, ttl_us))
+                frames = encode_batch(rows, stage.schema_id, stage.compression, ttl_us, frame_bytes=stage.frame_bytes)
+                self.now.add(frames)
         return self.now.held_bytes + self.later.held_bytes - held_bytes
 
     def staged(self, owner: str, query: str | None) -> Staged:

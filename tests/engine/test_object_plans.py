@@ -7,12 +7,14 @@ import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.taken_events import events_from_batch
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
 from spillable_stream.errors import DataLossError, NotAChannelError, StorageError
+from spillable_stream.format.batch import FAR_FRAME_BYTES
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.slots import slot_key
@@ -113,6 +115,21 @@ def test_events_are_staged_by_a_plan_alone_and_an_old_plan_says_its_age(stores: 
     assert name in stores[URL].objects
     assert name.startswith(f"segments/{stage.birth:020d}-query.7.") and stage.birth == 1
     assert stage.compression == "zstd"
+
+
+def test_a_large_put_makes_frames_of_which_a_task_needs_few(stores: dict[str, MemoryStore]) -> None:
+    """A task downloads whole frames, if only for one of their events."""
+    rows = pa.record_batch({"x": pa.array([bytes(1000)] * 10_000)})
+    with Channel(URL, schema=rows.schema, commit_interval=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_batch(rows)
+        [plan] = channel.port().plan_read([[(1, 10_000)]])
+        assert channel.port().plan_stage().frame_bytes == FAR_FRAME_BYTES
+    reader = plan.open()
+    frames = [read.last_id for extent in plan.extents for read in reader.read(extent)]
+    reader.close()
+    assert frames[-1] == 10_000
+    assert 9 <= len(frames) <= 11
 
 
 def test_a_host_that_finds_the_channel_is_accepted(stores: dict[str, MemoryStore], begin: Callable[..., None]) -> None:

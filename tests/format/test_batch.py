@@ -9,6 +9,7 @@ from spillable_stream.errors import EventTooLargeError, SchemaError
 from spillable_stream.format import batch as batch_module
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
+    FAR_FRAME_BYTES,
     accept_batch,
     decode_batch,
     decode_schema,
@@ -66,6 +67,14 @@ def test_a_large_batch_is_cut_into_frames_in_order() -> None:
     assert len(frames) > 1
     assert max(len(f.payload) for f in frames) < 20 << 20
     assert decoded(batch).column("x").to_pylist() == list(range(5_000_000))
+
+
+def test_a_batch_for_a_store_is_cut_into_smaller_frames() -> None:
+    batch = pa.record_batch({"x": pa.array(range(1_000_000), pa.int64())})
+    frames = encode_batch(batch, frame_bytes=FAR_FRAME_BYTES)
+    assert 7 <= len(frames) <= 9
+    assert max(len(f.payload) for f in frames) < 2 * FAR_FRAME_BYTES
+    assert decoded(batch).equals(pa.Table.from_batches([batch]))
 
 
 def test_rows_of_uneven_size_are_halved_until_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -48,6 +49,11 @@ def test_small_output_is_in_the_messages_and_a_channel_without_rows_says_so() ->
     ]
     assert all(isinstance(f.payload, bytes) for m in found for f in m.frames)
     assert [plan.staged for plan in stages] == [{}, {}, {}]
+
+
+def test_frames_are_as_large_as_the_plan_says() -> None:
+    [message] = staged([replace(plans(1)[0], frame_bytes=8000)], 1 << 20, (0, 10_000))
+    assert [frame.count for frame in message.frames] == [1000] * 10
 
 
 def test_limit_counts_for_all_channels_of_a_task_together() -> None:

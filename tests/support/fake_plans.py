@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from spillable_stream.engine.delayed_puts import Held, HeldRuns, use_of
 from spillable_stream.engine.port import DelayedChunk, PlanReader, ReadBatch, ReadPlan, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
+from spillable_stream.format.batch import FRAME_BYTES
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame
@@ -81,6 +82,7 @@ class ObjectStagePlan:
     schema_id: int = 0
     compression: str = "none"
     channel: str = "c0ffee"
+    frame_bytes: int = FRAME_BYTES
 
     def require_here(self) -> None:
         if not self.is_here:
