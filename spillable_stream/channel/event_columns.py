@@ -151,13 +151,21 @@ def batch_from_columns(bodies: Sequence[bytes], headers: Mapping[int, Mapping[st
 
 def _event_batch(offsets: Sequence[int], keys: list[str], values: list[str], bodies: Sequence[bytes]) -> pa.RecordBatch:
     try:
-        columns = [
-            pa.MapArray.from_arrays(_int32_array(offsets), _text_array(keys), _text_array(values)),
-            _array(pa.binary(), bodies),
-        ]
+        headers = _header_array(offsets, keys, values) if keys else _no_headers(len(bodies))
+        columns = [headers, _array(pa.binary(), bodies)]
     except OverflowError as e:
         raise SchemaError("the bodies or headers of one batch are larger than 2 GiB; put fewer events at once") from e
     return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
+
+
+def _header_array(offsets: Sequence[int], keys: list[str], values: list[str]) -> pa.MapArray:
+    return pa.MapArray.from_arrays(_int32_array(offsets), _text_array(keys), _text_array(values))
+
+
+@lru_cache(maxsize=8)
+def _no_headers(count: int) -> pa.MapArray:
+    """Return the headers of some events that have none; nobody changes them."""
+    return _header_array([0] * (count + 1), [], [])
 
 
 # Built from buffers: for a list, `pyarrow.array` imports pandas where it is installed, which takes longer

@@ -72,8 +72,9 @@ class PutBuffer:
         """Add events."""
         for piece in columns.pieces(_MOST_BYTES):
             if self._events is None:
-                self._events = EventColumns()
-            self._events.extend(piece)
+                self._events = piece
+            else:
+                self._events.extend(piece)
             self.waiting += len(piece)
             if self.waiting >= MOST_EVENTS or self._events.size_bytes >= _MOST_BYTES:
                 self.flush()

@@ -84,6 +84,8 @@ def header_maps(headers: pa.MapArray) -> list[dict[str, str]]:
     """Return one mapping for each row; without the per-row objects that ``to_pylist`` makes."""
     offsets = headers.offsets.to_pylist()
     start = offsets[0]
+    if start == offsets[-1]:
+        return [{} for _ in range(len(headers))]
     keys = headers.keys.slice(start, offsets[-1] - start).to_pylist()
     values = headers.items.slice(start, offsets[-1] - start).to_pylist()
     pairs = list(zip(keys, ("" if v is None else v for v in values), strict=True))
