@@ -85,9 +85,10 @@ class LocalWorkerNotes:
         return found
 
     def forget(self, group: str) -> None:
-        """Remove a group's file."""
-        with contextlib.suppress(StorageError):
-            self._fs.remove(self._layout.group_worker(group))
+        """Remove a group's files: a worker's, and that of the Spark query that read as it."""
+        for of_group in (self._layout.group_worker, self._layout.group_query):
+            with contextlib.suppress(StorageError):
+                self._fs.remove(of_group(group))
 
     def _with_notes(self) -> list[str]:
         """Return the groups that have a file; of thousands of groups, they are listed only after a change."""

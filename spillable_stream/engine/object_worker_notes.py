@@ -20,7 +20,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.worker_notes import WORKER_MARK, NotePace, note_seed
 from spillable_stream.format.sealed_note import seal, unseal
-from spillable_stream.objects.identity import WORKERS
+from spillable_stream.objects.identity import QUERIES, WORKERS
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 from spillable_stream.state.group import GroupState
 
@@ -137,9 +137,10 @@ class ObjectWorkerNotes:
         return dict(self._found)
 
     def forget(self, group: str) -> None:
-        """Delete a group's object."""
-        with contextlib.suppress(StoreError):
-            self._store.delete(WORKERS + group)
+        """Delete a group's objects: a worker's, and that of the Spark query that read as it."""
+        for prefix in (WORKERS, QUERIES):
+            with contextlib.suppress(StoreError):
+                self._store.delete(prefix + group)
 
     def _listed(self) -> list[str]:
         with contextlib.suppress(StoreError):

@@ -61,7 +61,7 @@ class WorkerNotes(Protocol):
         """Return the notes, by group, without those that can't be read; after a look at the channel."""
 
     def forget(self, group: str) -> None:
-        """Remove the note of a group that nobody owns, and that is about to be dropped.
+        """Remove the note of a group that nobody owns and that is about to be dropped, and which query read as it.
 
         If the storage refuses, it stays, and nothing depends on it.
         """

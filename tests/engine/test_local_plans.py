@@ -109,3 +109,15 @@ def test_the_query_that_reads_as_a_group_is_written_once_and_replaced(tmp_path: 
         events.record_query("g", query)
         assert query_of_group(fs, layout, "g") == query
     events.close()
+
+
+def test_a_group_that_is_made_anew_has_no_query_of_the_dropped_one(tmp_path: Path) -> None:
+    events = plans(tmp_path / "channel")[0].open()
+    events.record_query("default", "a" * 36)
+    events.close()
+    with ss.Channel(tmp_path / "channel") as channel:
+        channel.consumer("default").close()
+        assert channel.port().query_of("default") == "a" * 36
+        channel.drop_group("default")
+        channel.consumer("default").close()
+        assert channel.port().query_of("default") is None

@@ -193,3 +193,14 @@ def test_a_tasks_query_is_written_beside_its_group_once(stores: dict[str, Memory
     assert query_of_group(store, "g") is None
     with pytest.raises(StorageError), stores_in_memory(lambda _: store):
         read.open().record_query("g", "third")
+
+
+def test_a_group_that_is_made_anew_has_no_query_of_the_dropped_one(stores: dict[str, MemoryStore]) -> None:
+    read, _ = plans()
+    read.open().record_query("g", "first")
+    with Channel(URL, create=False, commit_interval=0) as channel:
+        channel.consumer("g").close()
+        assert channel.port().query_of("g") == "first"
+        channel.drop_group("g")
+        channel.consumer("g").close()
+        assert channel.port().query_of("g") is None
