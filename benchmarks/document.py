@@ -14,8 +14,8 @@ __all__ = ["DIRECTORY", "figures_of", "machine", "today", "write_section"]
 
 DIRECTORY = Path(__file__).parent.parent / "docs"
 _ORDER = (
-    *("targets", "limits", "sustained", "put", "end-to-end", "memory", "producer", "flow", "replay", "retention"),
-    *("footprint", "growth", "peers", "objects", "workers", "latency"),
+    *("targets", "limits", "sustained", "put", "slow-disks", "end-to-end", "memory", "producer", "flow", "replay"),
+    *("retention", "footprint", "growth", "peers", "objects", "workers", "latency"),
     *("spark", "spark-source", "spark-sink", "spark-objects", "spark-latency", "spark-start"),
 )
 _DOCUMENT, _NUMBERS = "benchmarks.md", "benchmarks.json"

@@ -18,6 +18,7 @@ from benchmarks import (
     producer,
     puts,
     retention,
+    slow_disks,
     sustained,
     workers,
 )
@@ -51,7 +52,7 @@ does and continue with letters that hardly repeat; there are no headers unless i
 commit returns, but in the memory tier. A transaction's batch, or list of events, is made once and put again and again:
 what makes events is not measured.
 
-Who puts and takes in turn begins with one transaction, then takes two together, and so on up to 32, as long as both
+What puts and takes in turn begins with one transaction, then takes two together, and so on up to 32, as long as both
 together need less than a sixteenth of the time. So a product whose takes get slower with what waits in its queue is
 measured with a short queue, which is to its advantage. Puts, and takes, end when their time is up, with the rate up to
 there: a transaction comes to its end, but a product without transactions for puts (or for takes), which is called once
@@ -77,11 +78,11 @@ NOT_CLAIMED = """\
 PARTS = {
     "sustained": Part(
         "Sustained durable puts",
-        "*A steady state*: each contestant puts up to 32 transactions and takes them, in turn, on one thread, for 30 s "
-        "in its rounds together; puts and takes are timed for themselves. It stays open between the rounds, and goes "
-        "on where it was. The channel has filled its data files before, so it uses them again, as the floor does. *A "
-        "growing backlog*: puts alone, anew in each round. Checkpoints, and small transactions with a growing backlog, "
-        "run for a fifth of that.",
+        "*A steady state*: each contestant puts up to 32 transactions and takes them, in turn, on one thread, for 30 "
+        "s in its rounds together; puts and takes are timed for themselves. It stays open between the rounds, and "
+        "continues where it was. The channel has filled its data files before, so it uses them again, as the floor "
+        "does. *A growing backlog*: puts alone, anew in each round. Checkpoints, and small transactions with a "
+        "growing backlog, run for a fifth of that.",
         sustained.groups,
     ),
     "put": Part(
@@ -90,6 +91,12 @@ PARTS = {
         "writing* writes 8 transactions at once with one sync: what group commit can reach at best.",
         puts.groups,
         (("threads.svg", "durable puts by threads, beside the disk's limits"),),
+    ),
+    "slow-disks": Part(
+        "Durable puts on slower disks",
+        "As above, but each `fsync` and `fdatasync` of the process sleeps first, the floor's too: this machine's disk "
+        "syncs faster than most, and the faster it syncs, the more of a put is Python.",
+        slow_disks.groups,
     ),
     "end-to-end": Part(
         "End to end, durable",
