@@ -55,8 +55,7 @@ class SlotFile:
             return
         self._number += 1
         try:
-            os.pwrite(self._descriptor, _padded(slot, self._slot_bytes), self._number % 2 * self._slot_bytes)
-            os.fdatasync(self._descriptor)
+            write_over(self._descriptor, _padded(slot, self._slot_bytes), self._number % 2 * self._slot_bytes)
         except OSError as e:
             self.close()
             raise StorageError(f"can't write {self.path} ({e.strerror}); check the disk, and free some space") from e
@@ -91,6 +90,12 @@ class SlotFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def write_over(descriptor: int, slot: bytes, offset: int) -> None:
+    """Write over a slot, durably; raises OSError."""
+    os.pwrite(descriptor, slot, offset)
+    os.fdatasync(descriptor)
 
 
 def newest_value(data: bytes) -> bytes | None:

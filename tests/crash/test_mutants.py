@@ -106,6 +106,7 @@ def flow_kills(directory: Path, mutant: str) -> list[str]:
         [before_commit, before_commit],
         [Kill(3, "after position_file.replace_file")],
         [Kill(2, "half OutputFile.append")],
+        [Kill(3, "half slot_file.write_over")],
     ]
     for i, each in enumerate(kills):
         if wrong := wrong_after_kills(directory / str(i), script(seed=3, rotations=1), each, mutant):
@@ -300,6 +301,8 @@ CAUGHT: dict[str, list[Recipe]] = {
     "forget the file in use": [flow_kills],
     "note the last batch alone": [flow_kills],
     "take half a copy for a new file": [flow_kills],
+    "believe a torn slot": [flow_kills],
+    "write over one slot": [flow_kills],
     "believe what was created": [object_kills],
     "delete every checkpoint": [object_kills],
     "collect what is needed": [object_kills],

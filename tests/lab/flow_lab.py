@@ -20,9 +20,9 @@ from spillable_stream import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow import part_puts
+from spillable_stream.flow import part_puts, slot_file
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.sinks import bucket_notes, file_roll, naming, written
+from spillable_stream.flow.sinks import bucket_notes, file_roll, naming
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.hdfs import Hdfs
@@ -54,12 +54,14 @@ _MOMENTS: list[tuple[Any, str]] = [
     (OutputFile, "append"),
     (OutputFile, "sync"),
     (position_file, "replace_file"),
-    (written, "replace_file"),
+    (slot_file, "replace_file"),
+    (slot_file, "write_over"),
     (naming, "rename"),
     (bucket_notes, "rename"),
     (bucket_notes, "cut_back"),
     (file_roll, "cut_back"),
 ]
+_HALVED = ("OutputFile.append", "slot_file.write_over")
 _FEW_LINES = 5  # less than a take has
 _OPTIONS = {"memory_capacity": 0, "minimum_required_space": 0, "keep_alive": 0.0, "checkpoint_on_close": False}
 
@@ -129,7 +131,7 @@ class _Inline:
 def moment_names() -> list[str]:
     """Return the names of all moments."""
     names = [_name(owner, method) for owner, method in _MOMENTS]
-    return [f"{when} {name}" for name in names for when in ("before", "half" if name.endswith("append") else "after")]
+    return [f"{when} {name}" for name in names for when in ("before", "half" if name in _HALVED else "after")]
 
 
 def _name(owner: Any, method: str) -> str:
@@ -150,6 +152,11 @@ def watched(moment: Callable[[str], object]) -> Iterator[Patch]:
                     real(file, data[: len(data) // 2])
                     moment(f"half {name}")
                     return real(file, data[len(data) // 2 :])
+                if method == "write_over":
+                    descriptor, slot, offset = arguments
+                    os.pwrite(descriptor, slot[: len(slot.rstrip()) // 2], offset)
+                    moment(f"half {name}")
+                    return real(*arguments)
                 found = real(*arguments)
                 moment(f"after {name}")
                 return found

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from spillable_stream.channel.take_transaction import TakeTransaction
+from spillable_stream.flow import slot_file
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.written import NotedEvents, NoteFile
@@ -82,6 +83,16 @@ def take_half_a_copy_for_a_new_file() -> list[Patch]:
     return [patch(TailedFiles, "_whole_of", lambda real: lambda self, file: None)]
 
 
+def believe_a_torn_slot() -> list[Patch]:
+    """The slot with the highest number counts, whatever its checksum says."""
+    return [patch(slot_file, "_parsed", lambda real: lambda slot: (int(slot[:16] or b"0", 16), slot[26:].rstrip()))]
+
+
+def write_over_one_slot() -> list[Patch]:
+    """A note goes over the one before, and a crash in between leaves neither."""
+    return [patch(slot_file, "write_over", lambda real: lambda descriptor, slot, offset: real(descriptor, slot, 0))]
+
+
 FLOW_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     f.__name__.replace("_", " "): f
     for f in (
@@ -90,5 +101,7 @@ FLOW_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
         forget_the_file_in_use,
         note_the_last_batch_alone,
         take_half_a_copy_for_a_new_file,
+        believe_a_torn_slot,
+        write_over_one_slot,
     )
 }
