@@ -64,8 +64,8 @@ def test_each_operation_looks_once_and_appends_once(open_handle: Open, owners_cl
     assert requests(lambda: list(channel.read())) == LOOK
     assert requests(lambda: channel.head(3)) == LOOK
     assert requests(lambda: channel.seek("other", 3)) == total(LOOK, APPEND)
-    assert requests(lambda: channel.drop_group("other")) == total(LOOK, APPEND, APPEND, {"delete": 1}, APPEND), (
-        "given up, owned, what a worker said of itself, dropped"
+    assert requests(lambda: channel.drop_group("other")) == total(LOOK, APPEND, APPEND, {"delete": 2}, APPEND), (
+        "given up, owned, what a worker said of itself and which query read, dropped"
     )
     assert requests(channel.close) == APPEND, "the group is given up"
     idle = open_handle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,14 +20,19 @@ CLOCK_MS = 1_800_000_000_000
 """When channels with delayed events were made, and are looked at, in milliseconds since 1970: what waits is not due."""
 
 
-def dump(path: Path) -> dict[str, Any]:
-    """Return what the channel at ``path`` holds; a copy is opened, nothing at ``path`` changes."""
+def dump(path: Path, address: Callable[[Path], Path | str] = lambda path: path) -> dict[str, Any]:
+    """Return what the channel at ``path`` holds; a copy is opened, nothing at ``path`` changes.
+
+    Args:
+        path: where its files, or its objects, are.
+        address: returns by which address a channel is opened whose files are at a path.
+    """
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / "channel"
         shutil.copytree(path, copy)
         with (
             mock.patch.object(deliveries, "wall_clock_ms", lambda: CLOCK_MS),  # of the open, too
-            Channel(copy, create=False, checkpoint_on_close=False) as channel,
+            Channel(address(copy), create=False, checkpoint_on_close=False) as channel,
         ):
             return _contents(channel)
 
