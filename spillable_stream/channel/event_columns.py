@@ -165,7 +165,7 @@ def _header_array(offsets: Sequence[int], keys: list[str], values: list[str]) ->
 @lru_cache(maxsize=8)
 def _no_headers(count: int) -> pa.MapArray:
     """Return the headers of some events that have none; nobody changes them."""
-    return _header_array([0] * (count + 1), [], [])
+    return _header_array(_equal_ends(0, count), [], [])
 
 
 # Built from buffers: for a list, `pyarrow.array` imports pandas where it is installed, which takes longer

@@ -12,7 +12,7 @@ from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.task_plans import StagedFile
 from spillable_stream.errors import DiskSpaceError
-from spillable_stream.format.batch import FAR_FRAME_BYTES, FRAME_BYTES, encode_batch
+from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.format.row_values import row_reader
@@ -53,7 +53,7 @@ class PutBuffer:
         self._events: EventColumns | None = None
         self._ttl_us = self._due_ms = 0  # of what waits
         self._frames_bytes = 0
-        self._frame_bytes = FAR_FRAME_BYTES if engine.follower.is_far else FRAME_BYTES
+        self._frame_bytes = engine.follower.frame_bytes
 
     def begin_run(self, each_us: int, due_ms: int) -> None:
         """Begin to add events of a ttl, in microseconds, and a due time: all events of a frame have the same ttl."""

@@ -249,7 +249,8 @@ class PutTransaction(Transaction):
             if batch.num_rows <= limits.events and size_bytes < limits.payload_bytes // 2:
                 return
         fitted = accept_batch(batch, self._schema, ID_COLUMN)
-        put = Put(encode_batch(fitted, self._schema_id, state.options.compression))
+        frame_bytes = self._engine.follower.frame_bytes
+        put = Put(encode_batch(fitted, self._schema_id, state.options.compression, frame_bytes=frame_bytes))
         if (too_large := put.too_large(state, self._engine.path)) is not None:
             raise too_large
 

@@ -21,7 +21,7 @@ from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
 from spillable_stream.errors import CorruptionError, DataLossError, SpillableError, StorageError
-from spillable_stream.format.batch import FAR_FRAME_BYTES, FRAME_BYTES, encode_batch
+from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.log.delayed_frames import SideFiles
@@ -268,11 +268,12 @@ class Deliveries:
             assert found.reading is not None
             self._leave(found.reading, e)
             return None
-        frame_bytes = FAR_FRAME_BYTES if self._log.is_far else FRAME_BYTES
         frames = [
             frame
             for kind, batch in found.in_order(order[:count])
-            for frame in encode_batch(batch, kind.schema_id, compression, kind.ttl_us, frame_bytes=frame_bytes)
+            for frame in encode_batch(
+                batch, kind.schema_id, compression, kind.ttl_us, frame_bytes=self._follower.frame_bytes
+            )
         ]
         return frames, count
 

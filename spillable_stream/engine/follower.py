@@ -14,7 +14,7 @@ from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.one_look import has_looked, look_again, note_look
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
+from spillable_stream.format.batch import EVENT_SCHEMA, FAR_FRAME_BYTES, FRAME_BYTES, decode_schema
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.format.head_page import CommitPoint
@@ -126,6 +126,7 @@ class Follower:
         snapshot: holds the state still, up to date.
         as_known: holds it still without a look at the log.
         is_far: whether a look at the log is a request to another host, and may wait for a commit.
+        frame_bytes: about how large the frames of a large batch get, in bytes.
         applying: whether the state is being changed, by the thread that has the mutex.
         half_applied: whether it is, or a change was interrupted: then it is loaded again before anybody has it.
     """
@@ -139,6 +140,7 @@ class Follower:
         self.samples: Samples = Samples()
         self.disk_appends: int = 0
         self.is_far: bool = log.is_far
+        self.frame_bytes: int = FAR_FRAME_BYTES if log.is_far else FRAME_BYTES
         self._log = log
         self._is_view = log.is_view
         self._active_calls = active_calls

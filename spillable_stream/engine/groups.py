@@ -180,7 +180,8 @@ def drop_group(engine: Engine, group: str) -> None:
             automatic = existing_group(state, group, engine.path).is_automatic
             drop = drop_of(group, state, hold.require)
         hold.forget_note()  # first: a group that is made anew must not find it, whatever happens to the host
-        engine.worker_notes.forget(group)
+        if not automatic:
+            engine.worker_notes.forget(group)
         engine.commit(drop)
         if automatic:
             engine.owners.forget_files(group)

@@ -66,7 +66,8 @@ class ObjectEngine(Engine):
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
-        owners = ObjectOwners(log.location, follower, appender)
+        self.worker_notes: ObjectWorkerNotes = ObjectWorkerNotes(log.store, log.channel, follower)
+        owners = ObjectOwners(log.location, follower, appender, self.worker_notes.forget)
         without = _Nothing()
         committer = Committer(
             log,
@@ -83,7 +84,6 @@ class ObjectEngine(Engine):
         committer.group_commit.pace = log.pace.wait
         committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
-        self.worker_notes: ObjectWorkerNotes = ObjectWorkerNotes(log.store, log.channel, follower)
         self.deliveries = deliveries = Deliveries(
             log, follower, appender, log.delayed, self._hold_back, partial(StagedObjects, self._hold_back)
         )

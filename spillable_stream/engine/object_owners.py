@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from spillable_stream.engine.appender import Appender
@@ -140,6 +140,7 @@ class ObjectOwners:
         path: the channel.
         follower: its state.
         appender: appends to its log.
+        forget_notes: deletes what is beside a group that is dropped.
         answer_seconds: how long a claim waits for an answer.
     """
 
@@ -148,12 +149,14 @@ class ObjectOwners:
         path: ChannelPath,
         follower: Follower,
         appender: Appender,
+        forget_notes: Callable[[str], None],
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.path = path
         self.answer_seconds = answer_seconds
         self._follower = follower
         self._appender = appender
+        self._forget_notes = forget_notes
         self._mine: dict[str, ObjectOwnership] = {}
         self._mutex = threading.Lock()
         self._inquiries = OwnerInquiries(answer_seconds, self._ask)
@@ -200,9 +203,11 @@ class ObjectOwners:
         """Return None: no part of the log can be lost."""
 
     def forget_former(self, group: str) -> None:
-        """Do nothing: nothing is kept beside the log."""
+        """Do nothing: no position is kept beside the log."""
 
-    forget_files = forget_former
+    def forget_files(self, group: str) -> None:
+        """Delete what its worker, and the Spark query that read as it, have left; see `GroupOwners.forget_files`."""
+        self._forget_notes(group)
 
     # ── owning ──────────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,6 @@
 """What workers say of themselves, for whoever looks at a channel from outside: the last worker of each group.
 
-Nothing depends on it. The next worker of a group writes over it, so it stays behind after a worker has ended, or died.
+No commit depends on it. The next worker of a group writes over it, so it stays after a worker has ended, or died.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class WorkerNotes(Protocol):
         """Return the notes, by group, without those that can't be read; after a look at the channel."""
 
     def forget(self, group: str) -> None:
-        """Remove the note of a group that nobody owns and that is about to be dropped, and which query read as it.
+        """Remove the note of a group that is about to be dropped, and the one that says which query read as it.
 
-        If the storage refuses, it stays, and nothing depends on it.
+        If the storage refuses, they stay until the next worker, and the next query, write over them.
         """
 
 

@@ -7,21 +7,27 @@ Two slots, each half of the file, take turns. The one with the higher number cou
     └────────┴───┴──────────┴───┴───────┴────────┴────┘
      16 hexadecimal digits, and the 8 of the CRC32C of the number's digits and the value
 
-A crash may tear the slot that is being written, never the other one. The first write replaces the file of an earlier
-run as a whole, or makes the file.
+A crash may tear the slot that is being written, never the other one: then the value before it counts. It counts, too,
+where the newest slot is damaged later; that can't be told from a tear, so it is logged. The first write replaces the
+file of an earlier run as a whole, or makes the file.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 from pathlib import Path
 
 import google_crc32c
 
-from spillable_stream.errors import StorageError
-from spillable_stream.flow.durable_file import replace_file
+from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.flow.durable_file import read_file, replace_file
+from spillable_stream.log_records import fields
 
 __all__ = ["SlotFile", "newest_value"]
+
+_log = logging.getLogger("spillable_stream.flow")
 
 _LEAST_SLOT_BYTES = 4096
 _PREFIX_BYTES = 16 + 1 + 8 + 1
@@ -40,6 +46,35 @@ class SlotFile:
         self._slot_bytes = 0
         self._number = 0
 
+    def read(self) -> bytes | None:
+        """Return the value, durably: no crash takes it back.
+
+        A process that was killed may have written the value and not synced it. Then it is in the page cache alone,
+        and a power cut would take it back after somebody has acted on it.
+
+        Returns:
+            The value; None if there is no file.
+
+        Raises:
+            CorruptionError: no slot is whole.
+            StorageError: the file can't be read, or the disk refused.
+        """
+        data = read_file(self.path)
+        if data is None:
+            return None
+        value = newest_value(data)
+        if value is None:
+            raise CorruptionError("no slot of the file is whole", str(self.path))
+        if any(map(_is_damaged, _halves(data))):
+            _log.warning(
+                "%s: a slot is damaged, so the other one counts. A power cut in a write leaves that, and does "
+                "no harm; if there was none, check the disk",
+                self.path,
+                extra=fields(file=self.path),
+            )
+        replace_file(self.path, _file_of(value))
+        return value
+
     def write(self, value: bytes) -> None:
         """Replace the value, durably.
 
@@ -49,15 +84,17 @@ class SlotFile:
         Raises:
             StorageError: the disk refused; which of the two values a restart finds is not known.
         """
-        slot = _slot(self._number + 1, value)
-        if self._descriptor < 0 or len(slot) > self._slot_bytes or not self._is_there():
+        if self._descriptor < 0 or _size_of(value) > self._slot_bytes or not self._is_there():
             self.replace(value)
             return
         self._number += 1
+        slot = _slot(self._number, value, self._slot_bytes)
         try:
-            write_over(self._descriptor, _padded(slot, self._slot_bytes), self._number % 2 * self._slot_bytes)
-        except OSError as e:
-            self.close()
+            write_over(self._descriptor, slot, self._number % 2 * self._slot_bytes)
+        except BaseException as e:
+            self.close()  # an interrupt, too, leaves a slot with nobody knows what
+            if not isinstance(e, OSError):
+                raise
             raise StorageError(f"can't write {self.path} ({e.strerror}); check the disk, and free some space") from e
 
     def replace(self, value: bytes) -> None:
@@ -67,16 +104,13 @@ class SlotFile:
             StorageError: the disk refused.
         """
         self.close()
-        slot = _slot(0, value)
-        size = _LEAST_SLOT_BYTES
-        while size < len(slot):
-            size *= 2
-        replace_file(self.path, _padded(slot, size) + _padded(b"", size))
+        data = _file_of(value)
+        replace_file(self.path, data)
         try:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         except OSError as e:
             raise StorageError(f"can't open {self.path} ({e.strerror}); let this user write to it") from e
-        self._slot_bytes, self._number = size, 0
+        self._slot_bytes, self._number = len(data) // 2, 0
 
     def _is_there(self) -> bool:
         """Whether the open file still has its name: else a restart would not find what is written to it."""
@@ -86,32 +120,56 @@ class SlotFile:
             return False
 
     def close(self) -> None:
-        """Close it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Close it; each value that was written is durable already."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def write_over(descriptor: int, slot: bytes, offset: int) -> None:
     """Write over a slot, durably; raises OSError."""
-    os.pwrite(descriptor, slot, offset)
+    view = memoryview(slot)
+    while view.nbytes:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
     os.fdatasync(descriptor)
 
 
 def newest_value(data: bytes) -> bytes | None:
     """Return the value that the bytes of such a file say; None if they are not those of one."""
-    half = len(data) // 2
-    found = [slot for slot in map(_parsed, (data[:half], data[half:])) if slot is not None]
+    found = [slot for slot in map(_parsed, _halves(data)) if slot is not None]
     return max(found)[1] if found else None
 
 
-def _slot(number: int, value: bytes) -> bytes:
+def _halves(data: bytes) -> list[bytes]:
+    half = len(data) // 2
+    return [data[:half], data[half:]]
+
+
+def _is_damaged(slot: bytes) -> bool:
+    return _parsed(slot) is None and slot != _blank(len(slot))
+
+
+def _blank(size: int) -> bytes:
+    return b"\n".rjust(size)
+
+
+def _size_of(value: bytes) -> int:
+    return _PREFIX_BYTES + len(value) + 1
+
+
+def _file_of(value: bytes) -> bytes:
+    """Return a file with a value in its first slot; a slot has room for longer ones."""
+    size = _LEAST_SLOT_BYTES
+    while size < _size_of(value):
+        size *= 2
+    return _slot(0, value, size) + _blank(size)
+
+
+def _slot(number: int, value: bytes, size: int) -> bytes:
     digits = b"%016x" % number
-    return b"%b %08x %b\n" % (digits, _checksum(digits, value), value)
-
-
-def _padded(slot: bytes, size: int) -> bytes:
-    return slot[:-1].ljust(size - 1) + b"\n"
+    return (b"%b %08x %b" % (digits, _checksum(digits, value), value)).ljust(size - 1) + b"\n"
 
 
 def _parsed(slot: bytes) -> tuple[int, bytes] | None:

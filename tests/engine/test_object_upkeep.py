@@ -14,6 +14,7 @@ from spillable_stream.engine import object_upkeep
 from spillable_stream.engine.object_owners import ANSWER_SECONDS
 from spillable_stream.engine.object_upkeep import UPKEEP, ObjectUpkeep
 from spillable_stream.errors import OptionError
+from spillable_stream.objects.identity import QUERIES, WORKERS
 from tests.support.clocks import Clocks
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault
@@ -92,6 +93,26 @@ def test_an_automatic_group_without_an_owner_is_dropped_after_its_time(open_hand
         time.now += 60
         upkeep.run_once()
         assert set(channel.engine().follow().groups) == expected
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_nothing_is_left_of_an_automatic_group_that_is_dropped(
+    open_handle: Open, time: FakeTime, *, by_hand: bool
+) -> None:
+    channel = open_handle(auto_group_ttl=300)
+    make_automatic(channel, "auto-a")
+    store = store_of(channel)
+    for prefix in (QUERIES, WORKERS):
+        store.replace(f"{prefix}auto-a", b"a query's, and a worker's")
+    if by_hand:
+        channel.drop_group("auto-a")
+    upkeep = upkeep_of(channel)
+    upkeep.run_once()
+    for _ in range(5):
+        time.now += 60
+        upkeep.run_once()
+    assert not channel.engine().follow().groups
+    assert not [*store.list(QUERIES), *store.list(WORKERS)]
 
 
 def test_a_failure_is_logged_once_a_minute_and_tried_again(

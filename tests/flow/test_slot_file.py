@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow import slot_file
 from spillable_stream.flow.slot_file import SlotFile, newest_value
 
@@ -78,8 +78,104 @@ def test_a_torn_slot_leaves_the_value_before(
         return
     changed = [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
     cut = data.draw(st.integers(changed[0], changed[-1] + 1))
-    torn = new[:cut] + old[cut:]
-    assert newest_value(torn) == (values[-1] if torn == new else before)
+    for torn in (new[:cut] + old[cut:], old[:cut] + new[cut:]):  # a disk may write the end first
+        assert newest_value(torn) == (values[-1] if torn == new else before)
+
+
+def test_what_was_read_outlives_a_power_cut(file: SlotFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process was killed between the write and its sync: the value is in the page cache alone."""
+    file.write(b"one")
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slot_file.os, "fdatasync", killed)
+        with pytest.raises(KeyboardInterrupt):
+            file.write(b"two")
+    in_page_cache = file.path.stat().st_ino
+    assert SlotFile(file.path).read() == b"two"
+    assert file.path.stat().st_ino != in_page_cache  # a new file, which is synced before it has the name
+
+
+def test_a_value_that_is_read_is_synced_with_its_name(file: SlotFile, syncs: list[str]) -> None:
+    file.write(b"one")
+    file.write(b"two")
+    syncs.clear()
+    assert SlotFile(file.path).read() == b"two"
+    assert syncs == ["fsync", "fsync"]
+
+
+def test_a_file_that_is_missing_has_no_value(file: SlotFile) -> None:
+    assert file.read() is None
+
+
+def test_a_file_of_which_no_slot_is_whole_is_refused_and_left(file: SlotFile) -> None:
+    file.path.write_bytes(b"x" * 8192)
+    with pytest.raises(CorruptionError, match=r"no slot of the file is whole .*/f\]"):
+        file.read()
+    assert file.path.read_bytes() == b"x" * 8192
+
+
+@pytest.mark.parametrize("at", [0, 20, 30])
+def test_a_damaged_slot_is_logged_and_the_other_one_counts(
+    file: SlotFile, at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write(b"value one")
+    assert file.read() == b"value one" and not caplog.records
+    file.write(b"value two")
+    file.write(b"value three")
+    data = bytearray(file.path.read_bytes())
+    data[4096 + at] ^= 1
+    file.path.write_bytes(data)
+    assert file.read() == b"value two"
+    assert caplog.messages == [
+        f"{file.path}: a slot is damaged, so the other one counts. A power cut in a write leaves that, and does no "
+        "harm; if there was none, check the disk"
+    ]
+
+
+def test_a_disk_that_writes_a_part_is_asked_for_the_rest(file: SlotFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write(b"one")
+    real = os.pwrite
+    monkeypatch.setattr(slot_file.os, "pwrite", lambda fd, data, offset: real(fd, data[:7], offset))
+    file.write(b"two")
+    assert value_of(file) == b"two"
+
+
+def test_an_interrupted_write_makes_the_next_one_replace_the_file(
+    file: SlotFile, monkeypatch: pytest.MonkeyPatch, syncs: list[str]
+) -> None:
+    file.write(b"one")
+
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slot_file.os, "pwrite", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            file.write(b"two")
+    syncs.clear()
+    file.write(b"three")
+    assert value_of(file) == b"three" and syncs == ["fsync", "fsync"]
+
+
+def test_a_close_that_fails_is_no_error_and_is_not_repeated(file: SlotFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The descriptor is gone then, and may be another file's."""
+    file.write(b"one")
+    closed: list[int] = []
+    real = os.close
+
+    def closes(descriptor: int) -> None:
+        closed.append(descriptor)
+        real(descriptor)
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slot_file.os, "close", closes)
+        file.close()
+        file.close()
+    assert len(closed) == 1
 
 
 def test_a_value_that_is_larger_than_a_slot_gets_larger_slots(file: SlotFile) -> None:

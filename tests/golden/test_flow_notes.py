@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.errors import CorruptionError
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sinks.written import Note, NoteFile
@@ -90,16 +91,30 @@ def test_the_note_of_a_sink_is_byte_for_byte_what_it_was(channel: Path, tmp_path
         assert file.read(opened) == note
 
 
-def test_the_note_of_a_sink_of_an_earlier_version_counts_until_there_is_another_one(
-    channel: Path, tmp_path: Path
-) -> None:
+def test_the_note_of_a_sink_of_an_earlier_version_is_moved(channel: Path, tmp_path: Path) -> None:
+    """One that is there was written last: this version leaves none."""
     earlier = tmp_path / ".spillable-a1.k1.json"
     with Channel(channel, create=False) as opened:
-        earlier.write_bytes(SINK_NOTE % opened.uuid.encode())
-        file = NoteFile(tmp_path, "a1.k1")
-        assert file.read(opened) == Note(opened.uuid, FILES, ((1, 5), (7, 7)), "/out/f.3", ((8, 9),))
-        assert earlier.exists()
-        file.write(Note(opened.uuid))
+        for before in (None, Note(opened.uuid, {"/out/f.1": 7}, ((1, 2),))):
+            file = NoteFile(tmp_path, "a1.k1")
+            if before is not None:
+                file.write(before)
+                file.close()
+            earlier.write_bytes(SINK_NOTE % opened.uuid.encode())
+            expected = Note(opened.uuid, FILES, ((1, 5), (7, 7)), "/out/f.3", ((8, 9),))
+            assert file.read(opened) == expected
+            assert not earlier.exists()
+            assert file.read(opened) == expected
+
+
+def test_a_damaged_note_of_an_earlier_version_leaves_both(channel: Path, tmp_path: Path) -> None:
+    earlier = tmp_path / ".spillable-a1.k1.json"
+    with Channel(channel, create=False) as opened:
+        file, note = NoteFile(tmp_path, "a1.k1"), Note(opened.uuid, {"/out/f.1": 7}, ((1, 2),))
+        file.write(note)
         file.close()
-        assert file.read(opened) == Note(opened.uuid)
-        assert not earlier.exists()
+        earlier.write_bytes(b"{")
+        with pytest.raises(CorruptionError, match=f"damaged .*Move it away.*{earlier}"):
+            file.read(opened)
+        earlier.unlink()
+        assert file.read(opened) == note

@@ -275,7 +275,8 @@ def test_stream_whose_channel_is_gone_when_a_batch_ends_says_that_and_not_that_w
 ) -> None:
     """Spark makes the writer anew to commit, and again to abort; an error of the second would hide the first."""
     found = []
-    while len(found) < 5:  # a task that begins to write only when the channel is gone says that itself, and is no matter
+    # A task that begins to write only when the channel is gone says that itself, and is no matter.
+    while len(found) < 5:
         found.append(lost_in_a_batch(spark, put(f"a{len(found)}", b"x"), tmp_path / str(len(found))))
         if " has no channel at " not in found[-1]:
             break

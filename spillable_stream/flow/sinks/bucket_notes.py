@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.buckets import Names
 from spillable_stream.flow.sinks.destinations import Files
 from spillable_stream.flow.sinks.naming import rename
@@ -46,7 +47,7 @@ class BucketNotes:
         self._sink, self._files, self._uuid = sink, files, channel.uuid
         self._file = NoteFile(directory, sink)
         self._found = self._file.read(channel) or Note(channel.uuid)
-        has_closed = self._found.closing and files.exists(self._found.closing)
+        has_closed = self._found.closing and files.is_published(self._found.closing)
         ranges = (*self._found.ranges, *self._found.closing_ranges) if has_closed else self._found.ranges
         self._events = NotedEvents(written, uncommitted(channel, group, ranges))
 
@@ -63,7 +64,9 @@ class BucketNotes:
             try:
                 whole = cut_back(Path(in_use), length)
             except FileNotFoundError:
-                continue  # it has its name
+                if Path(in_use).parent.is_dir():  # it has its name, which is not yet durable if the process was killed
+                    sync_directory(Path(in_use).parent)
+                continue
             if not whole:
                 _log.error(
                     "%s: %s is shorter than the %d bytes that were written; it was changed",

@@ -86,6 +86,13 @@ class Files(Protocol):
             StorageError: that can't be told; a sink must not take it for a no, and write the file's events again.
         """
 
+    def is_published(self, path: str) -> bool:
+        """Whether a file has its name, and no crash takes it back.
+
+        Raises:
+            StorageError: like `exists`.
+        """
+
     def remove(self, path: str) -> None:
         """Remove a file, if there is one."""
 
@@ -130,6 +137,13 @@ class LocalFiles:
             return False
         except OSError as e:  # os.path.exists would say no
             raise StorageError(f"can't look at {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+        return True
+
+    def is_published(self, path: str) -> bool:
+        """See `Files.is_published`: a process that was killed may have renamed the file, and not synced that."""
+        if not self.exists(path):
+            return False
+        sync_directory(Path(path).parent)
         return True
 
     def remove(self, path: str) -> None:
@@ -191,6 +205,10 @@ class ArrowFiles:
             return False
         except OSError as e:
             raise StorageError(f"can't look at {path} ({_reason(e)}); {self._advice}") from e
+
+    def is_published(self, path: str) -> bool:
+        """See `Files.is_published`."""
+        return self.exists(path)
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""

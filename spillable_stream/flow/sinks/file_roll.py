@@ -76,6 +76,7 @@ class FileRoll(BatchSink):
         self._began = 0.0
         self._count = 0
         self._series = 0
+        self._notes = NoteFile(self._directory, self.name)
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Cut what a crash left in the last file; see `Sink.open`.
@@ -86,7 +87,8 @@ class FileRoll(BatchSink):
         """
         super().open(channel, written)
         self._series, self._count = int(self.now() * 1000), 0
-        self._notes = NoteFile(self._directory, self.name)
+        self._notes.close()
+        self._notes = NoteFile(self._directory, self.name)  # the name may be another one
         self._directory.mkdir(parents=True, exist_ok=True)
         self._uncut: dict[str, int] = {}
         note = self._notes.read(channel) or Note(channel.uuid)
@@ -175,5 +177,7 @@ class FileRoll(BatchSink):
 
     def close(self) -> None:
         """Close the file; see `Sink.close`."""
-        self._end_file()
-        self._notes.close()
+        try:
+            self._end_file()
+        finally:
+            self._notes.close()

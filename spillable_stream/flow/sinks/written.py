@@ -6,7 +6,6 @@ the note says which they are, and how long each file was, so that what came afte
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -18,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import CorruptionError
-from spillable_stream.flow.durable_file import read_file
-from spillable_stream.flow.slot_file import SlotFile, newest_value
+from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.flow.durable_file import read_file, sync_directory
+from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "ranges_of", "uncommitted", "without"]
@@ -145,45 +144,46 @@ class NoteFile:
     def __init__(self, directory: str | os.PathLike[str], sink: str) -> None:
         self.path: Path = Path(directory) / f".spillable-{sink}.note"
         self._file = SlotFile(self.path)
-        self._earlier = self.path.with_suffix(".json")  # where an earlier version kept it
-        self._found_earlier = False
+        self._earlier = self.path.with_suffix(".json")  # where earlier versions keep it
         self._known: Note | None = None  # what a restart would find
         self._is_known = True
 
     def read(self, channel: Channel) -> Note | None:
-        """Return the note about a channel; None if there is none.
+        """Return the note about a channel, durably; None if there is none.
 
         Raises:
             CorruptionError: it is damaged.
-            StorageError: it can't be read.
+            StorageError: it can't be read, or the disk refused.
         """
         self._known, self._is_known = Note(channel.uuid), True
-        path, value = self.path, read_file(self.path)
-        if value is None:
-            path, value = self._earlier, read_file(self._earlier)
-            if value is None:
-                return None
-            self._found_earlier = True
-        else:
-            value = newest_value(value)
+        self._move_earlier()
         try:
-            found = json.loads(value or b"")
-            note = Note(
-                found["channel"],
-                found["files"],
-                _ranges(found["ranges"]),
-                found["closing"],
-                _ranges(found["closing_ranges"]),
-            )
-        except (ValueError, KeyError, TypeError) as e:
-            raise CorruptionError(
-                f"the note of the sink is damaged ({e!r}). Move it away: then events that were written and not "
-                "committed are written again", str(path),
-            ) from e  # fmt: skip
+            value = self._file.read()
+        except CorruptionError as e:
+            raise _damaged(self.path, e.args[0]) from e
+        if value is None:
+            return None
+        note = _decoded(value, self.path)
         if note.channel != channel.uuid:
             return None
         self._known = note
         return note
+
+    def _move_earlier(self) -> None:
+        """Put the note of an earlier version in place of this one's.
+
+        Where there is one, the earlier version has run last: this one removes it before it writes anything.
+        """
+        earlier = read_file(self._earlier)
+        if earlier is None:
+            return
+        _decoded(earlier, self._earlier)
+        self._file.replace(earlier.rstrip())
+        try:
+            self._earlier.unlink()
+        except OSError as e:
+            raise StorageError(f"can't remove {self._earlier} ({e.strerror}); check the directory") from e
+        sync_directory(self._earlier.parent)
 
     def write(self, note: Note) -> None:
         """Replace the note, durably.
@@ -194,10 +194,6 @@ class NoteFile:
         self._is_known = False
         self._file.write(_encoded(note))
         self._known, self._is_known = note, True
-        if self._found_earlier:
-            with contextlib.suppress(OSError):  # what is left of it does not count
-                self._earlier.unlink()
-            self._found_earlier = False
 
     def take_back(self) -> None:
         """Have a restart find the note that was written last without an error.
@@ -220,6 +216,27 @@ def _encoded(note: Note) -> bytes:
     value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
              "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
     return json.dumps(value).encode()
+
+
+def _decoded(value: bytes, path: Path) -> Note:
+    try:
+        found = json.loads(value)
+        return Note(
+            found["channel"],
+            found["files"],
+            _ranges(found["ranges"]),
+            found["closing"],
+            _ranges(found["closing_ranges"]),
+        )
+    except (ValueError, KeyError, TypeError) as e:
+        raise _damaged(path, repr(e)) from e
+
+
+def _damaged(path: Path, why: str) -> CorruptionError:
+    return CorruptionError(
+        f"the note of the sink is damaged ({why}). Move it away: then events that were written and not committed are "
+        "written again", str(path),
+    )  # fmt: skip
 
 
 def _ranges(found: list[list[int]]) -> tuple[Range, ...]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.flow.sinks.bucket_notes import BucketNotes
@@ -59,6 +62,28 @@ def test_a_closing_file_counts_if_it_has_its_name(open_channel: Callable[..., Ch
     Path(file.final).touch()
     notes(tmp_path, channel, written).recover(Names())
     assert written.among([(1, 9)]) == [(1, 3)] and Path(file.final).exists()
+
+
+def test_a_name_that_a_note_relies_on_is_synced_before_its_events_count(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was killed between a rename and its sync: a power cut would take the name back."""
+    channel, names = filled(open_channel), Names()
+    out = tmp_path / "out"
+    out.mkdir()
+    file = OpenFile("f", f"{out}/f.1", f"{out}/f.1.tmp", Content(), ranges=[(1, 3)])
+    notes(tmp_path, channel, WrittenEvents()).write_open([], closing=file)
+    Path(file.final).touch()
+    synced: list[str] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))[1])
+    notes(tmp_path, channel, WrittenEvents())
+    assert str(out) in synced
+    notes(tmp_path, channel, WrittenEvents()).write_lengths({names.in_use(f"{out}/f.2"): 4}, [(4, 5)])
+    Path(f"{out}/f.2").touch()
+    synced.clear()
+    notes(tmp_path, channel, WrittenEvents()).recover(names)
+    assert str(out) in synced
 
 
 def test_events_of_a_closed_file_are_in_later_notes_until_they_are_committed(

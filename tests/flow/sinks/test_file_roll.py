@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from spillable_stream import Channel, Event
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.written import NoteFile
+from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.flow.sources.base import Status
 from tests.support.note_syncs import fail_syncs_of_notes
 
@@ -293,11 +295,29 @@ def test_a_damaged_note_is_refused_by_name(channel: Channel, tmp_path: Path, end
         opened(channel, tmp_path)
 
 
-def test_a_note_of_another_channel_is_ignored(channel: Channel, tmp_path: Path) -> None:
-    (tmp_path / ".spillable-a1.k1.json").write_text(
-        '{"channel": "x", "files": {"y": 1}, "ranges": [], "closing": "", "closing_ranges": []}'
-    )
-    opened(channel, tmp_path)
+@pytest.mark.parametrize("ending", ["note", "json"])
+def test_a_note_of_another_channel_is_ignored(channel: Channel, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    other = out / "other"
+    other.write_bytes(b"not ours")
+    note = json.dumps(
+        {"channel": "x", "files": {str(other): 3}, "ranges": [[1, 2]], "closing": "", "closing_ranges": []}
+    ).encode()
+    if ending == "json":
+        (out / ".spillable-a1.k1.json").write_bytes(note)
+    else:
+        SlotFile(out / ".spillable-a1.k1.note").write(note)
+    put(channel, "1", "2")
+    sink = opened(channel, out)
+    drain(sink)
+    sink.close()
+    assert sorted(files(out).values()) == [b"1\n2\n", b"not ours"]
+
+
+def test_a_sink_that_was_never_opened_can_be_closed(tmp_path: Path) -> None:
+    FileRoll(tmp_path).close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_batch_syncs_its_file_the_note_and_the_log_once_each(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -111,9 +112,10 @@ def test_a_codec_that_is_not_there_is_refused() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_spark_reads_a_file(tmp_path: Path) -> None:
+def test_spark_reads_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql import SparkSession
 
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # a JVM asks its first Python, once, which sources there are
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
     try:
