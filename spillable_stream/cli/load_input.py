@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.channel.taken_events import ID_FIELD
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.types import NOT_ARROW
+from spillable_stream.readiness import has_input
 
 __all__ = ["STANDARD_INPUT", "Format", "Input", "format_of", "open_input"]
 
@@ -166,7 +166,7 @@ class _Source(io.RawIOBase):
         if self.is_file or not self._is_plain:
             return True
         try:
-            return bool(select.select([self.raw.fileno()], [], [], 0)[0])
+            return has_input(self.raw)
         except (OSError, ValueError):  # it has no descriptor that can be asked
             return True
 

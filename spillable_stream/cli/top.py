@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import sys
 import termios
 import time
@@ -26,6 +25,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.observe.advice import advice_on
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observer import Observer
+from spillable_stream.readiness import has_input
 
 __all__ = ["observation_dict", "screen", "top"]
 
@@ -132,7 +132,7 @@ def _single_keys() -> Iterator[Callable[[float], str]]:
     """Let keys come one at a time, without an echo; yield what returns the next one, or "" when time is up."""
 
     def read_key(timeout_seconds: float) -> str:
-        if not select.select([source], [], [], timeout_seconds)[0]:
+        if not has_input(source, timeout_seconds):
             return ""
         return os.read(source.fileno(), 8).decode(errors="replace")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import socket
 import tempfile
 import threading
@@ -24,6 +23,7 @@ from spillable_stream.flow.agent import Agent
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.tap import Chosen, shown_row, tap
 from spillable_stream.flow.tap_point import TapPoint
+from spillable_stream.readiness import has_input
 
 __all__ = ["TapServer", "socket_directory", "tap_component"]
 
@@ -176,10 +176,10 @@ class TapServer:
 
     def _is_over(self, client: socket.socket) -> bool:
         """Whether the client has gone, or the agent ends."""
-        return self._ended.is_set() or bool(select.select([client], [], [], 0)[0])
+        return self._ended.is_set() or has_input(client)
 
     def _pause(self, client: socket.socket, seconds: float) -> None:
-        if self._ended.wait(0) or select.select([client], [], [], seconds)[0]:
+        if self._ended.wait(0) or has_input(client, seconds):
             raise _Ended
 
 

@@ -6,7 +6,6 @@ import codecs
 import contextlib
 import logging
 import os
-import select
 import shlex
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.log_records import fields
+from spillable_stream.readiness import has_input
 
 __all__ = ["Exec"]
 
@@ -144,7 +144,7 @@ class Exec(EventSource):
         with process.stdout as out:
             while not ended and not self._stopping.is_set():
                 left = self._timeout_seconds - (time.monotonic() - waits_since) if held else 0.5
-                if select.select([out], [], [], max(0.0, min(left, 0.5)))[0]:
+                if has_input(out, max(0.0, min(left, 0.5))):
                     data = os.read(out.fileno(), _READ_BYTES)
                     ended = not data
                     waits_since = waits_since if held else time.monotonic()

@@ -96,3 +96,5 @@ def test_a_look_at_a_thousand_files_that_rest_costs_one_call_for_each(
         counted(name)
     assert files.look() == []
     assert calls == {"stat": 1000 + 1}  # and one for the directory
+    monkeypatch.undo()
+    files.close()
