@@ -296,7 +296,7 @@ class Follower:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
         deadline = time.monotonic() + timeout_seconds
         pause, longest = self._log.poll_seconds
-        if self.is_far and self._waited_at == self.positions:  # a wait that continues: each look is a request
+        if self._waited_at == self.positions:  # nothing has come since the last wait: this one continues it
             pause = self._waited_seconds
         while not ready(self.follow()):
             if time.monotonic() >= deadline:

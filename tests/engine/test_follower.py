@@ -32,15 +32,21 @@ def test_handles_follow_each_other(open_channel: Open) -> None:
     assert one.stats().channel_size == 0
 
 
-def test_a_wait_that_continues_looks_at_a_log_far_away_as_rarely_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, pauses = [0.0], list[float]()
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the pauses between looks, in seconds, which take no time."""
+    now, found = [0.0], list[float]()
     monkeypatch.setattr(follower.time, "monotonic", lambda: now[0])
 
     def sleep(seconds: float) -> None:
-        pauses.append(seconds)
+        found.append(seconds)
         now[0] += seconds
 
     monkeypatch.setattr(follower.time, "sleep", sleep)
+    return found
+
+
+def test_a_wait_that_continues_looks_at_a_log_far_away_as_rarely_as_before(pauses: list[float]) -> None:
     with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
         for _ in range(4):
             assert not channel.engine().wait_for(lambda _: False, 1.0)
@@ -49,6 +55,18 @@ def test_a_wait_that_continues_looks_at_a_log_far_away_as_rarely_as_before(monke
         pauses.clear()
         assert not channel.engine().wait_for(lambda _: False, 1.0)
         assert len(pauses) == 6
+
+
+def test_a_wait_that_continues_looks_at_a_disk_as_rarely_as_before(open_channel: Open, pauses: list[float]) -> None:
+    channel = open_channel()
+    for _ in range(3):
+        assert not channel.engine().wait_for(lambda _: False, 0.5)
+    assert [p for p in pauses if p < 0.05][:6] == [0.001, 0.002, 0.004, 0.008, 0.016, 0.032]
+    assert len(pauses) <= 16 + 2 * 11, "then twenty times a second"
+    put(channel, b"1")
+    pauses.clear()
+    assert not channel.engine().wait_for(lambda _: False, 0.5)
+    assert pauses[0] == 0.001
 
 
 def test_a_handle_that_fell_behind_deleted_files_catches_up(open_channel: Open) -> None:

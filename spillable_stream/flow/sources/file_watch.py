@@ -20,7 +20,7 @@ __all__ = ["FileWatch"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
-_STEP_MS, _MOST_GATHERING_MS = 20, 50
+_STEP_MS, _MOST_GATHERING_MS = 50, 50  # each step wakes the thread, also of files that rest
 _LOOK_MS = 100  # how soon the end of a wait is noticed
 
 
