@@ -19,7 +19,8 @@ def json_row(row: Mapping[str, Any] | list[Any]) -> bytes:
     """Return a row, or a list, as one line of JSON.
 
     Times are in ISO 8601, durations in seconds, decimals and all that JSON has no type for are strings. Bytes are
-    text where they are UTF-8, else an object ``{"base64": …}``.
+    text where they are UTF-8, else an object ``{"base64": …}``. JSON has no numbers NaN and Infinity: they are written
+    bare, as Python and Arrow do and `spillable put` reads.
     """
     return _ENCODER.encode(row).encode("utf-8", "surrogateescape")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
+from pyarrow import json as pa_json
 
 from spillable_stream import Event
 from spillable_stream.cli.event_text import event_line, json_row, lines_of
@@ -23,6 +25,14 @@ def test_values_that_json_lacks_are_text() -> None:
         "at": "2026-01-02T00:00:00+00:00", "on": "2026-01-02", "d": "1.10", "t": 2.0, "b": "x",
         "raw": {"base64": "/w=="}, "é": "é",
     }  # fmt: skip
+
+
+def test_numbers_that_json_lacks_can_be_read_by_what_puts_them() -> None:
+    row = {"a": float("nan"), "b": float("inf"), "c": float("-inf")}
+    line = json_row(row)
+    assert line == b'{"a": NaN, "b": Infinity, "c": -Infinity}'
+    read = pa_json.read_json(pa.BufferReader(line + b"\n")).to_pylist()[0]
+    assert math.isnan(read["a"]) and (read["b"], read["c"]) == (row["b"], row["c"])
 
 
 def test_an_event_is_its_body_or_all_of_it() -> None:
