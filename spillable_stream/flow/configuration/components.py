@@ -39,11 +39,21 @@ _NESTED = {Kind.SOURCE: ("interceptors.", "selector.")}
 
 
 class Refusal(Exception):
-    """A component that does not run. The argument is the finding that says why."""
+    """A component that does not run.
 
-    def __init__(self, finding: Finding) -> None:
+    Args:
+        finding: what says why.
+        reason: the same for a reader who does not see the other findings; by default the finding's text.
+    """
+
+    def __init__(self, finding: Finding, reason: str = "") -> None:
         super().__init__(finding.text)
         self.finding = finding
+        self.reason: str = reason or finding.text
+
+    def seen_from(self, file: str) -> str:
+        """Return where it is told why, for a finding about a line of ``file``."""
+        return f"line {self.finding.line}" if self.finding.file == file else f"{self.finding.file}:{self.finding.line}"
 
 
 class Type(NamedTuple):

@@ -87,7 +87,8 @@ def _group(raw: RawComponent, members: list[str], findings: Findings, classes: C
     try:
         processor = configure_whole(below, findings, classes, default_type="default")
     except Refusal as refusal:
-        text = f"its processor can't work, so its sinks do not run, {', '.join(members)}: {refusal.finding.text}"
+        where = refusal.seen_from(raw.first.file)
+        text = f"its processor can't work ({where} says why), so its sinks do not run: {', '.join(members)}"
         raise Refusal(findings.add("part-fails", raw.first, raw.path, text)) from refusal
     _check_size(raw, processor, members, findings)
     _check_priorities(raw, processor, members, findings)

@@ -19,7 +19,6 @@ from spillable_stream.flow.configuration.model import (
     AgentConfig,
     ComponentConfig,
     DroppedComponent,
-    Finding,
     SinkConfig,
     SourceConfig,
 )
@@ -87,7 +86,7 @@ class _Validation:
             try:
                 made.append(make(component))
             except Refusal as refusal:
-                self._drop(component, refusal.finding)
+                self._drop(component, refusal.reason)
         return made
 
     def _described(self, of: str) -> list[RawComponent]:
@@ -178,8 +177,9 @@ class _Validation:
             raise self._part_fails(source, "selector", refusal) from refusal
 
     def _part_fails(self, source: RawComponent, part: str, refusal: Refusal) -> Refusal:
-        text = f"its {part} can't work, so it does not run: {refusal.finding.text}"
-        return Refusal(self._findings.add("part-fails", source.first, source.path, text))
+        text = f"its {part} can't work ({refusal.seen_from(source.first.file)} says why), so the source does not run"
+        finding = self._findings.add("part-fails", source.first, source.path, text)
+        return Refusal(finding, f"its {part} can't work: {refusal.reason}")
 
     def _interceptor(self, source: RawComponent, name: str) -> ComponentConfig:
         raw = source.below(f"interceptors.{name}", Kind.INTERCEPTOR, name)
@@ -256,10 +256,10 @@ class _Validation:
             )
             raise Refusal(self._findings.add("batch-too-large", at, raw.path, text))
 
-    def _drop(self, raw: RawComponent, finding: Finding) -> None:
+    def _drop(self, raw: RawComponent, reason: str) -> None:
         channels = (raw.get("channels") or raw.get("channel")) if raw.kind is not Kind.CHANNEL else ""
         names = tuple(word_list(channels))
-        self._dropped.append(DroppedComponent(raw.kind, raw.name, raw.get("type"), names, finding.text))
+        self._dropped.append(DroppedComponent(raw.kind, raw.name, raw.get("type"), names, reason))
 
     def _drop_unused(self, used: set[str], *, whole: bool) -> None:
         for name, channel in self._channels.items():

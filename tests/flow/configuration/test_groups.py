@@ -55,7 +55,8 @@ def test_the_sinks_of_a_group_whose_processor_fails_do_not_run() -> None:
     assert shape(loaded) == {"": ("k3",)}
     assert {d.name: d.reason for d in loaded.agents["a1"].dropped}["k1"] == "its group g does not run"
     text = next(f.text for f in loaded.findings if f.code == "part-fails")
-    assert text.startswith("its processor can't work, so its sinks do not run, k1, k2: there is no sink processor")
+    line = next(f.line for f in loaded.findings if f.code == "unknown-type")
+    assert text == f"its processor can't work (line {line} says why), so its sinks do not run: k1, k2"
 
 
 def test_the_default_processor_serves_one_sink() -> None:

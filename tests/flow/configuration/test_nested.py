@@ -87,4 +87,6 @@ def test_a_component_that_can_not_be_built_is_dropped_with_its_reason() -> None:
     assert not loaded.agents["a1"].sources
     texts = {f.code: f.text for f in loaded.errors}
     assert texts["bad-value"] == "the pattern has no groups; it does not run"
-    assert "the pattern has no groups" in texts["part-fails"]
+    assert texts["part-fails"] == "its interceptor i1 can't work (line 12 says why), so the source does not run"
+    (reason,) = (d.reason for d in loaded.agents["a1"].dropped if d.kind is Kind.SOURCE)
+    assert reason == "its interceptor i1 can't work: the pattern has no groups; it does not run"
