@@ -13,6 +13,7 @@ from typing import NamedTuple
 from spillable_stream.engine.loading import LoadedState, StateLoader, bytes_between, metered
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.memory_recovery import MemoryRecovery, RecoveredEnds
+from spillable_stream.format.file_names import log_name
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
@@ -79,7 +80,8 @@ def recover_channel(
     log = recover(fs, disk, start.disk, metered(partial(loader.apply, state), meter))
     meter.end()
     more = fields(path, last_id=state.last_id)
-    _log.info("recovered %s: the log ends at %s, event %d", path, log.end, state.last_id, extra=more)
+    ends_in = log_name(log.end.file_id)
+    _log.info("recovered %s: %s ends at %d, with event %d", path, ends_in, log.end.offset, state.last_id, extra=more)
     Spares(fs, lock.layout).keep(0)  # of a copied or restored channel they may hold frames of files that are to come
     if state.memory.open:
         ends, replayed = memory.settle(state, log.end, known), None
