@@ -25,7 +25,7 @@ from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
 from tests.lab.damage_lab import wrongs
 from tests.lab.faults import Fault
-from tests.lab.flow_lab import Kill, script, wrong_after_kills
+from tests.lab.flow_lab import Kill, script, wrong_after_kills, wrong_after_power_cuts
 from tests.lab.hosts import why_no_namespaces
 from tests.lab.machine import missing
 from tests.lab.mutants import MUTANTS, broken
@@ -110,6 +110,19 @@ def flow_kills(directory: Path, mutant: str) -> list[str]:
     ]
     for i, each in enumerate(kills):
         if wrong := wrong_after_kills(directory / str(i), script(seed=3, rotations=1), each, mutant):
+            return wrong
+    return []
+
+
+def flow_power_cuts(directory: Path, mutant: str) -> list[str]:
+    if why := missing("ext4"):
+        pytest.skip(why)
+    ends = [
+        [Kill(3, "unsynced slot_file.write_over"), Kill(1, "after TakeTransaction.commit", cuts=True)],
+        [Kill(4, "after TakeTransaction.commit", cuts=True)],
+    ]
+    for i, each in enumerate(ends):
+        if wrong := wrong_after_power_cuts(directory / f"cut-{i}", "ext4", script(seed=3, rotations=1), each, mutant):
             return wrong
     return []
 
@@ -303,6 +316,8 @@ CAUGHT: dict[str, list[Recipe]] = {
     "take half a copy for a new file": [flow_kills],
     "believe a torn slot": [flow_kills],
     "write over one slot": [flow_kills],
+    "believe the page cache": [flow_power_cuts],
+    "note what is not synced": [flow_power_cuts],
     "believe what was created": [object_kills],
     "delete every checkpoint": [object_kills],
     "collect what is needed": [object_kills],
@@ -342,6 +357,7 @@ def test_a_real_power_cut_catches_a_package_that_does_not_sync(tmp_path: Path) -
             io_errors,
             keeping_steps,
             flow_kills,
+            flow_power_cuts,
             damage,
             overtaken_readers,
             concurrency,

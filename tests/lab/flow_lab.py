@@ -1,5 +1,7 @@
 """A small agent in one thread, killed at named moments: taildir, two channels and two sinks, while its log is rotated.
 
+With a `Machine` the power of its disk can be cut at these moments, too; the log is on another disk, which stays.
+
 What happens to the log is a script, step by step, so that a copy is seen empty, half made, whole, and truncated. The
 steps of the script are no moments: a killed agent goes on with the next one.
 """
@@ -30,9 +32,19 @@ from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sources import position_file
 from spillable_stream.flow.sources.taildir import TailDir
 from tests.lab.children import Child, mutate
+from tests.lab.machine import Machine
 from tests.lab.patching import Patch, patch
+from tests.support.damage import age_head
 
-__all__ = ["Act", "Kill", "count_moments", "moment_names", "script", "wrong_after_kills"]
+__all__ = [
+    "Act",
+    "Kill",
+    "count_moments",
+    "moment_names",
+    "script",
+    "wrong_after_kills",
+    "wrong_after_power_cuts",
+]
 
 
 class Kill(NamedTuple):
@@ -42,10 +54,12 @@ class Kill(NamedTuple):
         number: at the so manieth moment, counted from 1; 0 for never.
         name: of those that are named so, as "before TakeTransaction.commit", "half OutputFile.append" and "after
             position_file.replace_file"; empty for all.
+        cuts: whether the power of the disk is cut, too.
     """
 
     number: int
     name: str = ""
+    cuts: bool = False
 
 
 _MOMENTS: list[tuple[Any, str]] = [
@@ -61,7 +75,8 @@ _MOMENTS: list[tuple[Any, str]] = [
     (bucket_notes, "cut_back"),
     (file_roll, "cut_back"),
 ]
-_HALVED = ("OutputFile.append", "slot_file.write_over")
+# What may happen between the beginning of a call and its end: for others, nothing that matters.
+_STEPS = {"OutputFile.append": ("half",), "slot_file.write_over": ("half", "unsynced")}
 _FEW_LINES = 5  # less than a take has
 _OPTIONS = {"memory_capacity": 0, "minimum_required_space": 0, "keep_alive": 0.0, "checkpoint_on_close": False}
 
@@ -131,7 +146,7 @@ class _Inline:
 def moment_names() -> list[str]:
     """Return the names of all moments."""
     names = [_name(owner, method) for owner, method in _MOMENTS]
-    return [f"{when} {name}" for name in names for when in ("before", "half" if name in _HALVED else "after")]
+    return [f"{when} {name}" for name in names for when in ("before", *_STEPS.get(name, ("after",)))]
 
 
 def _name(owner: Any, method: str) -> str:
@@ -156,6 +171,8 @@ def watched(moment: Callable[[str], object]) -> Iterator[Patch]:
                     descriptor, slot, offset = arguments
                     os.pwrite(descriptor, slot[: len(slot.rstrip()) // 2], offset)
                     moment(f"half {name}")
+                    os.pwrite(descriptor, slot, offset)
+                    moment(f"unsynced {name}")
                     return real(*arguments)
                 found = real(*arguments)
                 moment(f"after {name}")
@@ -170,11 +187,17 @@ def watched(moment: Callable[[str], object]) -> Iterator[Patch]:
     yield patch(part_puts, "ThreadPoolExecutor", lambda _: _Inline)
 
 
-def run(place: Path, acts: list[Act]) -> None:
-    """Be the agent until the script is done and everything is written."""
-    (place / "logs").mkdir(exist_ok=True)
+def run(place: Path, acts: list[Act], inputs: Path) -> None:
+    """Be the agent until the script is done and everything is written.
+
+    Args:
+        place: where the agent has its files.
+        acts: the script.
+        inputs: where the log is, and how far the script is.
+    """
+    (inputs / "logs").mkdir(exist_ok=True)
     tail = TailDir(
-        {"g": f"{place}/logs/app.*"}, position_file=place / "positions.json", batch_size=7, write_pos_interval=0
+        {"g": f"{inputs}/logs/app.*"}, position_file=place / "positions.json", batch_size=7, write_pos_interval=0
     )
     tail.name = "a1.r1"
     first = FileRoll(place / "out1", batch_size=11)
@@ -191,12 +214,12 @@ def run(place: Path, acts: list[Act]) -> None:
             sink.name = f"a1.k{number}"
             sink.open(channel)
         tail.open(processor)
-        progress = place / "acts"
+        progress = inputs / "acts"
         done = int(progress.read_text()) if progress.exists() else 0
         rests = False
         while done < len(acts) or not rests:
             if done < len(acts) and (rests or acts[done].name != "rest"):
-                do(acts[done], place / "logs")
+                do(acts[done], inputs / "logs")
                 done += 1
                 progress.write_text(str(done))
             for _ in range(2):
@@ -213,34 +236,39 @@ def run(place: Path, acts: list[Act]) -> None:
 class _Countdown:
     """Kills this process at a moment, and counts them all."""
 
-    def __init__(self, kill: Kill) -> None:
+    def __init__(self, kill: Kill, cut: Callable[[], object]) -> None:
         self.moments = 0
-        self._left, self._name = kill
+        self._left, self._name, self._cuts = kill
+        self._cut = cut
 
     def __call__(self, name: str) -> None:
         self.moments += 1
         self._left -= self._name in ("", name)
         if self._left == 0 and self._name in ("", name):
+            if self._cuts:
+                self._cut()
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _agent(place: Path, acts: list[Act], mutant: str, kill: Kill) -> Child:
+def _agent(
+    place: Path, acts: list[Act], mutant: str, kill: Kill, inputs: Path, cut: Callable[[], object] = lambda: None
+) -> Child:
     def be() -> None:
         mutate(mutant)
-        countdown = _Countdown(kill)
+        countdown = _Countdown(kill, cut)
         with ExitStack() as stack:
             for found in watched(countdown):
                 stack.enter_context(found)
-            run(place, acts)
-        (place / "moments").write_text(str(countdown.moments))
+            run(place, acts, inputs)
+        (inputs / "moments").write_text(str(countdown.moments))
 
-    return Child(be, place / "stderr")
+    return Child(be, inputs / "stderr")
 
 
 def count_moments(place: Path, acts: list[Act]) -> int:
     """Return how many moments an agent has that nobody kills."""
     place.mkdir()
-    assert _agent(place, acts, "", Kill(0)).wait() == 0, (place / "stderr").read_text()
+    assert _agent(place, acts, "", Kill(0), place).wait() == 0, (place / "stderr").read_text()
     return int((place / "moments").read_text())
 
 
@@ -255,9 +283,41 @@ def wrong_after_kills(place: Path, acts: list[Act], kills: Iterable[Kill], mutan
     """
     place.mkdir(parents=True)
     for kill in (*kills, Kill(0)):
-        child = _agent(place, acts, mutant, kill)
+        child = _agent(place, acts, mutant, kill, place)
         if not child.killed_itself() and child.code != 0:
             return [f"the agent failed: {(place / 'stderr').read_text()[-2000:]}"]
+    return _wrong(place, acts)
+
+
+def wrong_after_power_cuts(
+    directory: Path, kind: str, acts: list[Act], kills: Iterable[Kill], mutant: str = ""
+) -> list[str]:
+    """Return what is wrong with the files of an agent whose disk's power was cut, and that was started again.
+
+    Args:
+        directory: where everything goes, not there yet.
+        kind: one of the machine's `FILE_SYSTEMS`.
+        acts: the log's script.
+        kills: of each run, when it is killed, and whether its disk is cut; one more is not.
+        mutant: how the package is broken.
+    """
+    inputs = directory / "inputs"
+    inputs.mkdir(parents=True)
+    with Machine(directory, kind) as machine:
+        for kill in (*kills, Kill(0)):
+            child = _agent(machine.disk, acts, mutant, kill, inputs, machine.cut)
+            if not child.killed_itself() and child.code != 0:
+                return [f"the agent failed: {(inputs / 'stderr').read_text()[-2000:]}"]
+            if kill.cuts and child.killed_itself():
+                machine.restart()
+                for head in machine.disk.glob("c?/head"):
+                    if head.stat().st_size:
+                        age_head(head.parent)
+        return _wrong(machine.disk, acts)
+
+
+def _wrong(place: Path, acts: list[Act]) -> list[str]:
+    """Return what is wrong with the files of an agent that is done."""
     expected = Counter(f"line {a.number + i}" for a in acts if a.name == "grow" for i in range(a.count))
     wrong = []
     for out in ("out1", "out2"):

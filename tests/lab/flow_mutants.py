@@ -8,9 +8,12 @@ from typing import Any
 
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.flow import slot_file
+from spillable_stream.flow.durable_file import read_file
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.file_roll import FileRoll
+from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import NotedEvents, NoteFile
+from spillable_stream.flow.slot_file import SlotFile, newest_value
 from spillable_stream.flow.sources.taildir import TailDir
 from spillable_stream.flow.sources.tailed_files import TailedFiles
 from tests.lab.patching import Patch, patch
@@ -90,7 +93,33 @@ def believe_a_torn_slot() -> list[Patch]:
 
 def write_over_one_slot() -> list[Patch]:
     """A note goes over the one before, and a crash in between leaves neither."""
-    return [patch(slot_file, "write_over", lambda real: lambda descriptor, slot, offset: real(descriptor, slot, 0))]
+
+    def make(real: Any) -> Any:
+        def write(self: SlotFile, value: bytes) -> None:
+            real(self, value)
+            self._number += self._number % 2  # the next one is as odd as this one
+
+        return write
+
+    return [patch(SlotFile, "write", make)]
+
+
+def believe_the_page_cache() -> list[Patch]:
+    """A restart acts on a note that a killed process had written and not synced."""
+
+    def make(_: Any) -> Any:
+        def read(self: SlotFile) -> bytes | None:
+            data = read_file(self.path)
+            return None if data is None else newest_value(data)
+
+        return read
+
+    return [patch(SlotFile, "read", make)]
+
+
+def note_what_is_not_synced() -> list[Patch]:
+    """A sink notes how long its file is before that is on the disk."""
+    return [patch(OutputFile, "sync", lambda real: lambda self: None)]
 
 
 FLOW_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
@@ -103,5 +132,7 @@ FLOW_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
         take_half_a_copy_for_a_new_file,
         believe_a_torn_slot,
         write_over_one_slot,
+        believe_the_page_cache,
+        note_what_is_not_synced,
     )
 }
