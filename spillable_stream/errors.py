@@ -116,7 +116,15 @@ class ChannelError(SpillableError):
 
 
 class NotAChannelError(ChannelError):
-    """The path holds no channel, and none was to be created."""
+    """The path holds no channel, and none was to be created.
+
+    Attributes:
+        is_missing: whether there is no channel of any kind, rather than something else.
+    """
+
+    def __init__(self, message: str = "", *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 class UnsupportedFormatError(ChannelError):

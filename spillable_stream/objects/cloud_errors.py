@@ -48,7 +48,7 @@ def store_error(location: Location, right: Right, key: str, answer: Answer) -> S
         answer: what the store answered.
     """
     cloud = cloud_of(location)
-    place = f"{location}/{key}"
+    place = f"{str(location).rstrip('/')}/{key}"
     if answer.outcome is Outcome.MISSING and right in ("read", "delete"):
         return ObjectMissingError(f"there is no object {place}")
     is_not_done = answer.outcome in _NOT_DONE

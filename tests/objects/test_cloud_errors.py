@@ -49,6 +49,11 @@ def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not()
     assert "a rule of the bucket" in said(S3, "write", Outcome.MISSING, 404, "NoSuchUpload")
 
 
+def test_a_listing_of_a_whole_bucket_is_named_as_users_write_it() -> None:
+    error = store_error(Location("s3", "bucket", ""), "list", "", Answer(Outcome.FORBIDDEN, 403, "AccessDenied"))
+    assert str(error).startswith("listing s3://bucket/ failed (403 AccessDenied): ")
+
+
 def test_what_is_forbidden_says_which_permission_is_lacking() -> None:
     assert said(S3, "write", Outcome.FORBIDDEN, 403, "AccessDenied").endswith("may not write there: allow s3:PutObject")
     assert "allow s3:ListBucket" in said(S3, "list", Outcome.FORBIDDEN)
