@@ -170,7 +170,10 @@ class Spool:
             f"{self._store_path} refuses what is in the spool {self._local.path}, and will again: {trouble}. Nothing "
             "is lost, and nothing was put now; once the cause is gone, it is shipped, and puts are taken again"
         )
-        return type(trouble)(said) if isinstance(trouble, SpillableError) else StorageError(said)
+        refusal = type(trouble)(said) if isinstance(trouble, SpillableError) else StorageError(said)
+        if isinstance(refusal, StorageError):
+            refusal.stored_nothing = True
+        return refusal
 
     def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, as `Channel.due_ms` does; it raises what that raises."""

@@ -106,6 +106,7 @@ def test_a_producer_says_so_and_what_it_sends_again_is_stored_once(s3: ExpiringS
         with pytest.raises(SendFailedError) as raised:
             producer.send_many([b"1"], sequence=2).result(60)
         assert says_so(raised.value)
+        assert not raised.value.result.in_doubt and "is not known" not in str(raised.value)
     renew()
     with opened(place) as channel, Producer(channel, **options) as producer:
         for number, body in enumerate(numbered(0, 3), 1):
@@ -159,6 +160,21 @@ def test_a_spool_keeps_what_was_put_and_the_next_handle_ships_it_once(
         put(channel, b"3")
         channel.flush()
     assert all_in(place) == [b"0", b"1", b"3"]
+
+
+def test_a_producer_with_a_spool_says_so_too(s3: ExpiringS3, place: str, tmp_path: Path) -> None:
+    with (
+        opened(place, durability="local", spool=tmp_path / "spool", minimum_required_space=0) as channel,
+        Producer(channel, retries=0, linger_ms=0) as producer,
+    ):
+        producer.send(b"0").result(60)
+        s3.expire()
+        put(channel, b"1")
+        with pytest.raises(StorageError):
+            channel.flush()
+        with pytest.raises(SendFailedError) as raised:
+            producer.send(b"2").result(60)
+        assert says_so(raised.value) and not raised.value.result.in_doubt
 
 
 def test_a_spool_whose_provider_gives_others_goes_on_by_itself(
