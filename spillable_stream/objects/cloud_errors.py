@@ -88,7 +88,8 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
         Outcome.REFUSED: f"{cloud.name} refused the request: check the settings of the store and the name",
         Outcome.BUSY: "the store is busy, or failed inside: try again later",
         Outcome.UNREACHABLE: (
-            f"{cloud.name} can't be reached: check the network of this host and {' and '.join(cloud.endpoints[:1])}"
+            f"{cloud.name} can't be reached: check the network of this host, and what is set of "
+            f"{', '.join(cloud.endpoints)}"
         ),
         Outcome.BROKEN: "the connection broke before the answer was complete: try again",
         Outcome.TIMEOUT: "there was no answer in time: check the network of this host, or try again",

@@ -54,6 +54,11 @@ def test_a_listing_of_a_whole_bucket_is_named_as_users_write_it() -> None:
     assert str(error).startswith("listing s3://bucket/ failed (403 AccessDenied): ")
 
 
+def test_a_store_that_can_not_be_reached_names_every_variable_with_its_address() -> None:
+    text = said(S3, "read", Outcome.UNREACHABLE)
+    assert text.endswith("and what is set of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ENDPOINT")
+
+
 def test_what_is_forbidden_says_which_permission_is_lacking() -> None:
     assert said(S3, "write", Outcome.FORBIDDEN, 403, "AccessDenied").endswith("may not write there: allow s3:PutObject")
     assert "allow s3:ListBucket" in said(S3, "list", Outcome.FORBIDDEN)

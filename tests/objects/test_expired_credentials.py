@@ -115,7 +115,7 @@ def test_a_producer_says_so_and_what_it_sends_again_is_stored_once(s3: ExpiringS
 
 
 def test_a_worker_ends_with_the_sentence_and_the_next_one_calls_the_rest(
-    s3: ExpiringS3, place: str, renew: Renew
+    s3: ExpiringS3, place: str, renew: Renew, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[bytes] = []
 
@@ -136,6 +136,7 @@ def test_a_worker_ends_with_the_sentence_and_the_next_one_calls_the_rest(
         worker.run(until_empty=True)
         assert channel.stats().groups["w"].lag == 0
     assert set(called) == set(numbered(0, 6)) and called[known:] == sorted(called[known:])
+    assert "the former worker was killed, or could not say how it ended" in caplog.text
 
 
 def test_a_spool_keeps_what_was_put_and_the_next_handle_ships_it_once(
