@@ -116,7 +116,15 @@ class ChannelError(SpillableError):
 
 
 class NotAChannelError(ChannelError):
-    """The path holds no channel, and none was to be created."""
+    """The path holds no channel, and none was to be created.
+
+    Attributes:
+        is_missing: whether there is no channel of any kind, rather than something else.
+    """
+
+    def __init__(self, message: str = "", *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 class UnsupportedFormatError(ChannelError):
@@ -186,7 +194,13 @@ class OtherHostError(ChannelError):
 
 
 class StorageError(SpillableError):
-    """The file system refused or failed a call; the message names the path."""
+    """The file system refused or failed a call; the message names the path.
+
+    Attributes:
+        stored_nothing: whether it is certain that a commit stored nothing, and never will.
+    """
+
+    stored_nothing: bool = False
 
 
 class StateTooLargeError(StorageError):
@@ -372,3 +386,8 @@ class MemoryLossWarning(UserWarning):
 
 REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
 """Errors that say for sure that nothing was stored, and that may pass: the same call may be repeated later."""
+
+
+def says_nothing_stored(error: BaseException) -> bool:
+    """Tell whether an error of a commit says for sure that nothing was stored, and that the same call may succeed."""
+    return isinstance(error, REFUSALS) or (isinstance(error, StorageError) and error.stored_nothing)

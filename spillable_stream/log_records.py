@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from typing import TypedDict, cast
 
-__all__ = ["FIELDS", "VARIABLE", "RecordFields", "configure", "fields"]
+__all__ = ["FIELDS", "VARIABLE", "RecordFields", "Seldom", "configure", "fields"]
 
 VARIABLE = "SPILLABLE_LOG"
 _TREE = "spillable_stream"
 _LEVELS = ("debug", "info", "warning", "error")
+_AGAIN_SECONDS = 60.0
 
 
 class RecordFields(TypedDict, total=False):
@@ -91,6 +93,21 @@ def fields(
         "seconds": seconds,
     }
     return cast(RecordFields, {name: value for name, value in given.items() if value is not None})
+
+
+class Seldom:
+    """Tells whether to warn of what is tried again and again: once a minute."""
+
+    def __init__(self) -> None:
+        self._warned_at = float("-inf")
+
+    def is_due(self) -> bool:
+        """Tell whether to warn now; if so, not again for a minute."""
+        now = time.monotonic()
+        if now - self._warned_at < _AGAIN_SECONDS:
+            return False
+        self._warned_at = now
+        return True
 
 
 class _Formatter(logging.Formatter):

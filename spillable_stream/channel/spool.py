@@ -37,7 +37,7 @@ from spillable_stream.errors import (
     StorageError,
     TransactionStateError,
 )
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import Seldom, fields
 from spillable_stream.names import SPOOL_PREFIX
 from spillable_stream.objects.store import StoreError
 from spillable_stream.option_types import ChannelOptions
@@ -58,7 +58,6 @@ _LOOK_SECONDS = 1.0  # at whether another handle still ships
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 _STALLED_SECONDS = 60.0
-_WARN_AGAIN_SECONDS = 60.0
 _MAY_PASS = (
     ChannelBusyError,
     ChannelClosedError,
@@ -141,7 +140,7 @@ class Spool:
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
         self._pause_seconds = 0.0
-        self._warned_at = float("-inf")
+        self._warning = Seldom()
         self._thread = PeriodicThread(self, "spillable spool", lambda: not self._ending)
         self._thread.ensure()
 
@@ -171,7 +170,10 @@ class Spool:
             f"{self._store_path} refuses what is in the spool {self._local.path}, and will again: {trouble}. Nothing "
             "is lost, and nothing was put now; once the cause is gone, it is shipped, and puts are taken again"
         )
-        return type(trouble)(said) if isinstance(trouble, SpillableError) else StorageError(said)
+        refusal = type(trouble)(said) if isinstance(trouble, SpillableError) else StorageError(said)
+        if isinstance(refusal, StorageError):
+            refusal.stored_nothing = True
+        return refusal
 
     def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, as `Channel.due_ms` does; it raises what that raises."""
@@ -245,8 +247,7 @@ class Spool:
         pause_seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 20))
         self._failures += 1
         self._pause_seconds = pause_seconds * random.uniform(0.5, 1.0)
-        if time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
-            self._warned_at = time.monotonic()
+        if self._warning.is_due():
             _log.warning(
                 "%s: what is in the spool %s waits, and is tried again: %s",
                 self._store_path,

@@ -125,4 +125,4 @@ def object_identity(location: Location) -> str:
 
 
 def _no_channel(location: Location) -> NotAChannelError:
-    return NotAChannelError(f"{location} is not a channel: it has no {IDENTITY}")
+    return NotAChannelError(f"{location} is not a channel: it has no {IDENTITY}", is_missing=True)

@@ -38,7 +38,7 @@ from spillable_stream.errors import (
     SpillableError,
     TransactionStateError,
 )
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import Seldom, fields
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
@@ -160,6 +160,7 @@ class ObjectOwners:
         self._mine: dict[str, ObjectOwnership] = {}
         self._mutex = threading.Lock()
         self._inquiries = OwnerInquiries(answer_seconds, self._ask)
+        self._warning = Seldom()
         self._thread = PeriodicThread(self, "spillable owner")  # answers claims
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
@@ -328,13 +329,14 @@ class ObjectOwners:
         return _LOOK_SECONDS
 
     def run_once(self) -> bool:
-        """Answer claims, and tell whether there will be others; a failure is logged."""
+        """Answer claims, and tell whether there will be others; a failure is logged, once a minute."""
         try:
             self.answer_claims()
         except ChannelClosedError:
             return False
         except SpillableError as e:
-            _log.warning("%s: a claim could not be answered now: %s", self.path, e, extra=fields(self.path))
+            if self._warning.is_due():
+                _log.warning("%s: a claim could not be answered now: %s", self.path, e, extra=fields(self.path))
         return True
 
     def close(self, *, forked: bool = False) -> None:

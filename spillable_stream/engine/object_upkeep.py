@@ -19,7 +19,7 @@ from spillable_stream.engine.object_owners import ObjectOwners, ObjectOwnership
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import Seldom, fields
 
 __all__ = ["UPKEEP", "ObjectUpkeep"]
 
@@ -30,7 +30,6 @@ UPKEEP = "upkeep:"
 
 _PERIOD_SECONDS = 5.0  # each look is some requests
 _TRY_AGAIN_SECONDS = 60.0  # to become the one that acts: each attempt is a claim, and a claim is an append
-_WARN_AGAIN_SECONDS = 60.0
 
 
 class ObjectUpkeep:
@@ -67,7 +66,7 @@ class ObjectUpkeep:
         self._acting: ObjectOwnership | None = None
         self._try_at = float("-inf")
         self._looked_at: float | None = None
-        self._warned_at = float("-inf")
+        self._warning = Seldom()
 
     def is_needed(self) -> bool:
         """Tell whether the channel keeps taken events, or has automatic groups."""
@@ -88,8 +87,7 @@ class ObjectUpkeep:
         except LockTimeoutError:  # somebody is busy: there will be another look
             pass
         except SpillableError as e:
-            if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
-                self._warned_at = time.monotonic()
+            if not self._log.closed and self._warning.is_due():
                 _log.warning(
                     "kept events and groups without an owner stay in %s for now: %s",
                     self._log.path,

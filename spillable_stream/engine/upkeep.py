@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -30,7 +29,7 @@ from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import Seldom, fields
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import since_boot_us
 from spillable_stream.storage.lock import FileLock
@@ -43,7 +42,6 @@ _LONGEST_SECONDS = 1.0
 _SHORTEST_SECONDS = 0.05
 _MOVING_SECONDS = 0.1  # taken events stay in memory for this long
 _SIZE_SECONDS = 0.2  # what is put in this time may be kept beyond ``retentionBytes``
-_WARN_AGAIN_SECONDS = 60.0
 
 
 class Upkeep:
@@ -84,7 +82,7 @@ class Upkeep:
         self._lock: FileLock | None = None  # held, while this process acts
         self._looked_us: int | None = None  # at the groups, by the boot's clock
         self._owes = False  # files of events that have left, which are still there
-        self._warned_at = float("-inf")
+        self._warning = Seldom()
 
     def is_needed(self) -> bool:
         """Tell whether the channel keeps taken events, or has automatic groups."""
@@ -128,8 +126,7 @@ class Upkeep:
         except LockTimeoutError:  # somebody is busy: there will be another look
             return False
         except (SpillableError, OSError) as e:
-            if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
-                self._warned_at = time.monotonic()
+            if not self._log.closed and self._warning.is_due():
                 _log.warning(
                     "kept events and groups without an owner stay in %s for now: %s",
                     self._log.path,

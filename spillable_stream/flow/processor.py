@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from spillable_stream.arguments import instance, text
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import REFUSALS, OptionError, SpillableError
+from spillable_stream.errors import OptionError, SpillableError, says_nothing_stored
 from spillable_stream.flow.batch_numbers import BatchNumbers, write_note
 from spillable_stream.flow.dead_letters import Stuck
 from spillable_stream.flow.event_batch import EventInput, as_event_batch
@@ -323,7 +323,7 @@ class ChannelProcessor:
                 numbered = self._numbers.numbered(name, number, routed.note)
             self.puts.put(routed, name, part, numbered, may_wait=not is_optional)
         except Exception as e:
-            routed.is_in_doubt |= not isinstance(e, (*REFUSALS, *TOO_LARGE))
+            routed.is_in_doubt |= not (says_nothing_stored(e) or isinstance(e, TOO_LARGE))
             return e
         if number is not None and self._numbers is not None:
             self._numbers.stored(name, number)

@@ -182,7 +182,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
         if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
             what += f", but the data of a channel; if that was removed, 'spillable repair {path}' writes it anew"
-        raise NotAChannelError(f"{path} is not a channel: it {what}") from None
+        raise NotAChannelError(f"{path} is not a channel: it {what}", is_missing=True) from None
     except NONSENSE as e:
         raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", str(file)) from e
     if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION) and "dataDirs" not in value:

@@ -215,7 +215,7 @@ class Appending:
                 if not unsure and e.is_lasting:
                     break
         if not unsure:
-            raise StorageError(f"{last}; nothing was committed") from last
+            raise _nothing_committed(last) from last
         _log.warning(
             "%s: slot %d has no answer for %g s",
             self._where,
@@ -263,7 +263,7 @@ class Appending:
         else:
             raise self._unknown(attempt, f"the store gives no answer: {cause}") from cause
         self._prove(fence)
-        raise StorageError(f"{cause or 'the writer was interrupted'}; nothing was committed") from cause
+        raise _nothing_committed(cause or "the writer was interrupted") from cause
 
     def _prove(self, attempt: Attempt) -> None:
         """Prove that the slot was never deleted before: the one before it is still there.
@@ -296,6 +296,12 @@ class Appending:
     @property
     def _where(self) -> str:
         return self._slots.store.root
+
+
+def _nothing_committed(why: object) -> StorageError:
+    error = StorageError(f"{why}; nothing was committed")
+    error.stored_nothing = True
+    return error
 
 
 def _nothing_sent() -> SpillableError:

@@ -48,7 +48,7 @@ def store_error(location: Location, right: Right, key: str, answer: Answer) -> S
         answer: what the store answered.
     """
     cloud = cloud_of(location)
-    place = f"{location}/{key}"
+    place = f"{str(location).rstrip('/')}/{key}"
     if answer.outcome is Outcome.MISSING and right in ("read", "delete"):
         return ObjectMissingError(f"there is no object {place}")
     is_not_done = answer.outcome in _NOT_DONE
@@ -67,14 +67,15 @@ def _said(answer: Answer) -> str:
 def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> str:
     """Return what happened and what to do."""
     if answer.outcome is Outcome.FORBIDDEN:
-        return _forbidden(location, cloud, right)
+        return _forbidden(location, cloud, right, answer)
     if answer.outcome in (Outcome.MISSING, Outcome.NO_BUCKET):
         if answer.code == "NoSuchUpload":
             return "the parts of the upload are gone: a rule of the bucket must not remove them within a day"
         return f"the {cloud.bucket} {location.bucket!r} does not exist: make it, or correct the name"
     return {
         Outcome.UNKNOWN_CREDENTIALS: (
-            f"{cloud.name} found no credentials, or does not accept them: check {cloud.credentials}"
+            f"{cloud.name} found no credentials, or does not accept them, or they have expired: check "
+            f"{cloud.credentials}"
         ),
         Outcome.NO_CREDENTIALS: f"no credentials were found: set {cloud.credentials}",
         Outcome.EXPIRED: f"the credentials have expired: renew them, by {cloud.credentials}",
@@ -88,7 +89,8 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
         Outcome.REFUSED: f"{cloud.name} refused the request: check the settings of the store and the name",
         Outcome.BUSY: "the store is busy, or failed inside: try again later",
         Outcome.UNREACHABLE: (
-            f"{cloud.name} can't be reached: check the network of this host and {' and '.join(cloud.endpoints[:1])}"
+            f"{cloud.name} can't be reached: check the network of this host, and what is set of "
+            f"{', '.join(cloud.endpoints)}"
         ),
         Outcome.BROKEN: "the connection broke before the answer was complete: try again",
         Outcome.TIMEOUT: "there was no answer in time: check the network of this host, or try again",
@@ -97,7 +99,12 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
     }.get(answer.outcome, "the store's client did not say why: check the settings of the store, or try again")
 
 
-def _forbidden(location: Location, cloud: Cloud, right: Right) -> str:
+def _forbidden(location: Location, cloud: Cloud, right: Right, answer: Answer) -> str:
+    if answer.code == "AuthorizationFailure":  # Azure says that of several causes
+        return (
+            f"the credentials may not {right} there, or have expired: allow {cloud.rights[right]}, or renew them, by "
+            f"{cloud.credentials}"
+        )
     needed = f"the credentials may not {right} there: allow {cloud.rights[right]}"
     if location.scheme == "s3" and right == "read":
         return (

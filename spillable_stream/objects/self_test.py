@@ -70,10 +70,10 @@ def check_store(store: Store, *, races: int = QUICK_RACES, threads: int = _THREA
     """
     check = _Check(store, threads)
     try:
+        check.create_what_was_deleted()  # first: where nothing may be deleted, it leaves the one object
         check.race(races)
         check.read_what_was_written()
         check.create_over_what_is_there()
-        check.create_what_was_deleted()
     finally:
         check.clean_up()
     return StoreVerdict(store.root, races, threads, check.winners, tuple(dict.fromkeys(check.faults)))

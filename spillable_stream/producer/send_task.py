@@ -8,14 +8,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from spillable_stream.engine.port import NoRoomYetError
-from spillable_stream.errors import (
-    ProducerSequenceError,
-)
+from spillable_stream.errors import ProducerSequenceError, says_nothing_stored
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
-from spillable_stream.producer.retry import MISFITS, REFUSALS, may_pass
+from spillable_stream.producer.retry import MISFITS, may_pass
 from spillable_stream.producer.target import commit_to
 from spillable_stream.producer.trouble import text_of
 from spillable_stream.state.ranges import Range
@@ -86,7 +84,7 @@ class SendTask:
         except BaseException as e:  # a target may be user code, and futures wait for the batch
             batch.note(Attempt(False, began, type(e).__name__, text_of(e)))
             self._tried(e)
-            batch.in_doubt = batch.in_doubt or not isinstance(e, (*REFUSALS, *MISFITS))
+            batch.in_doubt = batch.in_doubt or not (says_nothing_stored(e) or isinstance(e, MISFITS))
             if not batch.in_doubt:
                 batch.destination.free(batch)
             self._go_on(batch, e)

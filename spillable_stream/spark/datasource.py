@@ -30,8 +30,9 @@ from spillable_stream.spark.set_reader import SpillableSetReader
 from spillable_stream.spark.sharded_plan import ShardedPlan, plan_sharded_sink
 from spillable_stream.spark.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
 from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_sink
+from spillable_stream.spark.source_channel import start_first
 from spillable_stream.spark.spark_errors import short_traces
-from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
+from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
@@ -73,8 +74,8 @@ class SpillableDataSource(DataSource):
             with visit_to_read(_first_of(place)) as channel:
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
-            if not given.get("create_if_missing"):
-                raise NotAChannelError(f"{e}. {START_FIRST}") from None
+            if not (e.is_missing and given.get("create_if_missing")):
+                raise start_first(e) from None
             schema = struct_type(EVENT_SCHEMA)
         is_wanted = bool(given.get("metadata"))
         return with_metadata(schema, metadata_types(is_wanted=is_wanted, of_set=isinstance(place, ChannelSet)))
@@ -212,7 +213,7 @@ def _first_of(place: str | ChannelSet) -> str:
         return place
     members = place.find()
     if not members:
-        raise NotAChannelError(f"no channel fits {place}")
+        raise NotAChannelError(f"no channel fits {place}", is_missing=True)
     return members[0].path
 
 

@@ -15,9 +15,14 @@ from spillable_stream.spark.query_start import QueryStart
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import check_read_schema, creation_schema
 
-__all__ = ["START_FIRST", "SourceChannel", "make_channel"]
+__all__ = ["START_FIRST", "SourceChannel", "make_channel", "start_first"]
 
 START_FIRST = "Start what puts to it first; or let a stream make it, with the option createIfMissing"
+
+
+def start_first(error: NotAChannelError) -> NotAChannelError:
+    """Return the error for a source without a channel: with what to do, where one can be made."""
+    return NotAChannelError(f"{error}. {START_FIRST}", is_missing=True) if error.is_missing else error
 
 
 def make_channel(path: str, schema: StructType, options: StreamOptions) -> Channel:
@@ -78,8 +83,8 @@ class SourceChannel:
         try:
             return Channel(self._path, create=False)
         except NotAChannelError as e:
-            if not self._options.create_if_missing:
-                raise NotAChannelError(f"{e}. {START_FIRST}") from None
+            if not (e.is_missing and self._options.create_if_missing):
+                raise start_first(e) from None
             return make_channel(self._path, self._schema, self._options)
 
     def own(self, channel: Channel) -> Consumer:

@@ -41,12 +41,12 @@ from spillable_stream.spark.query_position import Asked, Phase, QueryPosition, i
 from spillable_stream.spark.query_start import QueryStart
 from spillable_stream.spark.read_limits import ReadLimit, SupportsTriggerAvailableNow, default_limit, is_everything
 from spillable_stream.spark.read_options import StreamOptions
-from spillable_stream.spark.source_channel import START_FIRST, SourceChannel
+from spillable_stream.spark.source_channel import SourceChannel
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["START_FIRST", "SpillableStreamReader"]
+__all__ = ["SpillableStreamReader"]
 
 _log = logging.getLogger(__name__)
 

@@ -82,9 +82,10 @@ class Calls:
         if left.most:
             alone = sum(count_of(suspect.ranges) for suspect in self._suspects)
             _log.warning(
-                "the process of the former worker was killed; %d events are called alone now", alone,
+                "the former worker was killed, or could not say how it ended; %d events are called alone now",
+                alone,
                 extra=self._about | fields(count=alone),
-            )  # fmt: skip
+            )
 
     def divide(self, ranges: list[Range]) -> list[Work]:
         """Return the work that events are which were just claimed; the mutex is held."""

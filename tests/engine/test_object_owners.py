@@ -8,16 +8,18 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from spillable_stream import Channel, GroupOwnedError, OptionError
+from spillable_stream import Channel, GroupOwnedError, OptionError, log_records
 from spillable_stream.engine import object_owners
 from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.object_owners import ANSWER_SECONDS, ObjectOwners
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.object_channels import OwnersClock, kill, store_of
+from tests.support.spools import without_threads
 
 Open = Callable[..., Channel]
 
@@ -184,6 +186,22 @@ def test_the_owners_thread_answers(
     owners_clock.meanwhile = until_it_looked
     with pytest.raises(GroupOwnedError, match="which answers"):
         other.consumer("default", owner_timeout_seconds=0)
+
+
+def test_claims_that_can_not_be_answered_are_a_warning_a_minute(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    now = [1_000.0]
+    monkeypatch.setattr(log_records, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    owner = open_handle()
+    owner.consumer("default")
+    store_of(owner).schedule = lambda request: Fault.REFUSED
+    for _ in range(61):
+        assert owners_of(owner).run_once()
+        now[0] += 1
+    assert caplog.text.count("s3://bucket/orders: a claim could not be answered now: ") == 2
+    store_of(owner).schedule = None
 
 
 def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, log_records
 from spillable_stream.engine import object_upkeep
 from spillable_stream.engine.object_owners import ANSWER_SECONDS
 from spillable_stream.engine.object_upkeep import UPKEEP, ObjectUpkeep
@@ -31,7 +31,8 @@ HOUR_MS = 3_600_000
 def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """The clock of all handles, none of which looks by itself."""
     time = FakeTime()
-    monkeypatch.setattr(object_upkeep, "time", SimpleNamespace(monotonic=time.monotonic))
+    for module in (object_upkeep, log_records):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=time.monotonic))
     monkeypatch.setattr(object_upkeep, "_PERIOD_SECONDS", 3600.0)
     return time
 

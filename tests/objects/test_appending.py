@@ -94,7 +94,7 @@ def test_a_refusal_is_told_at_once_and_nothing_is_written(writer_on: Writers, me
     store.schedule = once("create", Fault.REFUSED)
     with pytest.raises(StorageError, match="nothing was committed") as caught:
         writer.appending.append(writer.attempt(b"x"))
-    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    assert caught.value.stored_nothing and not isinstance(caught.value, CommitOutcomeUnknownError)
     assert (store.counts["create"], writer.time.slept) == (1, [])
     assert slot_key(1) not in memory.objects
 
@@ -112,7 +112,7 @@ def test_without_an_answer_a_fence_sees_to_it_that_the_append_never_counts(
     store.schedule = late
     with pytest.raises(StorageError, match="nothing was committed") as caught:
         writer.appending.append(attempt)
-    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    assert caught.value.stored_nothing and not isinstance(caught.value, CommitOutcomeUnknownError)
     fence = memory.objects[slot_key(1)]
     assert store.release() == store.faults[Fault.LATE] > 1
     assert memory.objects[slot_key(1)] == fence != attempt.data

@@ -49,6 +49,25 @@ def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not()
     assert "a rule of the bucket" in said(S3, "write", Outcome.MISSING, 404, "NoSuchUpload")
 
 
+def test_a_listing_of_a_whole_bucket_is_named_as_users_write_it() -> None:
+    error = store_error(Location("s3", "bucket", ""), "list", "", Answer(Outcome.FORBIDDEN, 403, "AccessDenied"))
+    assert str(error).startswith("listing s3://bucket/ failed (403 AccessDenied): ")
+
+
+def test_credentials_of_clouds_that_do_not_tell_may_have_expired() -> None:
+    """Azure answers an expired token as a wrong one, its emulator as a lack of rights; Google answers 401."""
+    for location, status, code in ((AZURE, 403, "AuthenticationFailed"), (GOOGLE, 401, "")):
+        assert "or they have expired" in said(location, "read", Outcome.UNKNOWN_CREDENTIALS, status, code)
+    text = said(AZURE, "read", Outcome.FORBIDDEN, 403, "AuthorizationFailure")
+    assert "may not read there, or have expired: allow the role Storage Blob Data Reader, or renew them" in text
+    assert "expired" not in said(AZURE, "read", Outcome.FORBIDDEN, 403, "AuthorizationPermissionMismatch")
+
+
+def test_a_store_that_can_not_be_reached_names_every_variable_with_its_address() -> None:
+    text = said(S3, "read", Outcome.UNREACHABLE)
+    assert text.endswith("and what is set of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ENDPOINT")
+
+
 def test_what_is_forbidden_says_which_permission_is_lacking() -> None:
     assert said(S3, "write", Outcome.FORBIDDEN, 403, "AccessDenied").endswith("may not write there: allow s3:PutObject")
     assert "allow s3:ListBucket" in said(S3, "list", Outcome.FORBIDDEN)

@@ -95,8 +95,8 @@ def error_of(ask: Callable[[], object]) -> StoreError:
     [
         (403, "AccessDenied", "may not write there: allow", False),
         (403, "", "may not write there: allow", False),
-        (403, "SignatureDoesNotMatch", "does not accept them: check", False),
-        (401, "", "does not accept them: check", False),
+        (403, "SignatureDoesNotMatch", "or they have expired: check", False),
+        (401, "", "or they have expired: check", False),
         (400, "ExpiredToken", "have expired", False),
         (403, "RequestTimeTooSkewed", "clock of this host", False),
         (404, "NoSuchBucket", "'bucket' does not exist: make it", False),

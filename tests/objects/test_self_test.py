@@ -57,7 +57,7 @@ def test_a_conflict_with_which_nothing_was_stored_is_no_fault() -> None:
     """S3 answers 409 to one of two requests at once, or to both."""
 
     def schedule(request: Request) -> Fault | None:
-        conflicts = 8 if request.key.endswith("-0000") else 1  # all of the first race
+        conflicts = 8 if request.key.endswith("-0001") else 1  # all of the first race
         return Fault.CONFLICT if request.kind == "create" and request.attempt <= conflicts else None
 
     verdict = check_store(FaultyStore(MemoryStore(), schedule), races=2)
@@ -85,6 +85,14 @@ def test_whichever_request_fails_all_that_was_made_is_deleted() -> None:
             failed += 1
         assert store.faults == {fault: 1} and not store.inner.objects
     assert failed == len(count.requests) - 4, "only the deletions at the end may fail unseen"
+
+
+def test_a_store_that_lets_nobody_delete_has_one_object_more_and_the_error_names_it() -> None:
+    inner = MemoryStore()
+    with pytest.raises(StoreError) as raised:
+        check_store(FaultyStore(inner, lambda request: Fault.REFUSED if request.kind == "delete" else None))
+    (key,) = inner.objects
+    assert key in str(raised.value)
 
 
 def test_keys_are_of_this_check_alone() -> None:

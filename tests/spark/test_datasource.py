@@ -14,9 +14,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
 from spillable_stream.channel.open_channel import OpenChannel
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.source_channel import START_FIRST
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -28,6 +31,26 @@ def stream(spark: SparkSession, path: Path, schema: str = "", **options: Any) ->
 
 
 # ── a channel that is missing ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("creates", ["false", "true"])
+@pytest.mark.parametrize("kind", ["of objects", "of a disk", "file"])
+def test_where_something_else_is_nobody_is_told_to_make_a_channel(tmp_path: Path, kind: str, creates: str) -> None:
+    path, says = tmp_path / "c", "open it "
+    if kind == "file":
+        path.touch()
+        says = "give the directory"
+    elif kind == "of a disk":
+        ss.Channel(path, minimum_required_space=0).close()
+    else:
+        ss.Channel(f"object+file://{path}").close()
+    given = f"object+file://{path}" if kind == "of a disk" else str(path)
+    source = SpillableDataSource({"path": given, "createIfMissing": creates})
+    for attempt in (source.schema, lambda: source.streamReader(struct_type(EVENT_SCHEMA)).initialOffset()):
+        with pytest.raises(NotAChannelError, match=says) as raised:
+            attempt()
+        assert START_FIRST not in str(raised.value)
+        assert kind == "file" or f"holds a channel {kind}" in str(raised.value)
 
 
 def test_batch_read_that_asks_for_a_new_channel_is_refused_and_makes_none(spark: SparkSession, tmp_path: Path) -> None:

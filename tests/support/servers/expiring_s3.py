@@ -53,6 +53,11 @@ class ExpiringS3(HttpStub):
         self._seen = 0
         self._mutex = threading.Lock()
 
+    def expire(self) -> None:
+        """Let the credentials expire that are valid now; the next ones replace them."""
+        with self._mutex:
+            self.number += self._overlap
+
     def _answer(self, request: Request) -> Response:
         with self._mutex:
             valid = [token(n) for n in range(max(0, self.number - self._overlap + 1), self.number + 1)]
