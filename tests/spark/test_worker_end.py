@@ -127,7 +127,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in ("channel", "other"):
             with ss.Channel(directory / query / name, minimum_required_space=0, memory_capacity=1000):
                 pass
-    environment = short_sessions(directory / "spark-conf")
+    environment = short_sessions()
     command = [sys.executable, "-c", PROGRAM, *(str(directory / query) for query in QUERIES)]
     subprocess.run(command, check=True, timeout=600, env=environment, capture_output=True)
     yield directory
