@@ -87,8 +87,8 @@ def with_archive() -> str:
 
 
 def use_archive() -> None:
-    """Let each driver that is started from here on have these options."""
-    os.environ["SPARK_SUBMIT_OPTS"] = with_archive()
+    """Let each driver and each daemon of Spark's that is started from here on have these options."""
+    os.environ["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_DAEMON_JAVA_OPTS"] = with_archive()
 
 
 def train(unfinished: Path) -> None:
