@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := help
 # The tests and benchmarks start hundreds of Pythons, Spark's workers too: none should compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: help .venv java hosts check test test-rest test-all coverage release test-matrix demo demo-cluster demo-flume docs bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java classes hosts check test test-rest test-all coverage release test-matrix demo demo-cluster demo-flume docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,9 @@ java:
 	@scripts/check_java.sh
 
 CHECKS := check-code check-types check-known-types check-english
+classes: java $(STAMP)
+	@.venv/bin/python -m tests.support.spark.class_archive
+
 check: $(STAMP) ## Run the linters of code and of English, the type checkers, the import contracts and the spell check
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(CHECKS)
 
@@ -49,16 +52,16 @@ WORKERS ?= 4
 SLOWEST := --durations 30 --durations-min 5
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
 IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2048 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
-test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
+test: java classes ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
 	$(IN_MEMORY) .venv/bin/python -m pytest -q $(SLOWEST) -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 # One run, so that those that work have the cores while those that wait for Spark do not.
-test-rest: java $(STAMP) ## Run what `make test` leaves out: slow tests, all examples of each property, the laboratory in CI's sizes
+test-rest: java classes ## Run what `make test` leaves out: slow tests, all examples of each property, the laboratory in CI's sizes
 	CRASH_SIZE=ci .venv/bin/python -m pytest -q $(SLOWEST) -m "slow or hypothesis or crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
 
 test-all: test-rest test ## Run all tests, as CI does
 
-coverage: java $(STAMP) ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
+coverage: java classes ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
 	.venv/bin/coverage erase
 	.venv/bin/coverage run -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile
 	.venv/bin/coverage combine -q
@@ -117,7 +120,7 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 	.venv/bin/python -m benchmarks.power_cut
 
 SIZE ?= full
-crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
+crash: java classes ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
 	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --hypothesis-profile full tests/cli tests/crash tests/objects tests/producer tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind

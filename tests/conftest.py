@@ -19,9 +19,11 @@ from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
 from tests.support.left_out import LEFT_OUT, may_have_what_is_left_out
+from tests.support.spark.class_archive import use_archive
 
 register_profiles()
 quick_pythons()
+use_archive()
 gc.disable()  # until all tests are collected
 
 

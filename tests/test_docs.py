@@ -46,7 +46,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     program.write_text("\n".join(blocks))
     if not blocks:
         return
-    environment = short_sessions(tmp_path / "spark-conf")
+    environment = short_sessions()
     done = subprocess.run([sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
 
@@ -173,7 +173,7 @@ def test_notebook_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
     from nbclient import NotebookClient
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("SPARK_CONF_DIR", short_sessions(tmp_path / "spark-conf")["SPARK_CONF_DIR"])
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", short_sessions()["SPARK_SUBMIT_OPTS"])
     notebook = nbformat.read(page, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     left = [path.name for path in tmp_path.iterdir() if path.name.startswith("spillable-")]

@@ -106,11 +106,11 @@ def spark_daemon(command: Sequence[str], log: Path, host: Host) -> Iterator[subp
     environment = {
         **os.environ,
         "SPARK_HOME": str(_SPARK),
-        "SPARK_CONF_DIR": scratch,
+        "SPARK_CONF_DIR": f"{scratch}/none",  # nobody's
         "SPARK_LOCAL_DIRS": scratch,
         "SPARK_LOCAL_IP": host.address,
         "SPARK_DAEMON_MEMORY": "512m",
-        "SPARK_DAEMON_JAVA_OPTS": _QUICK_START,
+        "SPARK_DAEMON_JAVA_OPTS": f"{_QUICK_START} {os.environ.get('SPARK_DAEMON_JAVA_OPTS', '')}",
         "PYSPARK_PYTHON": sys.executable,
     }
     with log.open("wb") as output:

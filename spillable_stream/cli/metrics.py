@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
+from queue import SimpleQueue
 from typing import Annotated
 
 import typer
@@ -31,11 +31,11 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
         server = serve_metrics(paths, port, host=host)
     except (SpillableError, ImportError, OSError, OverflowError) as e:
         fail(paths[0], e, False, UNKNOWN)
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    stopped: SimpleQueue[int] = SimpleQueue()  # unlike an event, a signal may interrupt it anywhere
+    signal.signal(signal.SIGTERM, lambda number, _: stopped.put(number))
     with server:
         try:
             typer.echo(f"serving http://{server.host}:{server.port}/metrics (Ctrl-C ends it)")
-            stopped.wait()
+            stopped.get()
         except KeyboardInterrupt:
             typer.echo("stopped")

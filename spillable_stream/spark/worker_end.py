@@ -23,7 +23,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 _closers: dict[int, Callable[[], None]] = {}
 _numbers = itertools.count()
-_ending = threading.Event()
+_signals = itertools.count()
 
 
 def at_end(close: Callable[[], None]) -> int:
@@ -58,9 +58,11 @@ def _is_spark_worker() -> bool:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """Close everything in a new thread: the main thread continues its call, and the close waits for that."""
-    if not _ending.is_set():
-        _ending.set()
+    """Close everything in a new thread: the main thread continues its call, and the close waits for that.
+
+    The next signal may interrupt this, and would wait forever for a lock that is held here.
+    """
+    if next(_signals) == 0:
         threading.Thread(target=_close_and_die, args=(number,), name="spillable end").start()
 
 

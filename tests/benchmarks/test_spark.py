@@ -28,7 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> run.Run:
     """What all parts measured, in JVMs of their own, as a process with a session of the tests can't have."""
     directory = tmp_path_factory.mktemp("work")
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**short_sessions(directory / "spark-conf"), "PYTHONPATH": path}
+    environment = {**short_sessions(), "PYTHONPATH": path}
     command = [sys.executable, "-m", "tests.support.spark.small_benchmarks", directory]
     subprocess.run(command, env=environment, check=True)
     whole: run.Run = pickle.loads((directory / "found").read_bytes())

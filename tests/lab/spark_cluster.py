@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pyspark
 
-from tests.lab.spark_lab import LONG_SECONDS, ROOT, SHORT_LIVED, end_session
+from tests.lab.spark_lab import LONG_SECONDS, ROOT, end_session
+from tests.support.spark.class_archive import with_archive
 
 __all__ = ["cluster"]
 
@@ -40,7 +41,7 @@ def cluster(directory: Path) -> Iterator[str]:
                 env={
                     **{k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_IP"},
                     "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
-                    "JDK_JAVA_OPTIONS": SHORT_LIVED,
+                    "JDK_JAVA_OPTIONS": with_archive(),
                     "SPARK_HOME": pyspark.__path__[0],
                 },
                 start_new_session=True,

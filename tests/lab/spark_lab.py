@@ -25,8 +25,6 @@ __all__ = ["Driver", "Lab", "Pipeline", "end_session"]
 ROOT = Path(__file__).parents[2]
 LONG_SECONDS = 300.0  # until a thing that should have happened counts as a failure, on a busy machine too
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # the JVM is killed before its optimizer would pay
-
 _FIRST_SECOND = 1_000_000_000
 _KEYS = 3
 _BACKLOG_EVENTS = 12 * BATCH_EVENTS
@@ -175,7 +173,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=log.open("a"),
             cwd=log.parent,
-            env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": SHORT_LIVED},
+            env={**os.environ, "PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"},
             text=True,
             start_new_session=True,
         )

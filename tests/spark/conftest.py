@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
-from tests.support.spark.sessions import SHORT_LIVED, local_files
+from tests.support.spark.sessions import local_files
 
 _LOOKUPS = 3
 
@@ -38,7 +38,6 @@ def made_session() -> Any:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.streaming.checkpointFileManagerClass", local_files())
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

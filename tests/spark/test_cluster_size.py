@@ -87,7 +87,7 @@ spark.stop()
 @pytest.mark.timeout(600)
 def test_a_batch_read_and_a_stream_have_as_many_tasks_as_the_configuration_says(tmp_path: Path) -> None:
     package = Path(ss.__file__).parents[1]
-    environment = {**dict(short_sessions(tmp_path / "spark-conf")), "PYSPARK_PYTHON": sys.executable}
+    environment = short_sessions()
     command = [sys.executable, "-c", _PROGRAM, str(package), str(tmp_path / "orders")]
     ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ran.stdout.split("\n")[:2] == ["batch 3", "stream 3"], ran.stderr[-2000:]

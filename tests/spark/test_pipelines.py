@@ -14,6 +14,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.spark.class_archive import with_archive
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 NEEDED = ["pyspark.pipelines", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml"]
 
@@ -57,7 +59,12 @@ def run(pipeline: Path) -> None:
     done = subprocess.run(
         [str(home / "bin" / "spark-pipelines"), "run", *options],
         cwd=pipeline,
-        env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
+        env={
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "PYSPARK_PYTHON": sys.executable,
+            "JDK_JAVA_OPTIONS": with_archive(),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=800,

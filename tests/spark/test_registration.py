@@ -50,7 +50,7 @@ def test_a_python_of_sparks_without_the_package_is_named_and_what_to_set(tmp_pat
     venv.create(tmp_path / "other", with_pip=False)
     other = str(tmp_path / "other/bin/python")
     unset = {"PYTHONPATH", "PYSPARK_DRIVER_PYTHON"}
-    sessions = short_sessions(tmp_path / "spark-conf").items()
+    sessions = short_sessions().items()
     environment = {k: v for k, v in sessions if k not in unset} | {"PYSPARK_PYTHON": other}
     command = [sys.executable, "-c", _REGISTER, str(_PACKAGE)]
     ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -71,6 +71,13 @@ def test_a_worker_ends_though_a_close_fails(path: Path) -> None:
     assert not os.path.lexists(path / "memory")
 
 
+def test_a_worker_ends_though_its_second_signal_interrupts_the_first(path: Path) -> None:
+    with worker(path, "twice") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not os.path.lexists(path / "memory")
+
+
 def test_after_a_worker_was_killed_the_next_close_moves_memory_to_disk(path: Path) -> None:
     with worker(path, "source") as process:
         process.kill()
@@ -127,7 +134,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in ("channel", "other"):
             with ss.Channel(directory / query / name, minimum_required_space=0, memory_capacity=1000):
                 pass
-    environment = short_sessions(directory / "spark-conf")
+    environment = short_sessions()
     command = [sys.executable, "-c", PROGRAM, *(str(directory / query) for query in QUERIES)]
     subprocess.run(command, check=True, timeout=600, env=environment, capture_output=True)
     yield directory

@@ -19,6 +19,7 @@ from demo.cluster.hosts import Host, lacks
 from demo.cluster.processes import LOOPBACK, end, wait_for_line
 from demo.cluster.standalone import CONFIGURATION as QUICK
 from demo.cluster.standalone import spark_daemon, standalone_master
+from tests.support.spark.class_archive import with_archive
 
 __all__ = [
     "CONFIGURATION",
@@ -40,7 +41,7 @@ _TOOLS = {
 }
 
 # What all sessions of these tests have.
-CONFIGURATION = {**QUICK, "spark.task.maxFailures": "1"}
+CONFIGURATION = {**QUICK, "spark.task.maxFailures": "1", "spark.executor.extraJavaOptions": with_archive()}
 
 THIS_HOST = Host(LOOPBACK, os.uname().nodename)
 

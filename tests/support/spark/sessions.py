@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 import pyspark
 
-# The optimizing compiler and a parallel collector cost more than they bring, on a few cores.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from tests.support.spark.class_archive import with_archive
 
 
 def local_files() -> str:
@@ -18,18 +16,12 @@ def local_files() -> str:
     return f"org.apache.spark.sql.execution.streaming.{room}FileSystemBasedCheckpointFileManager"
 
 
-def short_sessions(directory: Path) -> dict[str, str]:
-    """Return the environment of a program that makes Spark sessions of its own; what it says itself goes first.
-
-    Args:
-        directory: where Spark's defaults are written.
-    """
-    directory.mkdir(exist_ok=True)
+def short_sessions() -> dict[str, str]:
+    """Return the environment of a program that makes Spark sessions of its own; what it says itself goes first."""
     defaults = {
         "spark.sql.streaming.checkpointFileManagerClass": local_files(),
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": SHORT_LIVED,
     }
-    (directory / "spark-defaults.conf").write_text("".join(f"{k} {v}\n" for k, v in defaults.items()))
-    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(directory)}
+    options = [with_archive(), *(f"-D{key}={value}" for key, value in defaults.items())]
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": " ".join(options)}

@@ -2,14 +2,21 @@
 
 ``python worker_like.py CHANNEL HOW``: puts 100 events into memory, says READY, and waits to be ended. HOW says with
 what: "source" has begun to read them, "program" likewise, but is no worker of Spark's, "commit" is inside of a
-commit, whose sync lasts until a line comes in, and "failing" also has something to close that fails.
+commit, whose sync lasts until a line comes in, and "failing" also has something to close that fails. "twice" has
+seen children end to which a second signal came at any step of what the first one starts.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sys
+import time
 import types
 from pathlib import Path
+from types import FrameType
+from typing import Any
 from unittest import mock
 
 import spillable_stream as ss
@@ -34,8 +41,29 @@ def main(path: str, how: str) -> None:
     source = reader(path)
     source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
     channel.close(flush=False)
+    if how == "twice":
+        for step in range(1, 10):
+            require_end_though_signalled_again(step)
     print("READY", flush=True)
     sys.stdin.read()
+
+
+def require_end_though_signalled_again(step: int) -> None:
+    """Let a child of this process have a SIGTERM, and another one before a line that runs because of the first."""
+    if child := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGTERM, step
+        return
+    signal.alarm(20)  # ends one that hangs
+    lines = itertools.count(1)
+
+    def trace(_: FrameType, event: str, __: Any) -> Any:
+        if event == "line" and next(lines) == step:
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    sys.settrace(trace)
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(60)
 
 
 def fail() -> None:
