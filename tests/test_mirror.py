@@ -47,7 +47,6 @@ SCENARIOS = {
     "objects/test_channels": "a channel in every kind of store",
     "objects/test_expired_credentials": "a put, a producer, a worker and a spool whose credentials expire",
     "objects/test_on_servers": "sets, shards, spools and caches on an S3 and a Google Cloud Storage",
-    "objects/test_expired_credentials": "what a handle does whose credentials expire, and who goes on with new ones",
     "objects/test_histories": "writers, readers and a collector on a store that fails",
     "observe/test_cost": "what looking costs the writers, and whoever looks",
     "producer/test_ends": "every kind of end of a process",
