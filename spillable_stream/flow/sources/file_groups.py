@@ -84,7 +84,11 @@ class FileGroup:
         with os.scandir(self.directory) as entries:
             for entry in entries:
                 if self.has_name(entry.name) and entry.is_file():
-                    yield Found(entry.path, self.name, entry.stat().st_ino)
+                    try:
+                        inode = entry.stat().st_ino
+                    except FileNotFoundError:  # it was renamed, or removed, a moment ago
+                        continue
+                    yield Found(entry.path, self.name, inode)
 
     def find(self, inode: int) -> str | None:
         """Return the path of a file of the directory by its inode, whatever its name."""

@@ -79,6 +79,7 @@ class TailedFile:
         is_new: whether nothing of it was read, and it may turn out to be a copy.
         modified: when it was written last, in seconds since 1970.
         size_bytes: how large it was when it was looked at.
+        is_missing: whether the last look did not find it.
 
     Attributes:
         names: the paths where it is known to have been.
@@ -91,6 +92,7 @@ class TailedFile:
     is_new: bool = False
     modified: float = 0.0
     size_bytes: int = 0
+    is_missing: bool = False
     names: set[str] = field(default_factory=set, init=False, repr=False)
     _descriptor: int = field(default=-1, repr=False)
 

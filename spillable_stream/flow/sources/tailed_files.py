@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
@@ -22,6 +23,7 @@ __all__ = ["TailedFiles"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
+_LISTINGS, _RENAME_SECONDS = 3, 0.02
 _COPY_SECONDS = 5.0  # a copy that is being made does not rest for so long
 
 
@@ -69,7 +71,7 @@ class TailedFiles:
             only_flume: whether they are Flume's, which tell a file by its path.
         """
         self._name, self._files = name, {}
-        found = {f.inode: f for group in self._groups for f in group.files(again=True)}
+        found = self._list_with(places)
         for inode, place in places.items():
             where = found.get(inode)
             if where is None and place.mark.tail_bytes and (elsewhere := self._find(inode)) is not None:
@@ -87,6 +89,17 @@ class TailedFiles:
         self._judge_new()
         for file in known:
             self._check(file)
+
+    def _list_with(self, places: Mapping[int, Place]) -> dict[int, Found]:
+        """List the files, again if one is missing: a listing may miss one that is renamed meanwhile."""
+        found: dict[int, Found] = {}
+        for attempt in range(_LISTINGS):
+            found = {f.inode: f for group in self._groups for f in group.files(again=True)}
+            if places.keys() <= found.keys():
+                break
+            if attempt < _LISTINGS - 1:
+                time.sleep(_RENAME_SECONDS)
+        return found
 
     def _find(self, inode: int) -> Found | None:
         for group in self._groups:
@@ -235,13 +248,19 @@ class TailedFiles:
             self._see(file)
 
     def _see(self, file: TailedFile) -> None:
-        """Look at a file's size, and forget one that is gone and read to its end."""
+        """Look at a file's size, and forget one that is gone and read to its end, or was missing twice.
+
+        The first time it may be in the middle of a rename. Then its directory changes, and the next look lists it.
+        """
         here = file.mark.inode in self._listed
         try:
             stat = os.stat(file.path) if here else os.fstat(file.open())
         except (FileNotFoundError, StorageError):
-            self._forget(file)
+            if file.is_missing:
+                self._forget(file)
+            file.is_missing = True
             return
+        file.is_missing = False
         if stat.st_ino != file.mark.inode:
             return  # renamed in this moment: the next look finds it
         is_idle = self._now() - stat.st_mtime >= self._idle_seconds

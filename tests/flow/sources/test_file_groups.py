@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,24 @@ def test_files_match_by_their_whole_name_in_one_directory(tmp_path: Path) -> Non
     assert group.files()[0].inode == (tmp_path / "a.log").stat().st_ino
     assert group.find((tmp_path / "b.txt").stat().st_ino) == str(tmp_path / "b.txt")
     assert group.find(0) is None
+
+
+def test_a_file_that_is_renamed_while_the_directory_is_listed_hinders_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).touch()
+    real = os.scandir
+
+    @contextmanager
+    def scandir(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with real(path) as entries:
+            listed = sorted(entries, key=lambda e: e.name)
+        (tmp_path / "b").rename(tmp_path / "d")
+        yield iter(listed)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert names(FileGroup("g", f"{tmp_path}/.*")) == ["a", "c"]
 
 
 def test_a_relative_directory_gives_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

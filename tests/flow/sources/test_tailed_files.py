@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.flow.sources.file_groups import FileGroup
+from spillable_stream.flow.sources.file_groups import FileGroup, Found
+from spillable_stream.flow.sources.position_file import Place
 from spillable_stream.flow.sources.tailed_file import TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
 
@@ -65,6 +66,70 @@ def test_a_file_that_is_gone_is_forgotten_when_it_was_read(tmp_path: Path) -> No
     (tmp_path / "a").unlink()
     assert [f.mark.inode for f in files.look()] == [file.mark.inode]
     read_whole(file)
+    assert files.look() == [] and file.mark.inode not in files
+
+
+def test_a_file_that_is_renamed_between_the_listing_and_the_look_is_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the log is made anew nothing has its name."""
+    (tmp_path / "a").write_text("1\n")
+    files = files_of(tmp_path)
+    (file,) = files.look()
+    read_whole(file)
+    file.close()
+    real = FileGroup.files
+
+    def renamed_afterwards(group: FileGroup, **how: bool) -> list[Found]:
+        found = real(group, **how)
+        monkeypatch.undo()
+        (tmp_path / "a").rename(tmp_path / "a.1")
+        return found
+
+    monkeypatch.setattr(FileGroup, "files", renamed_afterwards)
+    assert files.look() == [] and file.mark.inode in files
+    assert files.look() == [] and file.mark.inode in files
+    (tmp_path / "a").write_text("2\n")
+    (new,) = files.look()
+    assert new.path == str(tmp_path / "a") and file.path == str(tmp_path / "a.1")
+    files.close()
+
+
+@pytest.mark.parametrize("in_listing", [False, True])
+def test_a_file_that_a_listing_misses_is_read_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_listing: bool
+) -> None:
+    """As it may where the file is renamed meanwhile."""
+    (tmp_path / "a").write_text("1\n")
+    files = files_of(tmp_path)
+    (file,) = files.look()
+    read_whole(file)
+    file.close()
+
+    def missed(group: FileGroup, **how: bool) -> list[Found]:
+        monkeypatch.undo()
+        (tmp_path / "a").rename(tmp_path / "a.1")
+        return []
+
+    place = Place(str(tmp_path / "a"), file.mark)
+    monkeypatch.setattr(FileGroup, "files", missed)
+    if in_listing:
+        monkeypatch.setattr(FileGroup, "find", lambda group, inode: None)
+        assert files.look() == []
+    else:
+        files.begin("a1.r1", {file.mark.inode: place}, only_flume=False)
+    assert files.look() == [] and file.mark.inode in files
+    files.close()
+
+
+def test_a_closed_file_that_is_removed_is_forgotten_at_the_second_look(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n")
+    files = files_of(tmp_path)
+    (file,) = files.look()
+    read_whole(file)
+    file.close()
+    (tmp_path / "a").unlink()
+    assert files.look() == [] and file.mark.inode in files
     assert files.look() == [] and file.mark.inode not in files
 
 
