@@ -255,7 +255,9 @@ class TailedFiles:
         here = file.mark.inode in self._listed
         try:
             stat = os.stat(file.path) if here else os.fstat(file.open())
-        except (FileNotFoundError, StorageError):
+        except StorageError:  # it is there, and can't be read now
+            return
+        except FileNotFoundError:
             if file.is_missing:
                 self._forget(file)
             file.is_missing = True

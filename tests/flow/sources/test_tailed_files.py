@@ -4,6 +4,7 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +132,30 @@ def test_a_closed_file_that_is_removed_is_forgotten_at_the_second_look(tmp_path:
     (tmp_path / "a").unlink()
     assert files.look() == [] and file.mark.inode in files
     assert files.look() == [] and file.mark.inode not in files
+
+
+def test_a_file_that_can_not_be_opened_for_a_while_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_text("1\n")
+    files = files_of(tmp_path)
+    (file,) = files.look()
+    read_whole(file)
+    file.close()
+    with (tmp_path / "a").open("a") as f:
+        f.write("2\n")
+    (tmp_path / "a").rename(tmp_path / "rotated")  # no name of the group: it is looked at through a descriptor
+    real = os.open
+
+    def refused(path: str, *arguments: Any, **keywords: Any) -> int:
+        if os.path.basename(path) == "rotated":
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **keywords)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        for _ in range(3):
+            files.look()
+    assert [(f.path, f.mark.position) for f in files.look()] == [(str(tmp_path / "rotated"), 2)]
+    files.close()
 
 
 def test_files_can_begin_at_their_end(tmp_path: Path) -> None:
