@@ -207,10 +207,14 @@ def rate(step: Callable[[], int], seconds: float, threads: int = 1, *, warm_up: 
         warm_up: whether it is called for a tenth of that before.
     """
     if threads == 1:
-        if warm_up:
-            _repeat(step, seconds * _WARM_UP_PART)
-        started = time.perf_counter()
-        return _repeat(step, seconds) / (time.perf_counter() - started)
+        parts = [seconds * _WARM_UP_PART, seconds] if warm_up else [seconds]
+        found = 0.0
+        for part_seconds in parts:
+            started = time.perf_counter()
+            done = _repeat(step, part_seconds)
+            if done or not found:  # else the warm-up did all that there was
+                found = done / (time.perf_counter() - started)
+        return found
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda _: _repeat(step, seconds * _WARM_UP_PART), range(threads)))
         started = time.perf_counter()

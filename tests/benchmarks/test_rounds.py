@@ -134,9 +134,10 @@ def test_a_rate_ends_when_nothing_is_left() -> None:
 
     assert rate(step, 60.0, threads=2) == 0.0  # all of it was the warm-up
     assert left == []
-    left += [3] * 10
-    assert rate(step, 60.0, warm_up=False) > 0
-    assert left == []
+    for warm_up in (False, True):  # one thread's warm-up counts where it did all that there was
+        left += [3] * 10
+        assert rate(step, 60.0, warm_up=warm_up) > 0
+        assert left == []
 
 
 def test_durations_are_as_many_as_asked_for() -> None:
