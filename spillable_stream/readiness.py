@@ -9,6 +9,9 @@ from typing import Protocol
 __all__ = ["has_input"]
 
 
+_MOST_SECONDS = 2_000_000.0  # the kernel counts milliseconds in 31 bits
+
+
 class _HasFileno(Protocol):
     def fileno(self) -> int: ...
 
@@ -20,7 +23,7 @@ def has_input(source: _HasFileno, timeout_seconds: float = 0.0) -> bool:
 
     Args:
         source: what to read from.
-        timeout_seconds: how long to wait at most.
+        timeout_seconds: how long to wait at most, up to some weeks.
 
     Returns:
         Whether a read would return at once.
@@ -31,4 +34,4 @@ def has_input(source: _HasFileno, timeout_seconds: float = 0.0) -> bool:
     """
     poll = select.poll()
     poll.register(source.fileno(), select.POLLIN | select.POLLPRI)
-    return bool(poll.poll(math.ceil(max(0.0, timeout_seconds) * 1000)))
+    return bool(poll.poll(math.ceil(1000 * min(max(0.0, timeout_seconds), _MOST_SECONDS))))

@@ -23,7 +23,7 @@ def test_there_is_input_when_something_can_be_read_or_the_other_end_is_gone(
     one, two = pair
     assert not has_input(one) and not has_input(one, 0.001) and not has_input(one, -1.0)
     two.send(b"x")
-    assert has_input(one) and has_input(one, 60.0)
+    assert has_input(one) and has_input(one, 60.0) and has_input(one, float("inf"))
     one.recv(1)
     two.close()
     assert has_input(one)

@@ -7,7 +7,8 @@ Two slots, each half of the file, take turns. The one with the higher number cou
     └────────┴───┴──────────┴───┴───────┴────────┴────┘
      16 hexadecimal digits, and the 8 of the CRC32C of the number's digits and the value
 
-A crash may tear the slot that is being written, never the other one: then the value before it counts. It counts, too,
+A crash may tear the slot that is being written, and a disk that writes 4 KiB leaves the other one alone: then the value
+before it counts. It counts, too,
 where the newest slot is damaged later; that can't be told from a tear, so it is logged. The first write replaces the
 file of an earlier run as a whole, or makes the file.
 """
@@ -87,9 +88,9 @@ class SlotFile:
         if self._descriptor < 0 or _size_of(value) > self._slot_bytes or not self._is_there():
             self.replace(value)
             return
-        self._number += 1
-        slot = _slot(self._number, value, self._slot_bytes)
         try:
+            self._number += 1
+            slot = _slot(self._number, value, self._slot_bytes)
             write_over(self._descriptor, slot, self._number % 2 * self._slot_bytes)
         except BaseException as e:
             self.close()  # an interrupt, too, leaves a slot with nobody knows what
@@ -106,11 +107,11 @@ class SlotFile:
         self.close()
         data = _file_of(value)
         replace_file(self.path, data)
+        self._slot_bytes, self._number = len(data) // 2, 0  # first: an interrupt may come when it is open
         try:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         except OSError as e:
             raise StorageError(f"can't open {self.path} ({e.strerror}); let this user write to it") from e
-        self._slot_bytes, self._number = len(data) // 2, 0
 
     def _is_there(self) -> bool:
         """Whether the open file still has its name: else a restart would not find what is written to it."""

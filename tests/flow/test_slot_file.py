@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -158,6 +159,44 @@ def test_an_interrupted_write_makes_the_next_one_replace_the_file(
     syncs.clear()
     file.write(b"three")
     assert value_of(file) == b"three" and syncs == ["fsync", "fsync"]
+
+
+def test_an_interrupt_before_a_slot_is_written_makes_the_next_write_replace_the_file(
+    file: SlotFile, monkeypatch: pytest.MonkeyPatch, syncs: list[str]
+) -> None:
+    """Else the next value would go over the newest one, and a tear would leave the one before that."""
+    file.write(b"one")
+    file.write(b"two")
+
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slot_file, "_slot", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            file.write(b"three")
+    syncs.clear()
+    file.write(b"four")
+    assert value_of(file) == b"four" and syncs == ["fsync", "fsync"]
+
+
+def test_an_interrupt_when_a_larger_file_was_opened_keeps_its_geometry(
+    file: SlotFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write(b"small")
+    real = os.open
+
+    def interrupted(*arguments: Any, **keywords: Any) -> int:
+        file._descriptor = real(*arguments, **keywords)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slot_file.os, "open", lambda p, *a, **k: (interrupted if p == file.path else real)(p, *a, **k))
+        with pytest.raises(KeyboardInterrupt):
+            file.write(b"x" * 5000)
+    for value in (b"y" * 4500, b"z", b"zz"):
+        file.write(value)
+        assert value_of(file) == value
 
 
 def test_a_close_that_fails_is_no_error_and_is_not_repeated(file: SlotFile, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -131,13 +132,15 @@ class FileRoll(BatchSink):
     def _give_up(self, file: OutputFile) -> None:
         """Cut a file back whose append failed, and begin another one."""
         self._file = None
+        self._uncut[str(file.path)] = file.length  # whatever interrupts this
         try:
             self._notes.take_back()
             file.cut()
+            del self._uncut[str(file.path)]
         except SpillableError as e:
             _log.error("%s: %s; it is cut at the next start", self.name, e, extra=fields(component=self.name))
-            self._uncut[str(file.path)] = file.length
-        file.close()
+        finally:
+            file.close()
 
     def _current(self) -> OutputFile:
         """Return the open file, a new one if it is time."""
@@ -145,9 +148,15 @@ class FileRoll(BatchSink):
             self._end_file()
         if self._file is None:
             file = self._new_file()
-            # The note knows the file before anything is in it: a crash leaves nothing that nobody cuts.
-            self._note(file)
-            sync_directory(self._directory)
+            try:
+                # The note knows the file before anything is in it: a crash leaves nothing that nobody cuts.
+                self._note(file)
+                sync_directory(self._directory)
+            except BaseException:
+                file.close()
+                with contextlib.suppress(OSError):  # else each attempt would leave an empty one
+                    file.path.unlink()
+                raise
             self._file, self._began = file, time.monotonic()
         return self._file
 

@@ -315,6 +315,23 @@ def test_a_note_of_another_channel_is_ignored(channel: Channel, tmp_path: Path, 
     assert sorted(files(out).values()) == [b"1\n2\n", b"not ours"]
 
 
+def test_a_new_file_that_can_not_be_noted_is_removed(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt would leave one more."""
+    put(channel, "1")
+    sink = opened(channel, tmp_path / "out")
+    with monkeypatch.context() as patch:
+        fail_syncs_of_notes(patch, lambda: True)
+        for _ in range(3):
+            with pytest.raises(StorageError):
+                sink.process()
+    assert files(tmp_path / "out") == {}
+    drain(sink)
+    sink.close()
+    assert lines(tmp_path / "out") == [b"1"]
+
+
 def test_a_sink_that_was_never_opened_can_be_closed(tmp_path: Path) -> None:
     FileRoll(tmp_path).close()
     assert not list(tmp_path.iterdir())
