@@ -22,10 +22,10 @@ $(STAMP): requirements-dev.txt pyproject.toml
 java:
 	@scripts/check_java.sh
 
-CHECKS := check-code check-types check-known-types check-english
 classes: java $(STAMP)
 	@.venv/bin/python -m tests.support.spark.class_archive
 
+CHECKS := check-code check-types check-known-types check-english
 check: $(STAMP) ## Run the linters of code and of English, the type checkers, the import contracts and the spell check
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target $(CHECKS)
 

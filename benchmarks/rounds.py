@@ -207,19 +207,19 @@ def rate(step: Callable[[], int], seconds: float, threads: int = 1, *, warm_up: 
         warm_up: whether it is called for a tenth of that before.
     """
     if threads == 1:
-        parts = [seconds * _WARM_UP_PART, seconds] if warm_up else [seconds]
-        found = 0.0
-        for part_seconds in parts:
-            started = time.perf_counter()
-            done = _repeat(step, part_seconds)
-            if done or not found:  # else the warm-up did all that there was
-                found = done / (time.perf_counter() - started)
-        return found
+        warm = _reached(step, seconds * _WARM_UP_PART) if warm_up else 0.0
+        return _reached(step, seconds) or warm  # which may have done all that there was
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda _: _repeat(step, seconds * _WARM_UP_PART), range(threads)))
         started = time.perf_counter()
         done = sum(pool.map(lambda _: _repeat(step, seconds), range(threads)))
         return done / (time.perf_counter() - started)
+
+
+def _reached(step: Callable[[], int], seconds: float) -> float:
+    """Return how many events a second one thread does."""
+    started = time.perf_counter()
+    return _repeat(step, seconds) / (time.perf_counter() - started)
 
 
 def rates_in_turn(

@@ -22,13 +22,14 @@ _SHAPES = (Shape(1, 100), Shape(1_000, 100))
 
 def groups(plan: Plan, _: Path) -> Iterator[Group]:
     """Yield a group for each shape and each disk."""
+    slept = {extra_ms: _slept_ms(extra_ms) for extra_ms in _EXTRA_MS}
     for shape in _SHAPES:
         for extra_ms in _EXTRA_MS:
             contestants = {
                 WRITTEN: _slowed(written(shape, plan.seconds), extra_ms),
                 BATCHES: _slowed(puts_and_takes(shape, BATCHES, plan.seconds), extra_ms),
             }
-            title = f"Each sync takes {_slept_ms(extra_ms):.2f} ms more: transactions of {shape}"
+            title = f"Each sync takes {slept[extra_ms]:.2f} ms more: transactions of {shape}"
             yield Group(f"slow disk {extra_ms:g} ms, {shape}", title, "events/s", WRITTEN, contestants)
 
 

@@ -8,9 +8,8 @@ Two slots, each half of the file, take turns. The one with the higher number cou
      16 hexadecimal digits, and the 8 of the CRC32C of the number's digits and the value
 
 A crash may tear the slot that is being written, and a disk that writes 4 KiB leaves the other one alone: then the value
-before it counts. It counts, too,
-where the newest slot is damaged later; that can't be told from a tear, so it is logged. The first write replaces the
-file of an earlier run as a whole, or makes the file.
+before it counts. It counts, too, where the newest slot is damaged later; that can't be told from a tear, so it is
+logged. The first write replaces the file of an earlier run as a whole, or makes the file.
 """
 
 from __future__ import annotations

@@ -26,6 +26,18 @@ def value_of(file: SlotFile) -> bytes | None:
     return newest_value(file.path.read_bytes())
 
 
+def write_interrupted(file: SlotFile, value: bytes, owner: object, call: str) -> None:
+    """Write a value, and be interrupted where that calls something."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, call, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            file.write(value)
+
+
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the syncs that are made from now on."""
@@ -83,17 +95,10 @@ def test_a_torn_slot_leaves_the_value_before(
         assert newest_value(torn) == (values[-1] if torn == new else before)
 
 
-def test_what_was_read_outlives_a_power_cut(file: SlotFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_outlives_a_power_cut(file: SlotFile) -> None:
     """The process was killed between the write and its sync: the value is in the page cache alone."""
     file.write(b"one")
-
-    def killed(_: int) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(slot_file.os, "fdatasync", killed)
-        with pytest.raises(KeyboardInterrupt):
-            file.write(b"two")
+    write_interrupted(file, b"two", os, "fdatasync")
     in_page_cache = file.path.stat().st_ino
     assert SlotFile(file.path).read() == b"two"
     assert file.path.stat().st_ino != in_page_cache  # a new file, which is synced before it has the name
@@ -144,37 +149,21 @@ def test_a_disk_that_writes_a_part_is_asked_for_the_rest(file: SlotFile, monkeyp
     assert value_of(file) == b"two"
 
 
-def test_an_interrupted_write_makes_the_next_one_replace_the_file(
-    file: SlotFile, monkeypatch: pytest.MonkeyPatch, syncs: list[str]
-) -> None:
+def test_an_interrupted_write_makes_the_next_one_replace_the_file(file: SlotFile, syncs: list[str]) -> None:
     file.write(b"one")
-
-    def interrupted(*_: object) -> int:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(slot_file.os, "pwrite", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            file.write(b"two")
+    write_interrupted(file, b"two", os, "pwrite")
     syncs.clear()
     file.write(b"three")
     assert value_of(file) == b"three" and syncs == ["fsync", "fsync"]
 
 
 def test_an_interrupt_before_a_slot_is_written_makes_the_next_write_replace_the_file(
-    file: SlotFile, monkeypatch: pytest.MonkeyPatch, syncs: list[str]
+    file: SlotFile, syncs: list[str]
 ) -> None:
     """Else the next value would go over the newest one, and a tear would leave the one before that."""
     file.write(b"one")
     file.write(b"two")
-
-    def interrupted(*_: object) -> bytes:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(slot_file, "_slot", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            file.write(b"three")
+    write_interrupted(file, b"three", slot_file, "_slot")
     syncs.clear()
     file.write(b"four")
     assert value_of(file) == b"four" and syncs == ["fsync", "fsync"]

@@ -19,13 +19,12 @@ from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.tap_point import TapPoint
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import Seldom, fields
 from spillable_stream.state.ranges import Range, shown
 
 __all__ = ["BatchSink", "Sink", "Taken"]
 
 _log = logging.getLogger("spillable_stream.flow")
-_NAME_AGAIN_SECONDS = 60.0
 
 
 class Taken:
@@ -86,7 +85,7 @@ class Sink:
         self.now: Callable[[], float] = time.time
         self._channel: Channel | None = None
         self._letters: LetterBox | None = None
-        self._named_at = -_NAME_AGAIN_SECONDS
+        self._warning = Seldom()
 
     @property
     def channel(self) -> Channel:
@@ -140,9 +139,7 @@ class Sink:
     def name_trouble(self, text: str) -> None:
         """Say once a minute that an event can't be written, and keep it for the health of the agent."""
         self.trouble = text
-        now = time.monotonic()
-        if now - self._named_at >= _NAME_AGAIN_SECONDS:
-            self._named_at = now
+        if self._warning.is_due():
             _log.error("%s: %s", self.name, text, extra=fields(component=self.name))
 
     def bury(self, batch: pa.RecordBatch, ids: pa.Array, reason: str) -> bool:

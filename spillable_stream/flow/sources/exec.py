@@ -144,7 +144,7 @@ class Exec(EventSource):
         with process.stdout as out:
             while not ended and not self._stopping.is_set():
                 left = self._timeout_seconds - (time.monotonic() - waits_since) if held else 0.5
-                if has_input(out, max(0.0, min(left, 0.5))):
+                if has_input(out, min(left, 0.5)):
                     data = os.read(out.fileno(), _READ_BYTES)
                     ended = not data
                     waits_since = waits_since if held else time.monotonic()

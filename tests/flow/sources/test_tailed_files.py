@@ -27,6 +27,16 @@ def read_whole(file: TailedFile) -> None:
     file.mark = chunk.mark_after(len(chunk.data))
 
 
+def one_that_rests(directory: Path) -> tuple[TailedFiles, TailedFile]:
+    """Return the files of a directory: one, named a, that was read and closed."""
+    (directory / "a").write_text("1\n")
+    files = files_of(directory)
+    (file,) = files.look()
+    read_whole(file)
+    file.close()
+    return files, file
+
+
 def names(files: TailedFiles) -> list[str]:
     return [os.path.basename(file.path) for file in files.look()]
 
@@ -74,11 +84,7 @@ def test_a_file_that_is_renamed_between_the_listing_and_the_look_is_read_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until the log is made anew nothing has its name."""
-    (tmp_path / "a").write_text("1\n")
-    files = files_of(tmp_path)
-    (file,) = files.look()
-    read_whole(file)
-    file.close()
+    files, file = one_that_rests(tmp_path)
     real = FileGroup.files
 
     def renamed_afterwards(group: FileGroup, **how: bool) -> list[Found]:
@@ -101,11 +107,7 @@ def test_a_file_that_a_listing_misses_is_read_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_listing: bool
 ) -> None:
     """As it may where the file is renamed meanwhile."""
-    (tmp_path / "a").write_text("1\n")
-    files = files_of(tmp_path)
-    (file,) = files.look()
-    read_whole(file)
-    file.close()
+    files, file = one_that_rests(tmp_path)
 
     def missed(group: FileGroup, **how: bool) -> list[Found]:
         monkeypatch.undo()
@@ -124,22 +126,14 @@ def test_a_file_that_a_listing_misses_is_read_on(
 
 
 def test_a_closed_file_that_is_removed_is_forgotten_at_the_second_look(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("1\n")
-    files = files_of(tmp_path)
-    (file,) = files.look()
-    read_whole(file)
-    file.close()
+    files, file = one_that_rests(tmp_path)
     (tmp_path / "a").unlink()
     assert files.look() == [] and file.mark.inode in files
     assert files.look() == [] and file.mark.inode not in files
 
 
 def test_a_file_that_can_not_be_opened_for_a_while_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a").write_text("1\n")
-    files = files_of(tmp_path)
-    (file,) = files.look()
-    read_whole(file)
-    file.close()
+    files, _ = one_that_rests(tmp_path)
     with (tmp_path / "a").open("a") as f:
         f.write("2\n")
     (tmp_path / "a").rename(tmp_path / "rotated")  # no name of the group: it is looked at through a descriptor
