@@ -46,6 +46,7 @@ SCENARIOS = {
     "log/test_fairness": "each process has its share of the lock",
     "objects/test_channels": "a channel in every kind of store",
     "objects/test_expired_credentials": "a put, a producer, a worker and a spool whose credentials expire",
+    "objects/test_lacking_rights": "a channel in a store whose credentials lack a right",
     "objects/test_on_servers": "sets, shards, spools and caches on an S3 and a Google Cloud Storage",
     "objects/test_histories": "writers, readers and a collector on a store that fails",
     "observe/test_cost": "what looking costs the writers, and whoever looks",

@@ -26,6 +26,7 @@ from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
     ChannelFullError,
+    CommitOutcomeUnknownError,
     DiskSpaceError,
     GroupOwnedError,
     LockTimeoutError,
@@ -39,7 +40,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.log_records import Seldom, fields
 from spillable_stream.names import SPOOL_PREFIX
-from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.store import is_refusal
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -170,7 +171,10 @@ class Spool:
             f"{self._store_path} refuses what is in the spool {self._local.path}, and will again: {trouble}. Nothing "
             "is lost, and nothing was put now; once the cause is gone, it is shipped, and puts are taken again"
         )
-        refusal = type(trouble)(said) if isinstance(trouble, SpillableError) else StorageError(said)
+        if isinstance(trouble, SpillableError) and not isinstance(trouble, CommitOutcomeUnknownError):
+            refusal = type(trouble)(said)
+        else:
+            refusal = StorageError(said)
         if isinstance(refusal, StorageError):
             refusal.stored_nothing = True
         return refusal
@@ -361,7 +365,4 @@ def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine) -> Spool:
 
 def _is_lasting(error: Exception) -> bool:
     """Tell whether an attempt would fail again however often it is made, until somebody repairs something."""
-    if isinstance(error, StorageError):
-        cause = error if isinstance(error, StoreError) else error.__cause__
-        return isinstance(cause, StoreError) and cause.is_lasting
-    return not isinstance(error, _MAY_PASS)
+    return is_refusal(error) if isinstance(error, StorageError) else not isinstance(error, _MAY_PASS)

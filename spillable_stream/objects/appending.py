@@ -34,7 +34,7 @@ from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import ForeignSlotError, Slots
-from spillable_stream.objects.store import StoreError
+from spillable_stream.objects.store import StoreError, is_refusal
 
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
 
@@ -212,17 +212,18 @@ class Appending:
                 last = e
             except StoreError as e:
                 unsure, last = unsure or e.may_have_happened, e
-                if not unsure and e.is_lasting:
+                if e.is_lasting:
                     break
         if not unsure:
             raise _nothing_committed(last) from last
-        _log.warning(
-            "%s: slot %d has no answer for %g s",
-            self._where,
-            attempt.number,
-            self.patience.timeout_seconds,
-            extra=fields(self._where, slot=attempt.number, seconds=self.patience.timeout_seconds),
-        )
+        if not is_refusal(last):
+            _log.warning(
+                "%s: slot %d has no answer for %g s",
+                self._where,
+                attempt.number,
+                self.patience.timeout_seconds,
+                extra=fields(self._where, slot=attempt.number, seconds=self.patience.timeout_seconds),
+            )
         return self.settle(attempt, last)
 
     def settle(self, attempt: Attempt, cause: SpillableError | None = None) -> Slot | None:
@@ -238,7 +239,7 @@ class Appending:
         Raises:
             ForeignSlotError: another channel's slot is in its place.
             StorageError: the fence is in its place: nothing was committed.
-            CommitOutcomeUnknownError: nobody answers, still.
+            CommitOutcomeUnknownError: nobody answers, still, or the store refuses to tell.
         """
         fence = self.attempt(attempt.at, [])
         for _ in self.patience.attempts():
@@ -250,6 +251,8 @@ class Appending:
                 raise
             except (StoreError, CorruptionError) as e:
                 cause = e
+                if is_refusal(e):
+                    raise self._unanswered(attempt, e) from e
                 continue
             if there is None:
                 continue
@@ -261,7 +264,7 @@ class Appending:
                 return there
             break
         else:
-            raise self._unknown(attempt, f"the store gives no answer: {cause}") from cause
+            raise self._unanswered(attempt, cause) from cause
         self._prove(fence)
         raise _nothing_committed(cause or "the writer was interrupted") from cause
 
@@ -279,13 +282,19 @@ class Appending:
                 token = NO_TOKEN
             except (StoreError, CorruptionError) as e:
                 cause = e
+                if is_refusal(e):
+                    break
                 continue
             if token == at.token:
                 return
             unknown = self._unknown(attempt, f"slot {at.number}, on which it was planned, was collected meanwhile")
             unknown.is_lasting = True
             raise unknown
-        raise self._unknown(attempt, f"the store gives no answer: {cause}") from cause
+        raise self._unanswered(attempt, cause) from cause
+
+    def _unanswered(self, attempt: Attempt, cause: SpillableError | None) -> CommitOutcomeUnknownError:
+        answer = "refuses to tell" if is_refusal(cause) else "gives no answer"
+        return self._unknown(attempt, f"the store {answer}: {cause}")
 
     def _unknown(self, attempt: Attempt, why: str) -> CommitOutcomeUnknownError:
         return CommitOutcomeUnknownError(

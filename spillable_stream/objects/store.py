@@ -13,7 +13,17 @@ from typing import NamedTuple, Protocol, TypeAlias
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 
-__all__ = ["Content", "ObjectInfo", "ObjectMissingError", "Store", "StoreError", "Upload", "uploading", "whole"]
+__all__ = [
+    "Content",
+    "ObjectInfo",
+    "ObjectMissingError",
+    "Store",
+    "StoreError",
+    "Upload",
+    "is_refusal",
+    "uploading",
+    "whole",
+]
 
 Content: TypeAlias = Payload | list[Payload]
 """What an object is made of: its bytes, or some buffers one after the other, which need not be copied into one."""
@@ -52,6 +62,16 @@ class ObjectMissingError(StoreError):
 
     def __init__(self, message: str, *, may_have_happened: bool = False, is_lasting: bool = False) -> None:
         super().__init__(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Tell whether a call failed since a store refused what it will refuse again, so that nobody needs to wait.
+
+    Args:
+        error: what the call raised: a `StoreError`, or what one is the cause of.
+    """
+    cause = error if error is None or isinstance(error, StoreError) else error.__cause__
+    return isinstance(cause, StoreError) and cause.is_lasting
 
 
 class ObjectInfo(NamedTuple):

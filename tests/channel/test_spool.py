@@ -32,13 +32,13 @@ from spillable_stream import (
     restore,
 )
 from spillable_stream.channel import spool as spool_module
-from spillable_stream.errors import ChannelClosedError
+from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError
 from spillable_stream.integrity.verify import verify
 from tests.support.damage import remove_memory_under
 from tests.support.delays import clock_of, put_late
 from tests.support.events import numbered, put, take
 from tests.support.expiry import WallClock
-from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.object_channels import URL, store_of, stores_in_memory
 from tests.support.spools import kill_with_spool, open_spooled, spool_of, without_threads
 
@@ -558,6 +558,26 @@ def test_what_the_store_refuses_for_good_is_raised_to_the_next_puts_until_it_is_
     put(channel, b"2")
     channel.flush()
     assert take(channel) == [b"1", b"2"]
+
+
+def test_a_put_is_refused_and_not_in_doubt_where_the_store_refuses_to_show_what_was_shipped(by_hand: Open) -> None:
+    channel = by_hand()
+    put(channel, b"1")
+    created: list[Request] = []
+
+    def refuse_proofs(request: Request) -> Fault | None:
+        created.extend([request] if request.kind == "create" else [])
+        return Fault.REFUSED if created and request.kind in ("get", "get_range") else None
+
+    store_of(channel).schedule = refuse_proofs
+    with pytest.raises(CommitOutcomeUnknownError):
+        channel.flush()
+    with pytest.raises(StorageError, match="nothing was put now") as raised:
+        put(channel, b"not put")
+    assert raised.value.stored_nothing and not isinstance(raised.value, CommitOutcomeUnknownError)
+    bring(channel)
+    channel.flush()
+    assert take(channel) == [b"1"]
 
 
 def test_a_full_channel_in_the_store_is_waited_for(by_hand: Open) -> None:

@@ -154,10 +154,32 @@ def test_what_exists_may_be_mine_though_the_store_refuses_to_show_it(writer_on: 
     writer, store = writer_on()
     attempt = writer.attempt(b"x")
     store.schedule = lambda request: {"create": Fault.RETRIED, "get": Fault.REFUSED}.get(request.kind)
-    with pytest.raises(CommitOutcomeUnknownError):
+    with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
         writer.appending.append(attempt)
+    assert writer.time.slept == []
     assert attempt.owns(Slot.parse(writer.slots.channel, 1, memory.objects[slot_key(1)]))
     assert memory.objects[slot_key(1)] == attempt.data
+
+
+def test_a_proof_that_the_store_refuses_is_not_asked_for_again(writer_on: Writers) -> None:
+    writer, store = writer_on()
+    writer.put(b"read whole")
+    store.forget_counts()
+    store.schedule = lambda request: Fault.REFUSED if request.kind == "get_range" else None
+    attempt = writer.attempt(b"x")
+    for call in (writer.appending.append, writer.appending.settle):
+        with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
+            call(attempt)
+    assert writer.time.slept == [] and store.counts["get_range"] == 2
+
+
+def test_a_late_answer_is_not_waited_for_where_the_store_refuses_by_now(writer_on: Writers) -> None:
+    writer, store = writer_on()
+    answers = [Fault.ANSWER_LOST]
+    store.schedule = lambda request: answers.pop() if answers else Fault.REFUSED
+    with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
+        writer.appending.append(writer.attempt(b"x"))
+    assert len(writer.time.slept) == 1 and len(store.requests) == 3
 
 
 def test_a_late_repetition_is_not_taken_for_the_slot_that_others_read_before_it_was_collected(

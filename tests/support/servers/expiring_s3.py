@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 from collections.abc import Callable
-from urllib.parse import quote, urlencode, urlsplit
 
-from tests.support.servers.http_stub import HttpStub, Request, Response
+from tests.support.servers.http_stub import HttpStub, Request, Response, pass_on
 
 __all__ = ["ExpiringS3", "token"]
 
@@ -15,7 +13,6 @@ _EXPIRED = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n'
     b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
 )
-_OF_ONE_CONNECTION = {"connection", "content-length", "transfer-encoding"}
 
 
 def token(number: int) -> str:
@@ -45,7 +42,7 @@ class ExpiringS3(HttpStub):
         super().__init__(self._answer)
         self.number: int = 0
         self.refused: int = 0
-        self._there = urlsplit(url).netloc
+        self._url = url
         self._commits = f"{channel}/log/"
         self.lasts: int = lasts
         self._overlap = overlap
@@ -64,7 +61,7 @@ class ExpiringS3(HttpStub):
             if request.headers.get("x-amz-security-token") not in valid:
                 self.refused += 1
                 return Response(400, _EXPIRED, {"content-type": "application/xml"})
-        response = self._pass_on(request)
+        response = pass_on(request, self._url)
         if request.method == "PUT" and request.path.startswith(self._commits) and response.status == 200:
             with self._mutex:
                 self._seen += 1
@@ -72,14 +69,3 @@ class ExpiringS3(HttpStub):
                     self.number += 1
                     self._on_next(self.number)
         return response
-
-    def _pass_on(self, request: Request) -> Response:
-        there = http.client.HTTPConnection(self._there, timeout=60)
-        try:
-            query = f"?{urlencode(request.query)}" if request.query else ""
-            there.request(request.method, quote(request.path) + query, request.body, dict(request.headers))
-            answer = there.getresponse()
-            headers = {n: v for n, v in answer.getheaders() if n.lower() not in _OF_ONE_CONNECTION}
-            return Response(answer.status, answer.read(), headers)
-        finally:
-            there.close()

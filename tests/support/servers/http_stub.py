@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-__all__ = ["HttpStub", "Request", "Response"]
+__all__ = ["HttpStub", "Request", "Response", "pass_on"]
+
+_OF_ONE_CONNECTION = {"connection", "content-length", "transfer-encoding"}
 
 
 class Request(NamedTuple):
@@ -102,3 +105,21 @@ def _handler(stub: HttpStub) -> type[BaseHTTPRequestHandler]:
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
 
     return Handler
+
+
+def pass_on(request: Request, url: str) -> Response:
+    """Send a request to a server, and return what it answers.
+
+    Args:
+        request: the request.
+        url: the server's address.
+    """
+    there = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    try:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        there.request(request.method, quote(request.path) + query, request.body, dict(request.headers))
+        answer = there.getresponse()
+        headers = {n: v for n, v in answer.getheaders() if n.lower() not in _OF_ONE_CONNECTION}
+        return Response(answer.status, answer.read(), headers)
+    finally:
+        there.close()
