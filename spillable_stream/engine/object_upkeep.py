@@ -2,7 +2,7 @@
 
 A channel that keeps taken events lets the old ones go, and one with automatic groups drops those that nobody reads. One
 handle at a time does it, on whatever host: the owner of a name that no group can have. A channel with neither has no
-thread, and pays for none.
+thread, and pays for none; nor has a handle that only looks. One whose credentials may not write says so once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
 from spillable_stream.log_records import Seldom, fields
+from spillable_stream.objects.store import is_refusal
 
 __all__ = ["UPKEEP", "ObjectUpkeep"]
 
@@ -67,6 +68,7 @@ class ObjectUpkeep:
         self._try_at = float("-inf")
         self._looked_at: float | None = None
         self._warning = Seldom()
+        self._is_refused = False  # the store refused the last attempt for good
 
     def is_needed(self) -> bool:
         """Tell whether the channel keeps taken events, or has automatic groups."""
@@ -84,17 +86,28 @@ class ObjectUpkeep:
         try:
             if self._acts():
                 self._active_calls.run("upkeep", self.look)
+                self._is_refused = False
         except LockTimeoutError:  # somebody is busy: there will be another look
             pass
         except SpillableError as e:
-            if not self._log.closed and self._warning.is_due():
-                _log.warning(
-                    "kept events and groups without an owner stay in %s for now: %s",
-                    self._log.path,
-                    e,
-                    extra=fields(self._log.path),
-                )
+            if not self._log.closed:
+                self._report(e)
         return True
+
+    def _report(self, error: SpillableError) -> None:
+        """Log a failure, once a minute; a refusal once, until upkeep goes well again: that is a fact by then."""
+        was_refused, self._is_refused = self._is_refused, is_refusal(error)
+        is_due = not was_refused if self._is_refused else self._warning.is_due()
+        if is_due:
+            _log.warning(
+                "kept events and groups without an owner stay in %s %s: %s",
+                self._log.path,
+                "until a handle looks after them that may; open those that only read with readonly=True"
+                if self._is_refused
+                else "for now",
+                error,
+                extra=fields(self._log.path),
+            )
 
     def period_seconds(self) -> float:
         """Return how often to look."""
@@ -107,7 +120,7 @@ class ObjectUpkeep:
         if self._acting is not None and known is not None and known.epoch == self._acting.epoch:
             return True
         self._acting = None
-        if known is not None and time.monotonic() < self._try_at:
+        if (known is not None or self._is_refused) and time.monotonic() < self._try_at:
             return False
         self._try_at = time.monotonic() + _TRY_AGAIN_SECONDS
         try:

@@ -43,13 +43,18 @@ _mutex = threading.Lock()  # the commits of several shards are under way at the 
 
 @contextmanager
 def visit_to_read(path: str) -> Iterator[Channel]:
-    """Open a channel for reading, and leave it again; read-only if its directory is not writable.
+    """Open a channel for reading, and leave it again; read-only if it is in a store, or its directory is not writable.
 
-    A writable handle is better where possible: it makes the last writes of a killed process durable before anybody
-    reads them.
+    Of a directory a writable handle is better where possible: it makes the last writes of a killed process durable
+    before anybody reads them. Objects in a store are durable. There a writable handle would only look after the
+    channel, for as long as Spark keeps this process, and whether its credentials may write or not.
 
     Raises what `Channel` raises.
     """
+    if is_location(path):
+        with visit(path, create=False, readonly=True) as channel:
+            yield channel
+        return
     with ExitStack() as stack:
         try:
             channel = stack.enter_context(visit(path, create=False))

@@ -15,9 +15,10 @@ from spillable_stream.engine.object_owners import ANSWER_SECONDS
 from spillable_stream.engine.object_upkeep import UPKEEP, ObjectUpkeep
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.identity import QUERIES, WORKERS
+from spillable_stream.objects.patience import Patience
 from tests.support.clocks import Clocks
 from tests.support.events import numbered, put, take
-from tests.support.faulty_store import Fault
+from tests.support.faulty_store import Fault, Schedule
 from tests.support.groups import make_automatic
 from tests.support.object_channels import OwnersClock, kill, store_of
 from tests.support.object_logs import FakeTime
@@ -121,7 +122,8 @@ def test_a_failure_is_logged_once_a_minute_and_tried_again(
 ) -> None:
     channel = open_handle(retention_ms=HOUR_MS)
     upkeep = upkeep_of(channel)
-    store_of(channel).schedule = lambda _: Fault.REFUSED
+    store_of(channel).schedule = lambda _: Fault.UNAVAILABLE
+    channel.engine().log._appending.patience = Patience(0)  # type: ignore[attr-defined]
     with caplog.at_level(logging.WARNING):
         assert upkeep.run_once() and upkeep.run_once()
         assert caplog.text.count("stay in s3://bucket/orders for now") == 1
@@ -131,6 +133,34 @@ def test_a_failure_is_logged_once_a_minute_and_tried_again(
     store_of(channel).schedule = None
     upkeep.run_once()
     assert upkeep._acting is not None
+
+
+def test_a_refusal_is_logged_once_until_it_goes_well_again_and_tried_once_a_minute(
+    open_handle: Open, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_handle(retention_ms=HOUR_MS)
+    upkeep, store = upkeep_of(channel), store_of(channel)
+    refuse: Schedule = lambda request: Fault.REFUSED if request.kind == "create" else None  # noqa: E731
+    before = store.counts["create"]
+    with caplog.at_level(logging.WARNING):
+        store.schedule = lambda _: Fault.UNAVAILABLE
+        upkeep.run_once()
+        assert caplog.text.count("stay in s3://bucket/orders for now") == 1
+        store.schedule = refuse
+        for tries in range(1, 4):
+            for _ in range(12):
+                assert upkeep.run_once()
+            assert store.counts["create"] - before == tries
+            time.now += 61
+        assert caplog.text.count("stay in s3://bucket/orders until a handle looks after them that may; open those") == 1
+        store.schedule = None
+        upkeep.run_once()
+        assert upkeep._acting is not None
+        upkeep._acting.close()
+        store.schedule = refuse
+        time.now += 61
+        upkeep.run_once()
+    assert caplog.text.count("stay in s3://bucket/orders until") == 2
 
 
 # ── who does it ─────────────────────────────────────────────────────────────────────────────────

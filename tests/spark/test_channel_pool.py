@@ -314,6 +314,20 @@ def test_a_visit_to_read_needs_no_directory_that_can_be_written(path: Path) -> N
         assert not channel.readonly and bodies(channel) == numbered(0, 4)
 
 
+def test_a_visit_to_read_of_a_store_writes_nothing_and_looks_after_nothing(tmp_path: Path) -> None:
+    place = f"object+file://{tmp_path}/c"
+    with ss.Channel(place, retention_ms=3_600_000) as channel:
+        put(channel, *numbered(0, 3))
+    before = sorted(tmp_path.rglob("*"))
+    for _ in range(2):
+        with visit_to_read(place) as channel:
+            assert channel.readonly and bodies(channel) == numbered(0, 3)
+            assert not channel.engine().upkeep._thread.is_alive()
+    assert sorted(tmp_path.rglob("*")) == before
+    with visit(place, create=False) as channel:
+        assert not channel.readonly, "a writer got the handle that only reads"
+
+
 def test_a_visit_to_read_raises_what_goes_wrong_inside(path: Path) -> None:
     error = ss.StorageError("inside")
     error.__cause__ = OSError(errno.EROFS, "inside")
