@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from spillable_stream.channel.stored_options import check_capacities
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, ensure_channel, last_known
 from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
-from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, encode_schema
+from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
 from spillable_stream.log_records import fields
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location
@@ -109,7 +110,9 @@ class OpenArguments(NamedTuple):
         Raises what `ensure_channel` raises.
         """
         try:
-            return FoundChannel(ensure_channel(fs, self.path, self.new_channel if create else None))
+            return FoundChannel(
+                ensure_channel(fs, self.path, self.new_channel if create else None, partial(self._prepare_spool, fs))
+            )
         except StoreError as e:
             front = self.front
             known = None if front is None or e.is_lasting else last_known(fs, Path(front.path), self.path)
@@ -122,3 +125,10 @@ class OpenArguments(NamedTuple):
                 extra=fields(self.path),
             )
             return FoundChannel(known=known)
+
+    def _prepare_spool(self, fs: FileSystem, new: NewChannel) -> None:
+        """Make the spool first: where it is refused, no channel is left in the store that nobody wanted without it."""
+        if self.front is not None:
+            from spillable_stream.channel.spool_channel import prepare_spool
+
+            prepare_spool(fs, self.front, self.path, new.options, decode_schema(new.schemas[-1]))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.spool_channel import SpoolOwner, open_spool_channel
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
 from spillable_stream.channel.stored_options import store_options
@@ -33,13 +34,11 @@ from spillable_stream.errors import (
     OptionError,
     ProducerBusyError,
     ProducerSequenceError,
-    SchemaError,
     SpillableError,
     StorageError,
     TransactionStateError,
 )
 from spillable_stream.log_records import Seldom, fields
-from spillable_stream.names import SPOOL_PREFIX
 from spillable_stream.objects.store import is_refusal
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
@@ -84,8 +83,6 @@ class Spool:
         active_calls: the calls to the spool's channel that are under way; a close waits for them.
 
     Raises:
-        OptionError: the spool is of another channel, or is not a spool.
-        SchemaError: it has other columns than the channel.
         StorageError: the disk refused.
     """
 
@@ -94,28 +91,9 @@ class Spool:
         self._is_durable = is_durable
         self._ending = False
         self._is_closed = False
-        self._require_own(store)
         self._settle_memory()
         create_group(local.engine(), spool_group(store.channel), "earliest")
         self.begin(store)
-
-    def _require_own(self, store: Engine) -> None:
-        """Refuse what is not the spool of this channel: its events would come to the wrong place."""
-        path, group = self._local.path, spool_group(store.channel)
-        with self._local.engine().snapshot() as state:
-            groups, is_new = set(state.groups), not state.last_id
-        if any(name.startswith(SPOOL_PREFIX) for name in groups - {group}):
-            raise OptionError(
-                f"{path} is the spool of another channel, not of {store.path}; give each channel a spool of its own"
-            )
-        if group not in groups and (groups or not is_new):
-            raise OptionError(
-                f"{path} is a channel with events or groups of its own, and no spool; give a directory of its own"
-            )
-        if self._local.typed != store.is_typed():
-            raise SchemaError(
-                f"of the spool {path} and {store.path} only one is a typed channel; use another directory"
-            )
 
     def _settle_memory(self) -> None:
         """Give the spool a memory tier, or none, as the handle's durability says."""
@@ -349,13 +327,14 @@ def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine) -> Spool:
         front: what spool it is.
         store: the engine of the channel in the store.
 
-    Raises what `Spool` and `Channel` raise.
-    """
-    from spillable_stream.channel.channel import Channel
+    Raises:
+        OptionError: it is the spool of another channel, or no spool. It stays as it is.
+        SchemaError: it has other columns than the channel. It stays as it is.
 
-    stored, schema = store.state.options, store.schemas()[-1] if store.is_typed() else None
-    shared = {name: getattr(stored, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
-    local = Channel(front.path, schema=schema, fs=fs, **{**shared, **front.of_channel})
+    It raises what `Spool` and `Channel` raise, too.
+    """
+    owner = SpoolOwner(store.path, spool_group(store.channel), store.state.options, store.schemas()[-1])
+    local = open_spool_channel(fs, front, owner)
     try:
         return Spool(local, store, is_durable=front.is_durable)
     except BaseException:

@@ -9,6 +9,7 @@ from spillable_stream.engine.last_known import LastKnown
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError
+from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
 from spillable_stream.objects.location import Location
@@ -25,12 +26,15 @@ __all__ = ["ensure_object_channel", "object_identity", "open_object_engine"]
 _CREATION_SECONDS = 30.0
 
 
-def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | None) -> str:
+def ensure_object_channel(
+    location: Location, new: Callable[[], SmallImage] | None, prepare: Callable[[], None] = do_nothing
+) -> str:
     """Make a channel unless there is one; any number of processes may try at once, on any hosts.
 
     Args:
         location: where.
         new: returns the state with which it begins, or raises; None: do not make it.
+        prepare: makes what it needs elsewhere, or raises; called when the store has shown that it lets one be made.
 
     Returns:
         Its UUID.
@@ -48,6 +52,7 @@ def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | No
     state = new()
     _refuse_leftovers(store, location)
     require_sound(store)
+    prepare()
     return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
 
 

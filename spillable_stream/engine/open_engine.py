@@ -54,13 +54,19 @@ class NewChannel(NamedTuple):
     schemas: list[bytes]
 
 
-def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> str | None:
+def ensure_channel(
+    fs: FileSystem,
+    path: ChannelPath,
+    new: Callable[[], NewChannel] | None,
+    prepare: Callable[[NewChannel], None] = lambda _: None,
+) -> str | None:
     """Make a channel unless there is one.
 
     Args:
         fs: the file system, for a channel on this host.
         path: where it is.
         new: returns what to make it with, or raises; None: do not make it.
+        prepare: makes what a channel in a store needs on this host, or raises; called last, when all else is known.
 
     Returns:
         The UUID of a channel in a store, for `open_engine`, which would ask for it; None for one on this host.
@@ -74,7 +80,9 @@ def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChann
     if isinstance(path, Location):
         from spillable_stream.engine.object_opening import ensure_object_channel
 
-        return ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()))
+        if new is None:
+            return ensure_object_channel(path, None)
+        return ensure_object_channel(path, lambda: _for_a_store(new()), lambda: prepare(new()))
     if has_identity(fs, path):
         return None
     if new is None:

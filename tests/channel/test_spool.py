@@ -24,7 +24,6 @@ from spillable_stream import (
     MemoryLossWarning,
     OptionError,
     Producer,
-    SchemaError,
     StorageError,
     TransactionStateError,
     backup,
@@ -676,20 +675,6 @@ def test_a_handle_that_is_forgotten_leaves_its_spool_to_the_next(opened: Open, t
         put(channel, b"3")
         channel.flush()
         assert take(channel) == [b"1", b"2", b"3"]
-
-
-def test_a_directory_that_is_no_spool_of_this_channel_is_refused(by_hand: Open, tmp_path: Path) -> None:
-    by_hand().close()
-    with stores_in_memory(), pytest.raises(OptionError, match="is the spool of another channel"):
-        open_spooled(tmp_path / "spool")
-    with Channel(tmp_path / "mine", minimum_required_space=0) as mine:
-        put(mine, b"x")
-    with pytest.raises(OptionError, match="events or groups of its own, and no spool"):
-        by_hand(spool=tmp_path / "mine")
-    with Channel(tmp_path / "typed", schema=TYPED, minimum_required_space=0):
-        pass
-    with pytest.raises(SchemaError, match="only one is a typed channel"):
-        by_hand(spool=tmp_path / "typed")
 
 
 def test_a_spool_that_could_not_be_opened_leaves_nothing_open(by_hand: Open, tmp_path: Path) -> None:

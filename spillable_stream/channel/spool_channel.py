@@ -1,0 +1,112 @@
+"""The channel of a spool, on this host: opened only where it is nobody else's, and made before the one in the store.
+
+A channel that is somebody's is refused before it gets an option or a column. A store gets no channel whose spool is
+refused; where the store refuses in the end, the empty spool stays for the next attempt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.channel.stored_options import store_options
+from spillable_stream.channel.stored_schema import has_columns
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.options_by_place import SpoolOptions
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.names import SPOOL_PREFIX
+from spillable_stream.option_types import ChannelOptions
+from spillable_stream.storage.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["SpoolOwner", "open_spool_channel", "prepare_spool"]
+
+
+class SpoolOwner(NamedTuple):
+    """The channel in a store that a spool is in front of.
+
+    Args:
+        path: where it is.
+        group: the name of its group in the spool; "" for a channel that is yet to be made.
+        options: its options.
+        schema: its newest schema.
+    """
+
+    path: ChannelPath
+    group: str
+    options: ChannelOptions
+    schema: pa.Schema
+
+
+def prepare_spool(
+    fs: FileSystem, front: SpoolOptions, path: ChannelPath, options: ChannelOptions, schema: pa.Schema
+) -> None:
+    """Make the spool of a channel in a store, or refuse the one that is there, before that channel is made.
+
+    Args:
+        fs: the file system.
+        front: what spool it is.
+        path: where the channel will be.
+        options: the channel's options.
+        schema: the channel's schema.
+
+    Raises what `open_spool_channel` raises.
+    """
+    open_spool_channel(fs, front, SpoolOwner(path, "", options, schema)).close()
+
+
+def open_spool_channel(fs: FileSystem, front: SpoolOptions, owner: SpoolOwner) -> Channel:
+    """Open the channel of a spool, with its owner's options and columns; it is made if it is missing.
+
+    Args:
+        fs: the file system.
+        front: what spool it is.
+        owner: the channel that it is in front of.
+
+    Raises:
+        OptionError: it is the spool of another channel, or no spool. It stays as it is.
+        SchemaError: it has other columns than its owner. It stays as it is.
+
+    It raises what `Channel` raises, too.
+    """
+    from spillable_stream.channel.channel import Channel
+
+    schema = None if owner.schema.equals(EVENT_SCHEMA) else owner.schema
+    shared = {name: getattr(owner.options, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
+    options = {**shared, **front.of_channel}
+    try:
+        local = Channel(front.path, create=False, fs=fs)
+    except NotAChannelError as e:
+        if not e.is_missing:
+            raise
+        local = Channel(front.path, schema=schema, fs=fs, **options)
+    try:
+        _require_own(local, owner)
+        store_options(local.engine(), options)
+        local.evolve(owner.schema)
+    except BaseException:
+        local.close(checkpoint=False, flush=False)
+        raise
+    return local
+
+
+def _require_own(local: Channel, owner: SpoolOwner) -> None:
+    """Refuse what is not the spool of a channel: its events would come to the wrong place."""
+    path = local.path
+    with local.engine().snapshot() as state:
+        groups, is_new = set(state.groups), not state.last_id
+    if any(name.startswith(SPOOL_PREFIX) for name in groups - {owner.group}):
+        raise OptionError(
+            f"{path} is the spool of another channel, not of {owner.path}; give each channel a spool of its own"
+        )
+    if owner.group not in groups and (groups or not is_new):
+        raise OptionError(
+            f"{path} is a channel with events or groups of its own, and no spool; give a directory of its own"
+        )
+    if local.typed == owner.schema.equals(EVENT_SCHEMA):
+        raise SchemaError(f"of the spool {path} and {owner.path} only one is a typed channel; use another directory")
+    has_columns(local.engine(), owner.schema)
