@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
+from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
@@ -32,10 +32,11 @@ from spillable_stream.storage.access import Access
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["create_channel"]
+__all__ = ["check_creation", "create_channel"]
 
+_LOCK = "open.lock"  # whoever creates the channel holds it, and makes it first
 _OWN_NAMES = {
-    *("lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
+    *("lock", _LOCK, "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
     *("quarantine", "producers"),
     OWNER_FILE,
 }
@@ -48,8 +49,9 @@ def create_channel(
 ) -> None:
     """Create a channel at ``path`` unless it exists; several processes may try at once.
 
-    An interrupted creation starts over, under the same identity. A directory with committed events but without an
-    identity file is a channel that lost the file: the creation is refused, and nothing is removed.
+    Where `check_creation` refuses it, nothing is made, not even a directory. An interrupted creation starts over, under
+    the same identity. A directory with committed events but without an identity file is a channel that lost the file:
+    the creation is refused, and nothing is removed.
 
     Args:
         fs: the file system.
@@ -61,24 +63,17 @@ def create_channel(
     Raises:
         NotAChannelError: the directory holds other things, or a channel without its identity file.
         ForeignDirectoryError: a directory belongs to another channel.
+        OptionError: two of its directories are the same.
         LockUnsupportedError: the file system's locks do not work.
         ChannelBusyError: another process has been creating it for too long.
         StorageError: the file system refused.
     """
-    require_directory(fs, path)
+    check_creation(fs, path, fixed)
     planned = planned_layout(path, fixed)
-    own = _OWN_NAMES | _names_in(path, planned)
-    if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:
-        own |= _names_in(path, layout_of(path, earlier.layout))
-    foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
-    if foreign and not has_identity(fs, path):
-        raise NotAChannelError(
-            f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
-        )
     fs.access = Access(planned.mode)
     fs.make_directory(path)
     planned.grant(fs)
-    creating = FileLock.open(fs, path / "open.lock")
+    creating = FileLock.open(fs, path / _LOCK)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while not creating.acquire(_POLL_SECONDS):
@@ -99,6 +94,48 @@ def create_channel(
             _create_files(fs, _planned(fs, path, fixed), options, schemas)
     finally:
         creating.close()
+
+
+def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> None:
+    """Refuse a creation that can be seen to be impossible; nothing is made.
+
+    What another creation, under way or cut short, has made is judged under its lock only, by `create_channel`.
+
+    Args:
+        fs: the file system.
+        path: the channel's directory.
+        fixed: its directories and its mode.
+
+    Raises:
+        NotAChannelError: the directory holds other things, or a channel without its identity file.
+        ForeignDirectoryError: a directory belongs to another channel.
+        OptionError: two of its directories are the same.
+        StorageError: a directory can't be made.
+    """
+    require_directory(fs, path)
+    planned = planned_layout(path, fixed)
+    for directory in (path, *planned.directories().values()):
+        fs.require_place(directory)
+    _refuse_strangers(fs, path, planned)
+    if fs.exists(path / _LOCK):
+        return
+    try:
+        _planned(fs, path, fixed)
+    except SpillableError:
+        if not fs.exists(path / _LOCK):  # else another creation has begun meanwhile
+            raise
+
+
+def _refuse_strangers(fs: FileSystem, path: Path, planned: Layout) -> None:
+    """Refuse a directory with files that no channel has."""
+    own = _OWN_NAMES | _names_in(path, planned)
+    if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:
+        own |= _names_in(path, layout_of(path, earlier.layout))
+    foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
+    if foreign and not has_identity(fs, path):
+        raise NotAChannelError(
+            f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
+        )
 
 
 def _names_in(path: Path, layout: Layout) -> set[str]:

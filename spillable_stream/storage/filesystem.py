@@ -113,6 +113,21 @@ class FileSystem:
                 self.access.make_directory(path)
         self.sync_directory(path.parent)
 
+    def require_place(self, path: Path) -> None:
+        """Prove, as far as permissions say, that a directory is there and can be written, or can be made; make nothing.
+
+        Raises:
+            StorageError: it can't.
+        """
+        with named("making the directory", path):
+            there = next(p for p in (path, *path.parents) if os.path.lexists(p))
+            if not os.path.isdir(there):
+                is_file = os.path.exists(there)
+                raise OSError(errno.ENOTDIR, f"{there} is a {'file' if is_file else 'link that leads nowhere'}")
+            if not os.access(there, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+                number = errno.EROFS if os.statvfs(there).f_flag & os.ST_RDONLY else errno.EACCES
+                raise OSError(number, os.strerror(number))
+
     def share_directory(self, path: Path) -> None:
         """Set the channel's mode and group on a directory older than the channel; a no-op for a private channel."""
         if self.access.mode != PRIVATE_MODE:

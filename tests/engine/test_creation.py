@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, Event, StorageError
+from spillable_stream.engine import creation
 from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, OptionError
-from tests.support.events import put
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.events import put, take
 from tests.support.fake_files import FaultyFileSystem, nth
 
 
@@ -91,6 +95,59 @@ def test_a_channel_whose_identity_and_data_are_out_of_sight_is_not_made_anew(tmp
     with pytest.raises(NotAChannelError, match=f"{trace}.* says that a channel was used here"):
         Channel(path, data_dirs=[str(data)], minimum_required_space=0)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "open.lock"} == before
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"data_dirs": ["{0}/new", "{0}/file"]}, StorageError, "file failed: .*file is a file"),
+        ({"data_dirs": ["{0}/new", "{0}/file/data"]}, StorageError, "file/data failed: .*file is a file"),
+        ({"checkpoint_dir": "{0}/file"}, StorageError, "file failed: .*file is a file"),
+        ({"data_dirs": ["{0}/new", "{0}/other"]}, ForeignDirectoryError, "is home of the channel"),
+        ({"data_dirs": ["{0}/new", "{0}/other/data"]}, ForeignDirectoryError, "is data-0 of the channel"),
+        ({"checkpoint_dir": "{0}/other/checkpoint"}, ForeignDirectoryError, "is checkpoint of the channel"),
+        ({"data_dirs": ["{0}/new", "{0}/../{1}/new"]}, OptionError, "are one directory"),
+        ({"data_dirs": ["{0}/new", "{0}/readonly/data"]}, StorageError, "Permission denied"),
+    ],
+)
+def test_a_channel_that_can_be_seen_to_be_impossible_leaves_nothing(
+    tmp_path: Path,
+    options: dict[str, str | list[str]],
+    error: type[Exception],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    (tmp_path / "readonly").mkdir()
+    Channel(tmp_path / "other", minimum_required_space=0).close()
+    real = os.access  # root may write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: "readonly" not in str(path) and real(path, mode))
+
+    def placed(value: str | list[str]) -> str | list[str]:
+        return [str(placed(v)) for v in value] if isinstance(value, list) else value.format(tmp_path, tmp_path.name)
+
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error, match=words):
+        Channel(tmp_path / "above" / "channel", **{name: placed(value) for name, value in options.items()})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_creation_beside_another_one_is_judged_when_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one begins after this one has looked whether there is one, and puts before it looks any further."""
+    path, original, others = tmp_path / "channel", creation.require_unowned, [1]
+
+    def after_another(fs: FileSystem, layout: Layout) -> None:
+        if others:
+            others.clear()
+            with Channel(path, minimum_required_space=0) as other:
+                put(other, b"one")
+        original(fs, layout)
+
+    monkeypatch.setattr(creation, "require_unowned", after_another)
+    with Channel(path, minimum_required_space=0) as channel:
+        assert take(channel) == [b"one"]
 
 
 def test_one_directory_is_not_given_twice_by_links(tmp_path: Path) -> None:
