@@ -98,20 +98,24 @@ class ObjectCheckpointing:
             return
         if not self._alone.acquire(blocking=False):
             return
+        made_of = self._made_of
         try:
             self._active_calls.run("a checkpoint", self._make)
         except Exception as e:  # the commit that led here has succeeded, so it must not fail
             if not self._log.closed:
-                self._counters.checkpoint_write_error_count += 1
-                self._made_at = self._monotonic()
-                _log.warning(
-                    "%s: no checkpoint was made; the next open takes longer: %s",
-                    self._log.path,
-                    e,
-                    extra=fields(self._log.path),
-                )
+                self._report(e, is_made=self._made_of != made_of)
         finally:
             self._alone.release()
+
+    def _report(self, error: Exception, *, is_made: bool) -> None:
+        """Log why there is no checkpoint; or, if there is one, why something that it makes needless is not deleted."""
+        if is_made:
+            said = "objects that nobody needs stay for now, which costs storage only"
+        else:
+            self._counters.checkpoint_write_error_count += 1
+            self._made_at = self._monotonic()
+            said = "no checkpoint was made; the next open takes longer"
+        _log.warning("%s: %s: %s", self._log.path, said, error, extra=fields(self._log.path))
 
     def make(self) -> None:
         """Make a checkpoint, and delete what is no longer needed.

@@ -152,6 +152,24 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again_later(
     assert keys(channel, "checkpoints/") == [1]
 
 
+def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
+    open_handle: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_handle(checkpoint_interval=5000)
+    checkpointing, clock = checkpointing_of(channel), by_clock(channel)
+    checkpointing.worth_a_trim = 1
+    store_of(channel).schedule = lambda request: Fault.REFUSED if request.kind == "delete" else None
+    with caplog.at_level(logging.WARNING):
+        for number in range(3):
+            put(channel, b"%d" % number)
+            take(channel)
+            clock.now += 5
+            checkpointing.make_if_due()
+    assert len(keys(channel, "checkpoints/")) == 3 and channel.engine().counters.checkpoint_write_error_count == 0
+    assert "no checkpoint was made" not in caplog.text
+    assert "objects that nobody needs stay for now, which costs storage only" in caplog.text
+
+
 def test_nothing_is_trimmed_after_a_checkpoint_that_can_not_be_read(open_handle: Open) -> None:
     channel = open_handle()
     checkpointing_of(channel).worth_a_trim = 1
