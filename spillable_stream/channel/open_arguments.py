@@ -15,7 +15,7 @@ from spillable_stream.channel.environment import environment_options
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.stored_options import check_capacities
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.open_engine import NewChannel, ensure_channel, last_known
+from spillable_stream.engine.open_engine import NewChannel, check_new, ensure_channel, last_known
 from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
 from spillable_stream.log_records import fields
@@ -99,6 +99,16 @@ class OpenArguments(NamedTuple):
         first = check_new_schema(EVENT_SCHEMA if self.schema is None else self.schema)
         fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
         return NewChannel(options, fixed, [encode_schema(first)])
+
+    def check_new(self, fs: FileSystem) -> None:
+        """Refuse a channel that can be seen to be impossible; nothing is made.
+
+        Args:
+            fs: the file system.
+
+        Raises what `ensure_channel` raises.
+        """
+        check_new(fs, self.path, self.new_channel())
 
     def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
         """Return the channel, which is made if there is none, or what is known of it if its store does not answer.

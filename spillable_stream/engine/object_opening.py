@@ -21,7 +21,7 @@ from spillable_stream.objects.slots import LOG, slot_key
 from spillable_stream.objects.store import Store
 from spillable_stream.state.image import SmallImage
 
-__all__ = ["ensure_object_channel", "object_identity", "open_object_engine"]
+__all__ = ["check_object_creation", "ensure_object_channel", "object_identity", "open_object_engine"]
 
 _CREATION_SECONDS = 30.0
 
@@ -50,10 +50,22 @@ def ensure_object_channel(
     if new is None:
         raise _no_channel(location)
     state = new()
-    _refuse_leftovers(store, location)
-    require_sound(store)
+    _require_fit(store, location)
     prepare()
     return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
+
+
+def check_object_creation(location: Location) -> None:
+    """Refuse a location at which no channel can be made; nothing is made.
+
+    Raises what `ensure_object_channel` raises.
+    """
+    _require_fit(open_store(location), location)
+
+
+def _require_fit(store: Store, location: Location) -> None:
+    _refuse_leftovers(store, location)
+    require_sound(store)
 
 
 def _refuse_leftovers(store: Store, location: Location) -> None:

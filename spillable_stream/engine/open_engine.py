@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from spillable_stream.engine.creation import create_channel
+from spillable_stream.engine.creation import check_creation, create_channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_port import LocalPort
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NewChannel",
+    "check_new",
     "ensure_channel",
     "last_known",
     "open_engine",
@@ -92,6 +93,26 @@ def ensure_channel(
     refuse_options_of_stores(made.options.values())
     create_channel(fs, path, *made)
     return None
+
+
+def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> None:
+    """Refuse a channel that can be seen to be impossible; nothing is made.
+
+    Args:
+        fs: the file system, for a channel on this host.
+        path: where it will be; there is none.
+        new: what it will be made with.
+
+    Raises what `ensure_channel` raises.
+    """
+    if isinstance(path, Location):
+        from spillable_stream.engine.object_opening import check_object_creation
+
+        _for_a_store(new)
+        check_object_creation(path)
+    else:
+        refuse_options_of_stores(new.options.values())
+        check_creation(fs, path, new.fixed)
 
 
 def _for_a_store(made: NewChannel) -> SmallImage:

@@ -13,7 +13,7 @@ from typing import Self
 from spillable_stream.arguments import seconds, text
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source, lag_events
+from spillable_stream.flow.assembly import Place, build_channels, build_sinks, build_source, lag_events
 from spillable_stream.flow.changes import Changes, changes, sink_units
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
@@ -369,10 +369,9 @@ class Agent:
             self._owned.discard(name)
         self._config = config
         assert self._files is not None
-        for channel in config.channels:
-            if channel.name not in self.places:
-                self.places[channel.name] = build_channel(self.name, channel, self._files.system)
-                self._owned.add(channel.name)
+        new = [channel for channel in config.channels if channel.name not in self.places]
+        self.places |= build_channels(self.name, new, self._files.system)
+        self._owned |= {channel.name for channel in new}
         sinks = {name: build_sinks(self.name, name, unit, self.places, self._files.system)
                  for name, unit in sink_units(config).items() if name in found.sinks}  # fmt: skip
         sources = {s.name: build_source(self.name, s, self.places) for s in config.sources if s.name in found.sources}

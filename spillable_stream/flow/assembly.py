@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.several_channels import open_channels
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.changes import SinkUnit
 from spillable_stream.flow.configuration.builder import build
@@ -16,7 +17,7 @@ from spillable_stream.flow.configuration.channels import channel_arguments, data
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
-from spillable_stream.flow.open_channel import open_channel
+from spillable_stream.flow.open_channel import wanted_channels
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
@@ -27,7 +28,7 @@ from spillable_stream.flow.surroundings import REAL
 __all__ = [
     "Place",
     "Places",
-    "build_channel",
+    "build_channels",
     "build_processor",
     "build_sinks",
     "build_source",
@@ -85,14 +86,17 @@ def lag_events(channel: Channel) -> int:
     return stats.channel_size if group is None else group.lag
 
 
-def build_channel(agent: str, config: ComponentConfig, system: Mapping[str, str]) -> Place:
-    """Open a channel of a configuration.
+def build_channels(agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str]) -> dict[str, Place]:
+    """Return open channels of a configuration, by name.
 
     Raises:
-        SpillableError: it can't be opened.
+        SpillableError: one can't be opened; none is made then.
     """
-    arguments = channel_arguments(agent, config, data_directory(system, os.environ), os.path.expanduser("~"))
-    return place_of(open_channel(arguments), event_times(config))
+    data, home = data_directory(system, os.environ), os.path.expanduser("~")
+    times = [event_times(config) for config in configs]
+    wanted = wanted_channels([channel_arguments(agent, config, data, home) for config in configs])
+    opened = open_channels(wanted)
+    return {c.name: place_of(channel, t) for c, channel, t in zip(configs, opened, times, strict=True)}
 
 
 def build_processor(agent: str, config: SourceConfig, places: Places, *, numbered: bool) -> ChannelProcessor:
@@ -150,11 +154,9 @@ def opened_processor(config: AgentConfig, source: str, system: Mapping[str, str]
         raise OptionError(f"no source {source!r} of {config.name} can run; there are: {names}")
     wanted = {*found.channels, *([found.dead_letter] if found.dead_letter else [])}
     with ExitStack() as stack:
-        places: dict[str, Place] = {}
-        for channel in config.channels:
-            if channel.name in wanted:
-                places[channel.name] = build_channel(config.name, channel, system)
-                stack.callback(places[channel.name].channel.close)
+        places = build_channels(config.name, [c for c in config.channels if c.name in wanted], system)
+        for place in places.values():
+            stack.callback(place.channel.close)
         yield stack.enter_context(build_processor(config.name, found, places, numbered=False))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.several_channels import WantedChannel
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.flow.configuration.channels import ChannelArguments
 
-__all__ = ["directories_of", "flume_file", "open_channel"]
+__all__ = ["directories_of", "flume_file", "wanted_channels"]
 
 # Of Flume's data and checkpoint directories. Our own logs have six digits at least, and no .meta beside them.
 _FLUME_FILE = re.compile(
@@ -28,23 +28,23 @@ def flume_file(directory: str) -> str:
     return next((name for name in sorted(names) if _FLUME_FILE.fullmatch(name)), "")
 
 
-def open_channel(arguments: ChannelArguments) -> Channel:
-    """Open a channel of a configuration; a missing one is created.
+def wanted_channels(arguments: Sequence[ChannelArguments]) -> list[WantedChannel]:
+    """Return the channels of a configuration as what `open_channels` opens together.
 
     Args:
-        arguments: what `channel_arguments` returned.
+        arguments: what `channel_arguments` returned of each.
 
     Raises:
         NotAChannelError: a directory has files of Flume's own file channel; nothing was touched.
     """
-    for directory in directories_of(arguments):
+    for directory in (directory for one in arguments for directory in directories_of(one)):
         found = flume_file(directory)
         if found:
             raise NotAChannelError(
                 f"{directory} holds a channel of Flume's ({found}), which is not touched: let Flume's agent empty it "
                 "and stop, then move its files away, or give the channel another directory"
             )
-    return Channel(arguments.path, **arguments.options)
+    return [WantedChannel(one.path, one.options) for one in arguments]
 
 
 def directories_of(arguments: ChannelArguments) -> list[str]:

@@ -90,7 +90,7 @@ class Producer:
         self._mutex = threading.RLock()
         self._closed = False
         self._forked = False
-        self._targets = Targets(target, dead_letter)
+        self._targets = Targets(target, dead_letter, config)
         try:
             self._config = self._targets.config(config)
             self._start()

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -100,11 +99,12 @@ class ChannelTarget:
     A handle that fails is replaced: after a failure of the storage nothing more is acknowledged on it.
 
     Args:
-        channel: its path, which is opened, and created if it is missing; or a handle, which stays open at the end.
+        channel: its path, which is opened, and created if it is missing; or a handle.
+        is_owned: whether the handle is closed at the end, as one is that was opened here.
     """
 
-    def __init__(self, channel: str | os.PathLike[str] | Channel) -> None:
-        self._owned = not isinstance(channel, Channel)
+    def __init__(self, channel: str | os.PathLike[str] | Channel, *, is_owned: bool = False) -> None:
+        self._owned = is_owned or not isinstance(channel, Channel)
         self._channel = channel if isinstance(channel, Channel) else Channel(channel)
         self.name: str = str(self._channel.path)
         self._claims: dict[str, ProducerClaim] = {}
@@ -268,14 +268,14 @@ def _takes_waited_seconds(commit: Callable[..., Range]) -> bool:
         return False
 
 
-def as_target(target: Receiver) -> Target:
-    """Return what a user gave as a target: a path, a channel, or a target.
+def as_target(target: Channel | Target) -> Target:
+    """Return what a user gave as a target, other than a path: a channel, or a target.
 
     Raises:
         OptionError: it is none of these.
     """
-    if isinstance(target, (str, os.PathLike, Channel)):
-        return ChannelTarget(Path(target) if isinstance(target, os.PathLike) else target)
+    if isinstance(target, Channel):
+        return ChannelTarget(target)
     if isinstance(target, Target):
         return target
     raise OptionError(f"a producer sends to a path, a Channel or a Target, not to {type(target).__name__}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from spillable_stream.arguments import text
+from spillable_stream.channel.several_channels import WantedChannel, open_channels
 from spillable_stream.errors import OptionError
+from spillable_stream.objects.location import is_location
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
@@ -21,6 +25,7 @@ class Targets:
     Args:
         given: one target, a mapping of keys to some, or a sequence of some.
         dead_letter: where dead letters go; None for nowhere.
+        options: the producer's options: a wrong one is refused before a channel is made.
 
     Attributes:
         receiving: the targets that events go to, each once.
@@ -31,16 +36,21 @@ class Targets:
         SpillableError: a channel can't be opened; all that `Channel` raises.
     """
 
-    def __init__(self, given: Receiver | Receivers, dead_letter: Receiver | None) -> None:
+    def __init__(
+        self, given: Receiver | Receivers, dead_letter: Receiver | None, options: ProducerKeywords | None = None
+    ) -> None:
         self._by_place: dict[str | int, Target] = {}
         self.dead: Target | None = None
         try:
-            self._keys = self._open_all(given)
-            self.receiving: list[Target] = list(self._by_place.values())
+            receivers = _receivers(given)
+            _require_elsewhere(dead_letter, receivers)
+            targets = self._open([*receivers, *([] if dead_letter is None else [dead_letter])], options or {})
+            self._keys = _as_given(given, targets[: len(receivers)])
+            self.receiving: list[Target] = list({id(target): target for target in targets[: len(receivers)]}.values())
             if dead_letter is not None:
-                self.dead = self._open(dead_letter)
+                self.dead = targets[-1]
                 if self.dead in self.receiving:
-                    raise OptionError(f"{self.dead.name} can't be the dead-letter channel: events are sent there")
+                    raise _same_place(self.dead.name)
         except BaseException:
             self.close()
             raise
@@ -48,23 +58,22 @@ class Targets:
     def __iter__(self) -> Iterator[Target]:
         return iter(self._by_place.values())
 
-    def _open_all(self, given: Receiver | Receivers) -> Target | dict[str, Target] | list[Target]:
-        """Open all targets and return them as they were given: one, a mapping or a list."""
-        if isinstance(given, Mapping):
-            found: dict[str, Target] | list[Target] = {
-                text("a key", key): self._open(one) for key, one in given.items()
-            }
-        elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-            found = [self._open(one) for one in given]
-        else:
-            return self._open(given)
-        if not found:
-            raise OptionError("a producer needs at least one channel to send to")
-        return found
+    def _open(self, receivers: Sequence[Receiver], options: ProducerKeywords) -> list[Target]:
+        """Return targets, in order; channels that are given by their paths are opened together."""
+        found: dict[int, Target] = {}
+        paths: dict[int, WantedChannel] = {}
+        for number, one in enumerate(receivers):
+            if isinstance(one, (str, os.PathLike)):
+                paths[number] = WantedChannel(one)
+            else:
+                found[number] = self._keep(as_target(one))
+        ProducerConfig.of(options, local=False, max_events=sys.maxsize)
+        for number, channel in zip(paths, open_channels(list(paths.values())), strict=True):
+            found[number] = self._keep(ChannelTarget(channel, is_owned=True))
+        return [found[number] for number in range(len(receivers))]
 
-    def _open(self, given: Receiver) -> Target:
-        """Open a target, unless one that leads to the same place is open: its batches have one sequence of numbers."""
-        opened = as_target(given)
+    def _keep(self, opened: Target) -> Target:
+        """Return a target, or the one that leads to the same place: its batches have one sequence of numbers."""
         place = opened.place if isinstance(opened, ChannelTarget) else id(opened)
         found = self._by_place.setdefault(place, opened)
         if found is not opened:
@@ -106,3 +115,42 @@ class Targets:
         """Close the targets that were opened."""
         for target in self:
             target.close()
+
+
+def _receivers(given: Receiver | Receivers) -> list[Receiver]:
+    """Return the receivers that were given, whether by key, as a list or alone."""
+    if isinstance(given, Mapping):
+        for key in given:
+            text("a key", key)
+        found = list(given.values())
+    elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+        found = list(given)
+    else:
+        return [given]
+    if not found:
+        raise OptionError("a producer needs at least one channel to send to")
+    return found
+
+
+def _require_elsewhere(dead_letter: Receiver | None, receivers: Sequence[Receiver]) -> None:
+    """Refuse a path for the dead letters that is one for the events, before a channel is made there."""
+    paths = {_address(one) for one in receivers if isinstance(one, (str, os.PathLike))}
+    if isinstance(dead_letter, (str, os.PathLike)) and _address(dead_letter) in paths:
+        raise _same_place(os.fspath(dead_letter))
+
+
+def _address(path: str | os.PathLike[str]) -> str:
+    return str(path) if is_location(path) else os.path.realpath(path)
+
+
+def _same_place(name: str) -> OptionError:
+    return OptionError(f"{name} can't be the dead-letter channel: events are sent there")
+
+
+def _as_given(given: Receiver | Receivers, targets: Sequence[Target]) -> Target | dict[str, Target] | list[Target]:
+    """Return the targets of `_receivers` as these were given: one, a mapping or a list."""
+    if isinstance(given, Mapping):
+        return dict(zip(given, targets, strict=True))
+    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+        return list(targets)
+    return targets[0]

@@ -7,13 +7,13 @@ configuration describes them, and build them anew.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.several_channels import WantedChannel
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
@@ -23,7 +23,7 @@ from spillable_stream.flow.configuration.model import AgentConfig, ComponentConf
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.loading import load
-from spillable_stream.flow.open_channel import open_channel
+from spillable_stream.flow.open_channel import wanted_channels
 from spillable_stream.flow.selectors import LoadBalancing, Selector
 from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
 from spillable_stream.spark.schema import arrow_schema
@@ -112,9 +112,13 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     selector.bind(source.channels)
     names = tuple(dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])]))
     described = {channel.name: channel for channel in agent.channels}
-    plans = side_by_side([partial(_plan, agent_name, described[name], options, schema) for name in names])
+    wanted = _wanted(agent_name, [described[name] for name in names])
+    there = side_by_side([partial(_plan, one, options, schema, create=False) for one in wanted])
+    missing = [one for one, plan in zip(wanted, there, strict=True) if plan is None]
+    made = iter(side_by_side([partial(_plan, one, options, schema, create=True) for one in missing]))
+    plans = [next(made) if plan is None else plan for plan in there]
     times = tuple([event_times(described[name]) for name in names])
-    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), times, schema)
+    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(filter(None, plans)), times, schema)
 
 
 def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, SourceConfig]:
@@ -130,9 +134,15 @@ def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, 
     return agent, source
 
 
-def _plan(agent: str, described: ComponentConfig, options: SinkOptions, schema: StructType) -> SinkPlan:
-    environment: Mapping[str, str] = os.environ
-    arguments = channel_arguments(agent, described, data_directory({}, environment), os.path.expanduser("~"))
-    channel: Channel = open_channel(arguments)
+def _wanted(agent: str, described: Sequence[ComponentConfig]) -> list[WantedChannel]:
+    data, home = data_directory({}, os.environ), os.path.expanduser("~")
+    return wanted_channels([channel_arguments(agent, one, data, home) for one in described])
+
+
+def _plan(wanted: WantedChannel, options: SinkOptions, schema: StructType, *, create: bool) -> SinkPlan | None:
+    """Return the plan of a channel; None if it is missing, and only looked for."""
+    channel = wanted.open(create=True) if create else wanted.find()
+    if channel is None:
+        return None
     with channel:
         return plan_for(channel, str(channel.path), options, schema)

@@ -23,7 +23,14 @@ from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.shards import Shards
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels, sink_channel
+from spillable_stream.spark.sink_plan import (
+    SinkOptions,
+    SinkPlan,
+    check_sink_channel,
+    plan_for,
+    shown_channels,
+    sink_channel,
+)
 from spillable_stream.spark.sink_times import SinkTimes
 
 __all__ = ["ShardedPlan", "plan_sharded_sink", "shard_path"]
@@ -90,6 +97,8 @@ class ShardedPlan:
 def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
     """Create or widen the channels for rows, and return how to write them.
 
+    None is made before those that are there are open, and all of the others can be made.
+
     Args:
         path: the path that the channels' paths begin with.
         options: the write's options, with `SinkOptions.shards`.
@@ -101,16 +110,21 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     """
     base = path if is_location(path) else os.path.abspath(path)
     shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
-    calls = [partial(_plan_shard, shard_path(base, i), options, schema, shards) for i in range(shards.count)]
-    planned = side_by_side([*calls, partial(_look_beyond, base, shards)])
+    paths = [shard_path(base, i) for i in range(shards.count)]
+    there = [partial(_plan_if_there, path, options, schema, shards) for path in paths]
+    planned = dict(zip([*paths, ""], side_by_side([*there, partial(_look_beyond, base, shards)]), strict=True))
+    missing = [path for path in paths if planned[path][0] is None]
+    side_by_side([partial(check_sink_channel, path, options, schema) for path in missing])
+    made = side_by_side([partial(_plan_shard, path, options, schema, shards, create=True) for path in missing])
+    planned |= dict(zip(missing, made, strict=True))
     return ShardedPlan(
         base=base,
         shards=shards,
-        channels=tuple(plan for plan, _ in planned if plan is not None),
+        channels=tuple(plan for plan, _ in planned.values() if plan is not None),
         schema=schema,
         times=options.times,
         transaction=options.transaction,
-        divided_otherwise=_latest(*(batches for _, batches in planned)),
+        divided_otherwise=_latest(*(batches for _, batches in planned.values())),
     )
 
 
@@ -124,11 +138,23 @@ def shard_path(base: str, shard: int) -> str:
     return f"{base}-{shard}"
 
 
-def _plan_shard(
+def _plan_if_there(
     path: str, options: SinkOptions, schema: StructType, shards: Shards
 ) -> tuple[SinkPlan | None, _Batches]:
+    """Return the plan of a channel; None if it is missing."""
     try:
-        with sink_channel(path, options, schema) as channel:
+        return _plan_shard(path, options, schema, shards, create=False)
+    except NotAChannelError as e:
+        if not e.is_missing:
+            raise
+        return None, {}
+
+
+def _plan_shard(
+    path: str, options: SinkOptions, schema: StructType, shards: Shards, *, create: bool
+) -> tuple[SinkPlan | None, _Batches]:
+    try:
+        with sink_channel(path, options, schema, create=create) as channel:
             return plan_for(channel, path, options, schema), _divided_otherwise(channel, shards)
     except SchemaError as e:  # which shows schemas, and not whose
         raise SchemaError(f"{path} does not fit the rows: {e}") from e

@@ -8,10 +8,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
+from spillable_stream.channel.several_channels import check_channel
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.engine.port import SinkBatch, StagePlan, one_look
 from spillable_stream.errors import NotAChannelError, OptionError
@@ -22,7 +24,16 @@ from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 from spillable_stream.spark.sink_times import SinkTimes
 
-__all__ = ["TASK_INLINE_BYTES", "SinkOptions", "SinkPlan", "plan_for", "plan_sink", "shown_channels", "sink_channel"]
+__all__ = [
+    "TASK_INLINE_BYTES",
+    "SinkOptions",
+    "SinkPlan",
+    "check_sink_channel",
+    "plan_for",
+    "plan_sink",
+    "shown_channels",
+    "sink_channel",
+]
 
 TASK_INLINE_BYTES = 256 << 10
 """What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
@@ -158,12 +169,32 @@ def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
         return plan_for(channel, path, options, schema)
 
 
-def sink_channel(path: str, options: SinkOptions, schema: StructType) -> AbstractContextManager[Channel]:
-    """Open the channel of a write, which may be new or get new columns; the arguments are those of `plan_sink`."""
-    stored = creation_schema(options.times.stored(schema))
+def sink_channel(
+    path: str, options: SinkOptions, schema: StructType, *, create: bool = True
+) -> AbstractContextManager[Channel]:
+    """Open the channel of a write, which may get new columns.
+
+    Args:
+        path: the channel's directory.
+        options: the write's options.
+        schema: the schema of the rows; it has columns.
+        create: whether to make it if it is missing.
+    """
     if options.times.may_delay:
         _require_delays(path, options.of_channel)
-    return visit(path, schema=stored or EVENT_SCHEMA, **options.of_channel)
+    return visit(path, create=create, schema=_stored(options, schema), **options.of_channel)
+
+
+def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> None:
+    """Refuse the channel of a write that can be seen to be impossible; nothing is made.
+
+    The arguments are those of `plan_sink`; there is no such channel.
+    """
+    check_channel(path, schema=_stored(options, schema), **options.of_channel)
+
+
+def _stored(options: SinkOptions, schema: StructType) -> pa.Schema:
+    return creation_schema(options.times.stored(schema)) or EVENT_SCHEMA
 
 
 def _require_delays(path: str, of_channel: Mapping[str, Any]) -> None:

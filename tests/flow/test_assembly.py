@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.errors import OptionError
-from spillable_stream.flow.assembly import build_channel, build_sinks, build_source
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.flow.assembly import build_channels, build_sinks, build_source
 from spillable_stream.flow.changes import sink_units
 from spillable_stream.flow.loading import load
 from spillable_stream.flow.sink_processors import Failover
@@ -42,7 +42,7 @@ def test_components_are_built_with_their_channels(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(TEXT)
     config = load(tmp_path / "f").agents["a"]
     system = {"spillable.data.dir": str(tmp_path), "x": "y"}
-    places = {c.name: build_channel("a", c, system) for c in config.channels}
+    places = build_channels("a", config.channels, system)
     try:
         r, s = (build_source("a", source, places) for source in config.sources)
         assert (r.name, r.processor.producer, [*r.processor.channels]) == ("a.r", None, ["c", "deadLetter"])  # type: ignore[attr-defined]
@@ -60,3 +60,13 @@ def test_components_are_built_with_their_channels(tmp_path: Path) -> None:
     finally:
         for place in places.values():
             place.channel.close()
+
+
+def test_no_channel_is_made_if_another_one_can_not_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(
+        TEXT.replace("dead.type = memory", f"dead.type = file\na.channels.dead.path = {tmp_path}/f")
+    )
+    config = load(tmp_path / "f").agents["a"]
+    with pytest.raises(NotAChannelError, match="it is a file"):
+        build_channels("a", config.channels, {"spillable.data.dir": str(tmp_path)})
+    assert [path.name for path in tmp_path.rglob("*")] == ["f"]

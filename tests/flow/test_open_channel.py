@@ -7,7 +7,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.flow.configuration.channels import ChannelArguments
-from spillable_stream.flow.open_channel import directories_of, flume_file, open_channel
+from spillable_stream.flow.open_channel import directories_of, flume_file, wanted_channels
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,13 @@ def test_a_channel_in_a_directory_of_flumes_is_refused_and_nothing_is_touched(tm
     (tmp_path / where).mkdir()
     (tmp_path / where / "log-3.meta").write_bytes(b"flume")
     with pytest.raises(NotAChannelError, match=r"log-3\.meta"):
-        open_channel(arguments)
+        wanted_channels([ChannelArguments(str(tmp_path / "first"), {}), arguments])
     assert [p.name for p in tmp_path.rglob("*")] == [where, "log-3.meta"]
 
 
-def test_a_missing_channel_is_created(tmp_path: Path) -> None:
-    with open_channel(ChannelArguments(str(tmp_path / "new"), {"overflow_capacity": 5})) as channel:
+def test_a_channel_has_the_options_of_its_configuration(tmp_path: Path) -> None:
+    [wanted] = wanted_channels([ChannelArguments(str(tmp_path / "new"), {"overflow_capacity": 5})])
+    with wanted.open(create=True) as channel:
         assert channel.stats().channel_capacity == 5
 
 

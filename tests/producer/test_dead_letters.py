@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -196,6 +197,7 @@ def test_events_are_not_dead_letters_of_the_channel_that_they_are_for(path: Path
     (tmp_path / "link").symlink_to(path)
     with pytest.raises(OptionError, match="can't be the dead-letter channel: events are sent there"):
         Producer({"a": path, "b": tmp_path / "other"}, dead_letter=tmp_path / "link")
+    assert os.listdir(tmp_path) == ["link"]
 
 
 class Refusing(ChannelTarget):

@@ -40,6 +40,13 @@ def test_a_list_that_no_transaction_could_hold_is_refused(produce: MakeProducer)
         producer.send_batch(pa.table({"headers": [], "body": []}, schema=target.schema))
 
 
+@pytest.mark.parametrize("option", [{"linger_ms": -1}, {"nonsense": 1}, {"buckets": 0}])
+def test_an_option_that_is_wrong_makes_no_channel(path: Path, option: dict[str, int]) -> None:
+    with pytest.raises(OptionError):
+        Producer(path, **option)  # type: ignore[arg-type]
+    assert not path.exists()
+
+
 def test_events_are_copied_when_they_are_sent(produce: MakeProducer, target: FakeTarget) -> None:
     producer = produce()
     headers, bodies = {"k": "v"}, [b"a", b"b"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, OptionError
+from spillable_stream import Channel, OptionError, SpillableError
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.targets import Targets
 from tests.support.fake_targets import FakeTarget
@@ -26,6 +26,27 @@ def test_what_is_no_target_is_refused_and_the_others_are_closed() -> None:
     with pytest.raises(OptionError, match="to a path, a Channel or a Target, not to int"):
         Targets([target, 7], None)  # type: ignore[list-item]
     assert target.closed
+
+
+@pytest.mark.parametrize("bad", ["a letter", "a target"])
+def test_no_channel_is_made_if_another_one_can_not_be_opened_or_made(tmp_path: Path, bad: str) -> None:
+    (tmp_path / "file").write_text("not a channel")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "stranger").write_text("x")
+    before = sorted(tmp_path.rglob("*"))
+    for wrong in (tmp_path / "file", tmp_path / "full", f"object+file://{tmp_path}/file/below"):
+        new = tmp_path / "new"
+        with pytest.raises(SpillableError):
+            Targets([new, wrong], None) if bad == "a target" else Targets({"a": new}, wrong)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_channel_that_is_given_is_taken_for_its_path_too(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        targets = Targets([str(path), channel], None)
+        [target] = targets.receiving
+        targets.close()
+        assert target.name == str(path) and channel.stats().channel_size == 0, "it is still open"
 
 
 def test_two_ways_to_one_place_are_one_target(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark.flow_plan import FlowPlan, plan_flow
 from spillable_stream.spark.schema import struct_type
@@ -57,6 +57,13 @@ def test_a_plan_names_the_channels_and_goes_to_the_tasks(tmp_path: Path) -> None
     assert [Path(c.path).name for c in found.channels] == ["ok", "errors", "may", "dead"]
     assert [type(i).__name__ for i in found.chain().interceptors] == ["RegexExtractor", "Picky"]
     assert found.shown([0]) == "the channel ok" and found.shown([0, 1]) == "the channels ok, errors"
+
+
+def test_no_channel_is_made_if_another_one_can_not_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "may").write_text("not a channel")
+    with pytest.raises(NotAChannelError, match="it is a file"):
+        plan(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["flume.conf", "may"]
 
 
 def test_a_source_that_does_not_run_is_refused(tmp_path: Path) -> None:

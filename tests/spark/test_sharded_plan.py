@@ -87,6 +87,22 @@ def test_rows_that_do_not_fit_one_of_the_channels_are_refused_with_its_path(tmp_
         sharded_plan(tmp_path / "orders")
 
 
+@pytest.mark.parametrize("store", ["", "object+file://"])
+def test_no_channel_is_made_if_another_one_does_not_fit_or_can_not_be_made(tmp_path: Path, store: str) -> None:
+    base = f"{store}{tmp_path}/orders"
+    (tmp_path / "orders-2").mkdir()
+    (tmp_path / "orders-2" / ("channel.json" if store else "stranger")).write_text("{}")
+    with pytest.raises(ss.SpillableError):
+        sharded_plan(base, 4)
+    assert sorted(os.listdir(tmp_path)) == ["orders-2"]
+    (tmp_path / "orders-2" / ("channel.json" if store else "stranger")).unlink()
+    with ss.Channel(shard_path(base, 2), schema=pa.schema([("customer", pa.int64())])):
+        pass
+    with pytest.raises(ss.SchemaError, match="orders-2 does not fit the rows"):
+        sharded_plan(base, 4)
+    assert sorted(os.listdir(tmp_path)) == ["orders-2"]
+
+
 def test_task_sends_what_the_option_says_or_else_the_least_that_a_channel_says(tmp_path: Path) -> None:
     base = tmp_path / "orders"
     assert sharded_plan(base).inline_bytes(0) == TASK_INLINE_BYTES

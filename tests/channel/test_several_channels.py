@@ -1,0 +1,97 @@
+"""Channels that are opened together: in which order, and what is left where one can't be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, ChannelClosedError, NotAChannelError, OptionError, SpillableError, StorageError
+from spillable_stream.channel import several_channels
+from spillable_stream.channel.several_channels import WantedChannel, check_channel, open_channels
+from tests.support.events import put, take
+from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import stores_in_memory
+
+
+def test_channels_are_opened_in_their_order_and_made_if_they_are_missing(tmp_path: Path) -> None:
+    with Channel(tmp_path / "b") as there:
+        put(there, b"x")
+    paths = [tmp_path / name for name in "abc"]
+    opened = open_channels([WantedChannel(path, {"overflow_capacity": 5}) for path in paths])
+    assert [channel.path for channel in opened] == paths
+    assert [channel.options["overflow_capacity"] for channel in opened] == [5, 5, 5]
+    assert take(opened[1]) == [b"x"]
+    for channel in opened:
+        channel.close()
+    assert open_channels([]) == []
+
+
+def test_one_that_is_given_twice_is_made_once(tmp_path: Path) -> None:
+    one, other = open_channels([WantedChannel(tmp_path / "a"), WantedChannel(str(tmp_path / "a"))])
+    assert one.uuid == other.uuid
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_none_is_made_if_another_one_can_not_be_opened_or_made(tmp_path: Path, first: bool) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "stranger").write_text("x")
+    Channel("object+file://" + str(tmp_path / "objects")).close()
+    Channel(tmp_path / "there").close()
+    before = sorted(tmp_path.rglob("*"))
+    for path, options in (
+        (tmp_path / "file", {}),
+        (tmp_path / "file" / "below", {}),
+        (tmp_path / "full", {}),
+        (tmp_path / "objects", {}),
+        (f"object+file://{tmp_path}/there", {}),
+        (f"object+file://{tmp_path}/file/below", {}),
+        (tmp_path / "new", {"overflow_capacity": 0}),
+        (tmp_path / "new", {"commit_interval": 5}),
+        (tmp_path / "new", {"data_dirs": [str(tmp_path / "file")]}),
+        (f"object+file://{tmp_path}/new", {"memory_capacity": 5}),
+    ):
+        bad, good = WantedChannel(path, options), [WantedChannel(tmp_path / name) for name in ("a", "b")]
+        with pytest.raises(SpillableError):
+            open_channels([bad, *good] if first else [*good, bad])
+        assert sorted(tmp_path.rglob("*")) == before, f"{path} {options}"
+
+
+def test_none_is_made_in_stores_of_which_one_refuses() -> None:
+    def seen_by(store: MemoryStore) -> FaultyStore:
+        return FaultyStore(store, lambda _: Fault.REFUSED if "bad" in store.root else None)
+
+    with stores_in_memory(seen_by) as stores:  # type: ignore[arg-type]
+        with pytest.raises(StorageError):
+            open_channels([WantedChannel("s3://bucket/good"), WantedChannel("s3://bad/orders")])
+        assert not stores["s3://bucket/good"].objects
+
+
+def test_those_that_were_there_are_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Channel(tmp_path / "there").close()
+    (tmp_path / "file").write_text("x")
+    made: list[Channel] = []
+
+    def noted(*args: object, **options: object) -> Channel:
+        made.append(Channel(*args, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr(several_channels, "Channel", noted)
+    with pytest.raises(NotAChannelError):
+        open_channels([WantedChannel(tmp_path / "there"), WantedChannel(tmp_path / "file")])
+    [there] = made
+    with pytest.raises(ChannelClosedError):
+        there.stats()
+
+
+def test_a_check_makes_nothing(tmp_path: Path) -> None:
+    check_channel(tmp_path / "a" / "b", overflow_capacity=5)
+    check_channel(f"object+file://{tmp_path}/objects")
+    with pytest.raises(OptionError, match="memoryCapacity is for channels on a disk"):
+        check_channel(f"object+file://{tmp_path}/objects", memory_capacity=5)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not (tmp_path / "a").exists()
