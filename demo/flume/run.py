@@ -83,6 +83,17 @@ def count_lines(directory: Path) -> int:
     return sum(path.read_bytes().count(b"\n") for path in stored(directory))
 
 
+def wait_until_ready(directory: Path, agent: subprocess.Popen[bytes], nth: int) -> None:
+    """Wait until the nth agent takes a SIGTERM as its order to stop: one that is still starting dies of it.
+
+    Its source runs last of all that it has.
+    """
+    while (directory / "agent.log").read_bytes().count(b" runs source ") < nth:
+        if agent.poll() is not None:
+            raise SystemExit(f"the agent has ended with status {agent.returncode}; see {directory / 'agent.log'}")
+        time.sleep(LOOK_SECONDS)
+
+
 def wait_for(directory: Path, lines: int, agent: subprocess.Popen[bytes], started: float) -> None:
     """Print how many lines are stored until so many are."""
     while (found := count_lines(directory)) < lines:
@@ -134,6 +145,7 @@ def main(count: int | None = None) -> int:
         with ended(agent):
             writer.join()
             wait_for(directory, len(lines), agent, started)
+            wait_until_ready(directory, agent, nth=2)
             agent.send_signal(signal.SIGTERM)
             if agent.wait(END_SECONDS) != 0:
                 raise SystemExit(f"the agent ended with status {agent.returncode}")

@@ -60,6 +60,17 @@ def test_the_verdict_counts_every_line(
     assert part in capsys.readouterr().out
 
 
+def test_an_agent_is_not_ended_before_it_runs(tmp_path: Path) -> None:
+    log, run = tmp_path / "agent.log", b"a1 runs sink store: hdfs\na1 runs source departures: taildir\n"
+    log.write_bytes(run)
+    with subprocess.Popen(["true"]) as agent:
+        demo.wait_until_ready(tmp_path, agent, nth=1)
+        with pytest.raises(SystemExit, match=r"the agent has ended with status 0; see .*agent\.log"):
+            demo.wait_until_ready(tmp_path, agent, nth=2)
+        log.write_bytes(run + run)
+        demo.wait_until_ready(tmp_path, agent, nth=2)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_flight_is_stored_once_though_the_agent_is_killed(tmp_path: Path) -> None:
