@@ -15,7 +15,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed: say which one with 'make PYTHON=python3.11 ...'" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install -q -r requirements-dev.txt
+	DIST_EXTRA_CONFIG=$(CURDIR)/scripts/stored_wheels.cfg .venv/bin/python -m pip install -q --no-compile -r requirements-dev.txt
 	.venv/bin/python -m pip install -q --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $@
 
@@ -48,6 +48,8 @@ check-code:
 PROPERTIES ?= quick
 # More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
 WORKERS ?= 4
+# Those of `make test-rest` wait for longer.
+REST_WORKERS ?= 6
 # So that whoever reads the output sees what to make shorter.
 SLOWEST := --durations 30 --durations-min 5
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
@@ -56,8 +58,8 @@ test: java classes ## Run the fast tests, which every behaviour has; PROPERTIES=
 	$(IN_MEMORY) .venv/bin/python -m pytest -q $(SLOWEST) -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 # One run, so that those that work have the cores while those that wait for Spark do not.
-test-rest: java classes ## Run what `make test` leaves out: slow tests, all examples of each property, the laboratory in CI's sizes
-	CRASH_SIZE=ci .venv/bin/python -m pytest -q $(SLOWEST) -m "slow or hypothesis or crash" -n $(WORKERS) --dist loadfile --hypothesis-profile full
+test-rest: java classes ## Run what `make test` leaves out: slow tests, more examples of each property, the laboratory in CI's sizes
+	CRASH_SIZE=ci .venv/bin/python -m pytest -q $(SLOWEST) -m "slow or hypothesis or crash" -n $(REST_WORKERS) --dist loadfile --hypothesis-profile ci
 
 test-all: test-rest test ## Run all tests, as CI does
 
@@ -92,7 +94,7 @@ demo-flume: $(STAMP) ## Run an unchanged configuration of Flume's on the flights
 
 DOCS_STAMP := .venv/.docs-installed
 $(DOCS_STAMP): $(STAMP) requirements-docs.txt
-	.venv/bin/python -m pip install -q -r requirements-docs.txt
+	.venv/bin/python -m pip install -q --no-compile -r requirements-docs.txt
 	@touch $@
 
 docs: $(DOCS_STAMP) ## Build the documentation site in site/, and fail at any warning
@@ -120,8 +122,8 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 	.venv/bin/python -m benchmarks.power_cut
 
 SIZE ?= full
-crash: java classes ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --hypothesis-profile full tests/cli tests/crash tests/objects tests/producer tests/spark
+crash: java classes ## Run the long recipes of the crash laboratory and all examples of each property; SIZE=ci runs the sizes of CI
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m "crash or hypothesis" -n 2 --dist worksteal --hypothesis-profile $(SIZE)
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv .matrix .cache site build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

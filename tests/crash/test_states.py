@@ -28,6 +28,7 @@ def samples(configuration: str) -> int:
 
 
 EVERY = sized(ci=5, full=1)  # of the operations; a prime, so that in the end each kind of operation has its turn
+USED_EVERY = sized(ci=3, full=1)  # of the states
 
 
 def shown(lab: CrashStates) -> str:
@@ -38,7 +39,7 @@ def shown(lab: CrashStates) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 @CONFIGURATIONS
 def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, configuration: str, seed: int) -> None:
-    lab = CrashStates(shared_memory, configuration, seed, samples(configuration), EVERY)
+    lab = CrashStates(shared_memory, configuration, seed, samples(configuration), EVERY, USED_EVERY)
     lab.run()
     assert not lab.failures, shown(lab)
     while lab.states < many(configuration):  # crashes on top of crashes: of a recovery, and of what follows it
@@ -49,8 +50,8 @@ def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, conf
 @pytest.mark.crash
 @CONFIGURATIONS
 def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configuration: str) -> None:
-    every = sized(ci=100 if configuration.startswith((KEEPING, DELAYING)) else 34, full=1)
-    lab = CrashStates(shared_memory, configuration, samples=0)
+    every = sized(ci=150 if configuration.startswith((KEEPING, DELAYING)) else 50, full=1)
+    lab = CrashStates(shared_memory, configuration, samples=0, used_every=USED_EVERY)
     syncs = lab.run()
     assert syncs > 30
     for n in range(1, syncs + 1, every):
@@ -58,11 +59,8 @@ def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configura
         assert not lab.failures, f"sync {n} failed\n{shown(lab)}"
 
 
-@pytest.mark.parametrize(
-    "configuration", ["disk", *(pytest.param(f"{c}disk", marks=pytest.mark.slow) for c in (KEEPING, DELAYING))]
-)
-def test_a_few_power_cuts_lose_nothing(shared_memory: Path, configuration: str) -> None:
-    lab = CrashStates(shared_memory, configuration, samples=0)
+def test_a_few_power_cuts_lose_nothing(shared_memory: Path) -> None:
+    lab = CrashStates(shared_memory, samples=0)
     lab.run()
     assert not lab.failures, shown(lab)
     assert lab.states > 100

@@ -17,6 +17,7 @@ from spillable_stream.format.packing import pack
 from spillable_stream.integrity.findings import Severity
 from spillable_stream.state.channel_state import Trimmed
 from spillable_stream.state.delays import DelayedFile
+from tests.lab.size import sized
 from tests.support.delays import Clock, clock_of, deliver_all, deliveries_of, put_late
 from tests.support.events import peek, take
 from tests.support.faulty_store import Fault, FaultyStore
@@ -492,7 +493,8 @@ def test_an_object_goes_along_with_what_comes_to_its_stretch_unless_it_is_much_l
 
 
 @pytest.mark.parametrize(
-    ("transactions", "events"), [(100, 100), pytest.param(200, 5_000, marks=pytest.mark.slow, id="a million")]
+    ("transactions", "events"),
+    [(100, 100), pytest.param(200, sized(ci=500, full=5_000), marks=pytest.mark.crash, id="very many")],
 )
 def test_many_events_that_wait_cost_little_state_and_no_scan(
     stores: dict[str, MemoryStore], transactions: int, events: int

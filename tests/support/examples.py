@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: all in `make test-rest`, a tenth of them in `make test`."""
+"""How many examples a property is tried with: all in `make crash`, a part of them in CI, a tenth in `make test`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, settings
 
 __all__ = ["examples", "register_profiles"]
 
-_FULL, _QUICK = 100, 10
+_PROFILES = {"quick": 10, "ci": 40, "full": 100}
 
 
 def register_profiles() -> None:
-    """Register the profiles "quick", which counts unless pytest is told otherwise, and "full"."""
-    for name, count in (("quick", _QUICK), ("full", _FULL)):
+    """Register the profiles "quick", which counts unless pytest is told otherwise, "ci" and "full"."""
+    for name, count in _PROFILES.items():
         # The same examples in every run, and no verdict about time.
         settings.register_profile(
             name, max_examples=count, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -21,4 +21,4 @@ def register_profiles() -> None:
 
 def examples(full: int) -> int:
     """Return how many of a property's examples the profile has."""
-    return max(1, full * settings().max_examples // _FULL)
+    return max(1, full * settings().max_examples // _PROFILES["full"])
