@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import spillable_stream
@@ -113,6 +114,51 @@ def test_the_room_of_spark_is_entered_without_pyspark() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "True", "True", "True", "True"]
+
+
+SPARKS_CALL = """
+import sys
+from pyspark.sql.types import LongType, StructField, StructType
+from pyspark_spillable import DefaultSource
+call, path = sys.argv[1:]
+schema = StructType([StructField("id", LongType())])
+source = DefaultSource({"path": path})
+if call == "sink":
+    source.streamWriter(schema, False)
+elif call == "batch sink":
+    source.writer(schema, False)
+elif call == "source":
+    source.streamReader(source.schema()).initialOffset()
+elif call == "batch source":
+    source.reader(source.schema()).partitions()
+print(*sorted(m for m in sys.modules if m.startswith("spillable_stream.") or m in ("pandas", "pyarrow.compute")))
+"""
+OF_SINKS = {"sink_plan", "writer", "channel_commit", "task_stage"}
+OF_SOURCES = {"stream_reader", "query_position", "late_commit"}
+OF_BATCH_SOURCES = {"batch_reader"}
+OF_SEVERAL_CHANNELS = {"set_reader", "set_batch_reader", "sharded_plan", "sharded_writer"}
+
+
+@pytest.mark.parametrize(
+    ("call", "needs"),
+    [
+        ("none", set[str]()),
+        ("sink", OF_SINKS),
+        ("batch sink", OF_SINKS),
+        ("source", OF_SOURCES),
+        ("batch source", OF_BATCH_SOURCES),
+    ],
+)
+def test_a_process_of_spark_imports_only_what_its_call_needs(tmp_path: Path, call: str, needs: set[str]) -> None:
+    """The first batch of a query waits for it: each kind of call has a process of its own."""
+    if call.endswith("source"):
+        schema = pa.schema([("id", pa.int64())])
+        spillable_stream.Channel(tmp_path / "c", schema=schema, minimum_required_space=0).close()
+    program = [sys.executable, "-c", SPARKS_CALL, call, tmp_path / "c"]
+    found = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert {"pandas", "pyarrow.compute"}.isdisjoint(found), "each takes as long as most of the package"
+    everything = OF_SINKS | OF_SOURCES | OF_BATCH_SOURCES | OF_SEVERAL_CHANNELS
+    assert {name for name in everything if f"spillable_stream.spark.{name}" in found} == needs
 
 
 def test_no_module_has_the_name_of_what_the_room_of_spark_exports() -> None:

@@ -1,11 +1,15 @@
-"""``format("spillable")``: options and schema checked early, where Spark shows errors well."""
+"""``format("spillable")``: options and schema checked early, where Spark shows errors well.
+
+Spark starts a Python process for each of its calls, and the first batch of a query waits for their imports. So a
+method imports what only its kind of query needs.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -17,23 +21,19 @@ from spillable_stream.errors import NotAChannelError, OptionError, SchemaError, 
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.options import BATCH, SOURCE, parse_options
-from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.channel_pool import visit_to_read
-from spillable_stream.spark.failed_plan import FailedPlanWriter, ends_a_batch
 from spillable_stream.spark.load_identity import load_name
 from spillable_stream.spark.metadata import metadata_types, with_metadata
 from spillable_stream.spark.offset import OffsetJson
 from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.set_batch_reader import SpillableSetBatchReader
-from spillable_stream.spark.set_reader import SpillableSetReader
-from spillable_stream.spark.sharded_plan import ShardedPlan, plan_sharded_sink
-from spillable_stream.spark.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
-from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_sink
-from spillable_stream.spark.source_channel import start_first
 from spillable_stream.spark.spark_errors import short_traces
-from spillable_stream.spark.stream_reader import SpillableStreamReader
-from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
+
+if TYPE_CHECKING:
+    from spillable_stream.spark.sharded_plan import ShardedPlan
+    from spillable_stream.spark.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
+    from spillable_stream.spark.sink_plan import SinkPlan
+    from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
 
@@ -75,6 +75,8 @@ class SpillableDataSource(DataSource):
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
             if not (e.is_missing and given.get("create_if_missing")):
+                from spillable_stream.spark.source_channel import start_first
+
                 raise start_first(e) from None
             schema = struct_type(EVENT_SCHEMA)
         is_wanted = bool(given.get("metadata"))
@@ -85,7 +87,11 @@ class SpillableDataSource(DataSource):
         place = self._place()
         options = BatchOptions.of(self._read_options(BATCH), in_store=_is_in_store(place))
         if isinstance(place, ChannelSet):
+            from spillable_stream.spark.set_batch_reader import SpillableSetBatchReader
+
             return SpillableSetBatchReader(place, options, schema)
+        from spillable_stream.spark.batch_reader import SpillableBatchReader
+
         return SpillableBatchReader(place, options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -94,21 +100,35 @@ class SpillableDataSource(DataSource):
             place = self._place()
             options = StreamOptions.of(self._read_options(SOURCE), in_store=_is_in_store(place))
             if isinstance(place, ChannelSet):
+                from spillable_stream.spark.set_reader import SpillableSetReader
+
                 return SpillableSetReader(place, options, schema, self._load)
+            from spillable_stream.spark.stream_reader import SpillableStreamReader
+
             return SpillableStreamReader(place, options, schema, self._load)
         except OptionError as e:
             return _RefusedReader(e)
 
     def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter | ShardedBatchWriter:
         """Return a writer for ``df.write``."""
+        from spillable_stream.spark.sink_plan import SinkPlan
+
         plan = self._sink_plan(schema, overwrite, "the save mode overwrite")
-        return SpillableBatchWriter(plan) if isinstance(plan, SinkPlan) else ShardedBatchWriter(plan)
+        if isinstance(plan, SinkPlan):
+            from spillable_stream.spark.writer import SpillableBatchWriter
+
+            return SpillableBatchWriter(plan)
+        from spillable_stream.spark.sharded_writer import ShardedBatchWriter
+
+        return ShardedBatchWriter(plan)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
         """Return a writer for ``df.writeStream``; when a micro-batch ends and there can be none, one that says why."""
         try:
             return self._stream_writer(schema, overwrite)
         except SpillableError as e:
+            from spillable_stream.spark.failed_plan import FailedPlanWriter, ends_a_batch
+
             if ends_a_batch():
                 return FailedPlanWriter(self._spark_option("path") or "", e)
             raise
@@ -117,8 +137,16 @@ class SpillableDataSource(DataSource):
         mode = "the output mode complete"
         if self._spark_option("flow") is not None:
             return self._flow_writer(schema, overwrite, mode)
+        from spillable_stream.spark.sink_plan import SinkPlan
+
         plan = self._sink_plan(schema, overwrite, mode, stream=True)
-        return SpillableStreamWriter(plan) if isinstance(plan, SinkPlan) else ShardedStreamWriter(plan)
+        if isinstance(plan, SinkPlan):
+            from spillable_stream.spark.writer import SpillableStreamWriter
+
+            return SpillableStreamWriter(plan)
+        from spillable_stream.spark.sharded_writer import ShardedStreamWriter
+
+        return ShardedStreamWriter(plan)
 
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
@@ -180,6 +208,7 @@ class SpillableDataSource(DataSource):
         """Return a writer through a source of a configuration file."""
         from spillable_stream.spark.flow_plan import plan_flow
         from spillable_stream.spark.flow_writer import FlowStreamWriter
+        from spillable_stream.spark.sink_plan import SinkOptions
 
         _refuse_overwrite(overwrite, mode)
         if self._spark_option("path") is not None:
@@ -190,12 +219,17 @@ class SpillableDataSource(DataSource):
         self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False
     ) -> SinkPlan | ShardedPlan:
         """Create or widen the channel, or the shards, for rows of ``schema``, and return how to write them."""
+        from spillable_stream.spark.sink_plan import SinkOptions, plan_sink
+
         _refuse_overwrite(overwrite, mode)
         if not schema.fields:
             raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
-        plan = plan_sink if options.shards is None else plan_sharded_sink
-        return plan(self._path(), options, schema)
+        if options.shards is None:
+            return plan_sink(self._path(), options, schema)
+        from spillable_stream.spark.sharded_plan import plan_sharded_sink
+
+        return plan_sharded_sink(self._path(), options, schema)
 
 
 def _refuse_overwrite(overwrite: bool, mode: str) -> None:

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.due_time import MOST_DELAY_SECONDS
@@ -110,6 +109,8 @@ def _may_be_time(kind: pa.DataType) -> bool:
 
 def _ttls(values: pa.Array, name: str, otherwise_us: int) -> pa.Int64Array:
     """Return ttls in microseconds; those of rows without one are ``otherwise_us``."""
+    import pyarrow.compute as pc  # which takes long: only for a task whose rows have such a column
+
     if pa.types.is_duration(values.type):
         exact = values.cast(pa.duration("us")).cast(pa.int64())
     else:
@@ -125,6 +126,8 @@ def _ttls(values: pa.Array, name: str, otherwise_us: int) -> pa.Int64Array:
 
 def _dues(values: pa.Array, name: str, now_ms: int) -> pa.Int64Array:
     """Return when rows are due, in milliseconds since 1970; 0 for now."""
+    import pyarrow.compute as pc
+
     exact_us = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     wrong = values.filter(pc.greater(exact_us, 1000 * (now_ms + 1000 * MOST_DELAY_SECONDS)))
     if len(wrong):
