@@ -1,4 +1,8 @@
-"""How soon a new query has its first batch: the channel beside Spark's Parquet files, as a source and as a sink."""
+"""How soon a new query has its first batch: the channel beside Spark's Parquet files, as a source and as a sink.
+
+Each query ends between two batches. Spark ends the Python processes of tasks that a stop interrupts, so the next query
+would start new ones, and whether a stop meets a task is chance.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,7 @@ LIMIT = "one in Python that does nothing"
 FIRST, SECOND = "first batch", "second batch"
 _ROWS = 1_000
 _BATCHES = 2
+_TRIGGER = "2 seconds"  # the first batch does not wait for it
 _SCHEMA = pa.schema([("id", pa.int64())])
 
 
@@ -91,9 +96,9 @@ class Starts:
         return self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).load()
 
     def _start(self, stream: Any, sink: str, place: Path) -> Figures:
-        writer = stream.writeStream.format(sink).option("checkpointLocation", str(place / "checkpoint"))
+        writer = stream.writeStream.format(sink).trigger(processingTime=_TRIGGER)
         began = time.perf_counter()
-        query = writer.start(str(place / "out"))
+        query = writer.option("checkpointLocation", str(place / "checkpoint")).start(str(place / "out"))
 
         def first() -> bool:
             return query.lastProgress is not None and query.lastProgress.numInputRows > 0
@@ -103,6 +108,7 @@ class Starts:
             seconds = time.perf_counter() - began
             wait(query, lambda: len([r for r in query.recentProgress if r.numInputRows]) >= _BATCHES)
             durations = [r.durationMs["triggerExecution"] for r in query.recentProgress if r.numInputRows]
+            wait(query, lambda: not query.status["isTriggerActive"])
             return {FIRST: seconds * 1000, SECOND: float(durations[1])}
         finally:
             stop(query)
