@@ -159,14 +159,14 @@ PROGRAMS = pytest.mark.parametrize("of", [program, delaying_program])
 @PROGRAMS
 @pytest.mark.parametrize("fault", list(Fault))
 def test_a_request_that_fails_costs_nothing_that_was_acknowledged(of: Program, fault: Fault) -> None:
-    for number in range(1, requests_of_one_run(of) + 1, 5):
+    for number in range(1, requests_of_one_run(of) + 1, 13):
         run(of, number, fault)
 
 
 @PROGRAMS
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_kill_at_any_request_costs_nothing_that_was_acknowledged(of: Program, is_done: bool) -> None:
-    for number in range(1, requests_of_one_run(of) + 1, 3):
+    for number in range(1, requests_of_one_run(of) + 1, 7):
         run_killed(of, number, is_done=is_done)
 
 

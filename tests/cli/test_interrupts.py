@@ -168,7 +168,12 @@ def bodies(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("verb", "at"), [pytest.param(verb, at, id=f"{verb}: {at}") for verb, phases in PHASES.items() for at in phases]
+    ("verb", "at"),
+    [
+        pytest.param(verb, at, id=f"{verb}: {at}", marks=[pytest.mark.slow] if i % 3 else [])
+        for verb, phases in PHASES.items()
+        for i, at in enumerate(phases)
+    ],
 )
 def test_ctrl_c_is_one_true_line_and_the_same_command_continues(place: Path, verb: str, at: At) -> None:
     done = interrupted(verb, at)

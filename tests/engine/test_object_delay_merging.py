@@ -461,12 +461,12 @@ def test_few_objects_wait_whenever_puts_are_copied(
     rng = random.Random(1)
     for number in range(1, copied_after[-1] + 63):
         with channel.put_transaction() as tx:
-            for _ in range(100):
+            for _ in range(30):
                 tx.put(Event(bytes(20)), deliver_after=rng.uniform(100, 86_400))
         if number in copied_after:
             merging.merge()
     assert len(files(channel)) < 120
-    assert channel.stats().delayed.events == 100 * number
+    assert channel.stats().delayed.events == 30 * number
     channel.close()
 
 

@@ -43,6 +43,9 @@ def cases() -> list[tuple[str, str, list[Any] | None]]:
     return [(pattern, replacement, answers) for pattern, replacement, answers in TABLE["patterns"]]
 
 
+SOME_AND_ALL = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])  # of the cases
+
+
 @cache  # they are thousands
 def compiled(pattern: str) -> JavaPattern:
     return JavaPattern(pattern)
@@ -81,8 +84,9 @@ def disagreements(pattern: str, replacement: str, answers: list[Any]) -> list[ob
     return wrong
 
 
-def test_what_java_refuses_is_refused_and_what_it_takes_is_taken() -> None:
-    for pattern, _, answers in cases():
+@SOME_AND_ALL
+def test_what_java_refuses_is_refused_and_what_it_takes_is_taken(every: int) -> None:
+    for pattern, _, answers in cases()[::every]:
         try:
             compiled(pattern)
         except OptionError as e:
@@ -92,9 +96,10 @@ def test_what_java_refuses_is_refused_and_what_it_takes_is_taken() -> None:
             assert answers is not None, f"Java refuses {pattern!r}"
 
 
-def test_every_answer_is_javas() -> None:
+@SOME_AND_ALL
+def test_every_answer_is_javas(every: int) -> None:
     wrong = []
-    for pattern, replacement, answers in cases():
+    for pattern, replacement, answers in cases()[::every]:
         if answers is not None and pattern not in NOT_SUPPORTED:
             wrong += disagreements(pattern, replacement, answers)
     assert not wrong, "\n".join(map(repr, wrong[:40]))
