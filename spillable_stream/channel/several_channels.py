@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from spillable_stream.channel.channel import Channel
@@ -51,22 +52,19 @@ def open_channels(wanted: Sequence[WantedChannel]) -> list[Channel]:
     Args:
         wanted: the channels.
 
-    Raises what `Channel` raises; nothing is left open then.
+    Raises what `Channel` raises; nothing is left open then, even where one can not be closed cleanly.
     """
     if len(wanted) == 1:
         return [wanted[0].open(create=True)]
     opened: dict[int, Channel] = {}
-    try:
+    with ExitStack() as stack:
         for number, one in enumerate(wanted):
             if (found := one.find()) is not None:
-                opened[number] = found
+                opened[number] = stack.enter_context(found)
         for number, one in enumerate(wanted):
             if number not in opened:
-                opened[number] = one.open(create=True)
-    except BaseException:
-        for channel in opened.values():
-            channel.close()
-        raise
+                opened[number] = stack.enter_context(one.open(create=True))
+        stack.pop_all()
     return [opened[number] for number in range(len(wanted))]
 
 

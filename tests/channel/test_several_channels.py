@@ -88,6 +88,25 @@ def test_those_that_were_there_are_closed_again(tmp_path: Path, monkeypatch: pyt
         there.stats()
 
 
+def test_one_that_can_not_be_closed_leaves_no_other_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        Channel(tmp_path / name).close()
+    (tmp_path / "file").write_text("x")
+    closed: list[Path | str] = []
+
+    class Stubborn(Channel):
+        def close(self, **options: bool) -> None:
+            super().close(**options)
+            closed.append(self.path)
+            if len(closed) < 3:
+                raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(several_channels, "Channel", Stubborn)
+    with pytest.raises(SpillableError):
+        open_channels([WantedChannel(tmp_path / name) for name in ("a", "b", "c", "file")])
+    assert sorted(map(str, closed)) == [str(tmp_path / name) for name in "abc"]
+
+
 def test_a_check_makes_nothing(tmp_path: Path) -> None:
     check_channel(tmp_path / "a" / "b", overflow_capacity=5)
     check_channel(f"object+file://{tmp_path}/objects")
