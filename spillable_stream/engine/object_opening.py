@@ -8,7 +8,7 @@ from collections.abc import Callable
 from spillable_stream.engine.last_known import LastKnown
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_log import ObjectLog
-from spillable_stream.errors import NotAChannelError
+from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
@@ -51,7 +51,12 @@ def ensure_object_channel(
         raise _no_channel(location)
     state = new()
     _require_fit(store, location)
-    prepare()
+    try:
+        prepare()
+    except SpillableError:
+        if (channel := read_identity(store)) is not None:  # another process has made it meanwhile, and what it needs
+            return channel
+        raise
     return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
 
 

@@ -126,6 +126,27 @@ def test_what_is_refused_as_the_spool_of_a_channel_that_is_there_stays_as_it_is(
     assert contents(tmp_path) == before
 
 
+def test_a_channel_and_spool_that_another_process_makes_meanwhile_are_those_that_are_opened(tmp_path: Path) -> None:
+    def seen_by(store: Store) -> FaultyStore:
+        return FaultyStore(store, meanwhile)
+
+    def meanwhile(request: Request) -> Fault | None:
+        if waiting and request.kind == "list":
+            waiting.clear()
+            made.append(open_spooled(tmp_path / "spool"))
+            put(made[0], b"1")
+        return None
+
+    waiting, made = [True], list[Channel]()
+    with stores_in_memory(seen_by):
+        with open_spooled(tmp_path / "spool") as second:
+            assert second.uuid == made[0].uuid
+            put(second, b"2")
+        made[0].close()
+        with Channel(URL) as channel:
+            assert take(channel, 2) == [b"1", b"2"]
+
+
 def test_a_spool_is_left_for_the_next_open_where_only_the_store_refuses_its_channel(tmp_path: Path) -> None:
     def refuse(request: Request) -> Fault | None:
         return Fault.REFUSED if refuses and request.kind == "create" and request.key.startswith("log/") else None
