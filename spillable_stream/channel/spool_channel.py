@@ -109,4 +109,10 @@ def _require_own(local: Channel, owner: SpoolOwner) -> None:
         )
     if local.typed == owner.schema.equals(EVENT_SCHEMA):
         raise SchemaError(f"of the spool {path} and {owner.path} only one is a typed channel; use another directory")
+    beyond = set(local.schema.names) - set(owner.schema.names)
+    if owner.group not in groups and beyond:  # one of its own may know of more columns than its owner is known to have
+        raise SchemaError(
+            f"the spool {path} has the column {min(beyond)!r}, which {owner.path} lacks: its events could not be "
+            "shipped. It holds none: remove it, or use another directory"
+        )
     has_columns(local.engine(), owner.schema)

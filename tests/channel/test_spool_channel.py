@@ -126,6 +126,28 @@ def test_what_is_refused_as_the_spool_of_a_channel_that_is_there_stays_as_it_is(
     assert contents(tmp_path) == before
 
 
+def test_a_spool_with_columns_that_its_channel_lacks_is_refused_before_it_takes_what_can_not_be_shipped(
+    tmp_path: Path,
+) -> None:
+    def refuse(request: Request) -> Fault | None:
+        return Fault.REFUSED if refuses and request.kind == "create" and request.key.startswith("log/") else None
+
+    def seen_by(store: Store) -> FaultyStore:
+        return FaultyStore(store, refuse)
+
+    refuses, spool = [True], tmp_path / "spool"
+    with stores_in_memory(seen_by) as stores:
+        with pytest.raises(StorageError):
+            Channel(URL, schema=pa.schema([("label", pa.string())]), durability="local", spool=spool)
+        refuses.clear()
+        with pytest.raises(SchemaError, match=r"has the column 'label', which s3://bucket/orders lacks.* remove it"):
+            Channel(URL, schema=TYPED, durability="local", spool=spool)
+        assert not stores[URL].objects
+        Channel(URL, schema=TYPED).close()
+        with pytest.raises(SchemaError, match="has the column 'label', which s3://bucket/orders lacks"):
+            Channel(URL, durability="local", spool=spool)
+
+
 def test_a_channel_and_spool_that_another_process_makes_meanwhile_are_those_that_are_opened(tmp_path: Path) -> None:
     def seen_by(store: Store) -> FaultyStore:
         return FaultyStore(store, meanwhile)
