@@ -39,6 +39,9 @@ from spillable_stream.objects.store import StoreError, is_refusal
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
 
 _LARGE_BYTES = 256 << 10
+_BELIEVED = (
+    2  # refusals in a row: one of an expired token, or of a clock that is set, may pass while an append is in doubt
+)
 
 _log = logging.getLogger(__name__)
 
@@ -241,7 +244,7 @@ class Appending:
             StorageError: the fence is in its place: nothing was committed.
             CommitOutcomeUnknownError: nobody answers, still, or the store refuses to tell.
         """
-        fence = self.attempt(attempt.at, [])
+        fence, refused = self.attempt(attempt.at, []), 0
         for _ in self.patience.attempts():
             try:
                 if self._slots.create(fence.number, fence.for_request()):
@@ -251,7 +254,8 @@ class Appending:
                 raise
             except (StoreError, CorruptionError) as e:
                 cause = e
-                if is_refusal(e):
+                refused = refused + 1 if is_refusal(e) else 0
+                if refused == _BELIEVED:
                     raise self._unanswered(attempt, e) from e
                 continue
             if there is None:
@@ -274,7 +278,7 @@ class Appending:
         Raises:
             CommitOutcomeUnknownError: it is not, or nobody answers.
         """
-        at, cause = attempt.at, _nothing_sent()
+        at, cause, refused = attempt.at, _nothing_sent(), 0
         for _ in self.patience.attempts():
             try:
                 token = self._slots.token(at.number)
@@ -282,7 +286,8 @@ class Appending:
                 token = NO_TOKEN
             except (StoreError, CorruptionError) as e:
                 cause = e
-                if is_refusal(e):
+                refused = refused + 1 if is_refusal(e) else 0
+                if refused == _BELIEVED:
                     break
                 continue
             if token == at.token:

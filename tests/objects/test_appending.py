@@ -156,12 +156,12 @@ def test_what_exists_may_be_mine_though_the_store_refuses_to_show_it(writer_on: 
     store.schedule = lambda request: {"create": Fault.RETRIED, "get": Fault.REFUSED}.get(request.kind)
     with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
         writer.appending.append(attempt)
-    assert writer.time.slept == []
+    assert len(writer.time.slept) == 1
     assert attempt.owns(Slot.parse(writer.slots.channel, 1, memory.objects[slot_key(1)]))
     assert memory.objects[slot_key(1)] == attempt.data
 
 
-def test_a_proof_that_the_store_refuses_is_not_asked_for_again(writer_on: Writers) -> None:
+def test_a_proof_that_the_store_refuses_twice_is_not_asked_for_again(writer_on: Writers) -> None:
     writer, store = writer_on()
     writer.put(b"read whole")
     store.forget_counts()
@@ -170,7 +170,19 @@ def test_a_proof_that_the_store_refuses_is_not_asked_for_again(writer_on: Writer
     for call in (writer.appending.append, writer.appending.settle):
         with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
             call(attempt)
-    assert writer.time.slept == [] and store.counts["get_range"] == 2
+    assert len(writer.time.slept) == 2 and store.counts["get_range"] == 4
+
+
+@pytest.mark.parametrize("kind", ["create", "get", "get_range"])
+def test_one_refusal_that_passes_leaves_no_doubt(writer_on: Writers, memory: MemoryStore, kind: str) -> None:
+    writer, store = writer_on()
+    writer.put(b"read whole")
+    attempt, faults = writer.attempt(b"x"), {"create": [Fault.ANSWER_LOST], kind: [Fault.REFUSED]}
+    if kind == "create":
+        faults[kind].insert(0, Fault.ANSWER_LOST)
+    store.schedule = lambda request: (faults.get(request.kind) or [None]).pop(0)
+    assert writer.appending.append(attempt) is None
+    assert not any(faults.values()) and memory.objects[slot_key(2)] == attempt.data
 
 
 def test_a_late_answer_is_not_waited_for_where_the_store_refuses_by_now(writer_on: Writers) -> None:
@@ -179,7 +191,7 @@ def test_a_late_answer_is_not_waited_for_where_the_store_refuses_by_now(writer_o
     store.schedule = lambda request: answers.pop() if answers else Fault.REFUSED
     with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
         writer.appending.append(writer.attempt(b"x"))
-    assert len(writer.time.slept) == 1 and len(store.requests) == 3
+    assert len(writer.time.slept) == 2 and len(store.requests) == 4
 
 
 def test_a_late_repetition_is_not_taken_for_the_slot_that_others_read_before_it_was_collected(
