@@ -102,7 +102,7 @@ class ObjectUpkeep:
             _log.warning(
                 "kept events and groups without an owner stay in %s %s: %s",
                 self._log.path,
-                "until a handle looks after them that may; open those that only read with readonly=True"
+                "until the store allows it (open a handle that only reads with readonly=True)"
                 if self._is_refused
                 else "for now",
                 error,

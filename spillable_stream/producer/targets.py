@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from spillable_stream.arguments import text
 from spillable_stream.channel.several_channels import WantedChannel, open_channels
 from spillable_stream.errors import OptionError
-from spillable_stream.objects.location import is_location
+from spillable_stream.objects.location import channel_path, is_location
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
@@ -44,7 +44,9 @@ class Targets:
         try:
             receivers = _receivers(given)
             _require_elsewhere(dead_letter, receivers)
-            targets = self._open([*receivers, *([] if dead_letter is None else [dead_letter])], options or {})
+            shards = len(receivers) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else 1
+            ProducerConfig.of(options or {}, local=False, max_events=sys.maxsize, channels=shards)
+            targets = self._open([*receivers, *([] if dead_letter is None else [dead_letter])])
             self._keys = _as_given(given, targets[: len(receivers)])
             self.receiving: list[Target] = list({id(target): target for target in targets[: len(receivers)]}.values())
             if dead_letter is not None:
@@ -58,7 +60,7 @@ class Targets:
     def __iter__(self) -> Iterator[Target]:
         return iter(self._by_place.values())
 
-    def _open(self, receivers: Sequence[Receiver], options: ProducerKeywords) -> list[Target]:
+    def _open(self, receivers: Sequence[Receiver]) -> list[Target]:
         """Return targets, in order; channels that are given by their paths are opened together."""
         found: dict[int, Target] = {}
         paths: dict[int, WantedChannel] = {}
@@ -67,7 +69,6 @@ class Targets:
                 paths[number] = WantedChannel(one)
             else:
                 found[number] = self._keep(as_target(one))
-        ProducerConfig.of(options, local=False, max_events=sys.maxsize)
         for number, channel in zip(paths, open_channels(list(paths.values())), strict=True):
             found[number] = self._keep(ChannelTarget(channel, is_owned=True))
         return [found[number] for number in range(len(receivers))]
@@ -140,7 +141,7 @@ def _require_elsewhere(dead_letter: Receiver | None, receivers: Sequence[Receive
 
 
 def _address(path: str | os.PathLike[str]) -> str:
-    return str(path) if is_location(path) else os.path.realpath(path)
+    return str(channel_path(path)) if is_location(path) else os.path.realpath(path)
 
 
 def _same_place(name: str) -> OptionError:

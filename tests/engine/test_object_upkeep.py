@@ -152,7 +152,7 @@ def test_a_refusal_is_logged_once_until_it_goes_well_again_and_tried_once_a_minu
                 assert upkeep.run_once()
             assert store.counts["create"] - before == tries
             time.now += 61
-        assert caplog.text.count("stay in s3://bucket/orders until a handle looks after them that may; open those") == 1
+        assert caplog.text.count("stay in s3://bucket/orders until the store allows it (open a handle that only") == 1
         store.schedule = None
         upkeep.run_once()
         assert upkeep._acting is not None

@@ -47,6 +47,18 @@ def test_an_option_that_is_wrong_makes_no_channel(path: Path, option: dict[str, 
     assert not path.exists()
 
 
+def test_fewer_buckets_than_channels_make_no_channel(tmp_path: Path) -> None:
+    with pytest.raises(OptionError):
+        Producer([tmp_path / "a", tmp_path / "b"], buckets=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_dead_letters_to_the_same_place_in_other_words_make_no_channel(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="can't be the dead-letter channel"):
+        Producer(f"object+file://{tmp_path}/a", dead_letter=f"object+file://{tmp_path}/a/")
+    assert not list(tmp_path.iterdir())
+
+
 def test_events_are_copied_when_they_are_sent(produce: MakeProducer, target: FakeTarget) -> None:
     producer = produce()
     headers, bodies = {"k": "v"}, [b"a", b"b"]
