@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from spillable_stream.arguments import text
 from spillable_stream.channel.several_channels import WantedChannel, open_channels
 from spillable_stream.errors import OptionError
-from spillable_stream.objects.location import channel_path, is_location
+from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
@@ -45,8 +45,7 @@ class Targets:
             receivers = _receivers(given)
             _require_elsewhere(dead_letter, receivers)
             shards = len(receivers) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else 1
-            ProducerConfig.of(options or {}, local=False, max_events=sys.maxsize, channels=shards)
-            targets = self._open([*receivers, *([] if dead_letter is None else [dead_letter])])
+            targets = self._open([*receivers, *([] if dead_letter is None else [dead_letter])], options or {}, shards)
             self._keys = _as_given(given, targets[: len(receivers)])
             self.receiving: list[Target] = list({id(target): target for target in targets[: len(receivers)]}.values())
             if dead_letter is not None:
@@ -60,7 +59,7 @@ class Targets:
     def __iter__(self) -> Iterator[Target]:
         return iter(self._by_place.values())
 
-    def _open(self, receivers: Sequence[Receiver]) -> list[Target]:
+    def _open(self, receivers: Sequence[Receiver], options: ProducerKeywords, shards: int) -> list[Target]:
         """Return targets, in order; channels that are given by their paths are opened together."""
         found: dict[int, Target] = {}
         paths: dict[int, WantedChannel] = {}
@@ -69,6 +68,7 @@ class Targets:
                 paths[number] = WantedChannel(one)
             else:
                 found[number] = self._keep(as_target(one))
+        ProducerConfig.of(options, local=False, max_events=sys.maxsize, channels=shards)
         for number, channel in zip(paths, open_channels(list(paths.values())), strict=True):
             found[number] = self._keep(ChannelTarget(channel, is_owned=True))
         return [found[number] for number in range(len(receivers))]
@@ -141,7 +141,8 @@ def _require_elsewhere(dead_letter: Receiver | None, receivers: Sequence[Receive
 
 
 def _address(path: str | os.PathLike[str]) -> str:
-    return str(channel_path(path)) if is_location(path) else os.path.realpath(path)
+    place = channel_path(path)
+    return str(place) if isinstance(place, Location) else os.path.realpath(place)
 
 
 def _same_place(name: str) -> OptionError:
