@@ -1,7 +1,7 @@
 """How soon a new query has its first batch: the channel beside Spark's Parquet files, as a source and as a sink.
 
 Each query ends between two batches. Spark ends the Python processes of tasks that a stop interrupts, so the next query
-would start new ones, and whether a stop meets a task is chance.
+would start new ones; and a stop meets the tasks of some contestants more often than those of others.
 """
 
 from __future__ import annotations

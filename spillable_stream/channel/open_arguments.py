@@ -136,9 +136,10 @@ class OpenArguments(NamedTuple):
             )
             return FoundChannel(known=known)
 
-    def _prepare_spool(self, fs: FileSystem, new: NewChannel) -> None:
+    def _prepare_spool(self, fs: FileSystem) -> None:
         """Make the spool first: where it is refused, no channel is left in the store that nobody wanted without it."""
         if self.front is not None:
             from spillable_stream.channel.spool_channel import prepare_spool
 
+            new = self.new_channel()
             prepare_spool(fs, self.front, self.path, new.options, decode_schema(new.schemas[-1]))

@@ -17,6 +17,7 @@ from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import NotAChannelError
+from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location
@@ -59,7 +60,7 @@ def ensure_channel(
     fs: FileSystem,
     path: ChannelPath,
     new: Callable[[], NewChannel] | None,
-    prepare: Callable[[NewChannel], None] = lambda _: None,
+    prepare: Callable[[], None] = do_nothing,
 ) -> str | None:
     """Make a channel unless there is one.
 
@@ -81,9 +82,7 @@ def ensure_channel(
     if isinstance(path, Location):
         from spillable_stream.engine.object_opening import ensure_object_channel
 
-        if new is None:
-            return ensure_object_channel(path, None)
-        return ensure_object_channel(path, lambda: _for_a_store(new()), lambda: prepare(new()))
+        return ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()), prepare)
     if has_identity(fs, path):
         return None
     if new is None:

@@ -39,9 +39,8 @@ from spillable_stream.objects.store import StoreError, is_refusal
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
 
 _LARGE_BYTES = 256 << 10
-_BELIEVED = (
-    2  # refusals in a row: one of an expired token, or of a clock that is set, may pass while an append is in doubt
-)
+# Refusals in a row: one of an expired token, or of a clock that is set, may pass while an append is in doubt.
+_BELIEVED = 2
 
 _log = logging.getLogger(__name__)
 
