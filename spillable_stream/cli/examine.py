@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,14 +27,13 @@ from spillable_stream.cli.app import (
 )
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.errors import CorruptionError, SpillableError
-from spillable_stream.integrity.findings import Finding, Report
-from spillable_stream.integrity.repair import repair as repair_channel
-from spillable_stream.integrity.verify import verify as verify_channel
 from spillable_stream.objects.location import Location, is_location
-from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
 from spillable_stream.objects.self_test import check_store as check_objects
 from spillable_stream.state.ranges import shown
+
+if TYPE_CHECKING:
+    from spillable_stream.integrity.findings import Finding, Report
 
 __all__ = ["check_store", "repair", "verify"]
 
@@ -71,6 +70,8 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
 
     Exit status: 0 healthy now, 1 it can't be repaired, 2 it was not tried.
     """
+    from spillable_stream.integrity.repair import repair as repair_channel
+
     if not yes:
         _confirm_loss(path, _verified(path, as_json))
     with (
@@ -95,6 +96,8 @@ def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) 
 
     Exit status: 0 safe as far as the test can tell, 1 not safe, 2 it can't be told.
     """
+    from spillable_stream.objects.open_store import open_store
+
     try:
         verdict = check_objects(open_store(Location.parse(uri)), races=races)
     except (SpillableError, ImportError, OSError) as e:
@@ -123,6 +126,8 @@ def _confirm_loss(path: str, report: Report) -> None:
 
 def _verified(path: str, as_json: bool) -> Report:
     """Return the report of a verify, or say why there is none and exit."""
+    from spillable_stream.integrity.verify import verify as verify_channel
+
     with _reporting(path, as_json, "nothing was changed"), shown_progress("verify") as progress:
         return verify_channel(path, progress=progress)
 

@@ -10,7 +10,6 @@ import typer
 
 from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail
 from spillable_stream.errors import SpillableError
-from spillable_stream.observe.metrics_server import serve_metrics
 
 __all__ = ["metrics"]
 
@@ -26,6 +25,8 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
 
     Exit status: 0 it ended as asked, 2 it could not serve.
     """
+    from spillable_stream.observe.metrics_server import serve_metrics
+
     allow_many_files()
     try:
         server = serve_metrics(paths, port, host=host)

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
-import termios
 import time
-import tty
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.text import Text
 
 from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, ChannelPaths, allow_many_files, app, fail
-from spillable_stream.cli.top_view import block, block_height, overview
 from spillable_stream.errors import SpillableError
 from spillable_stream.observe.advice import advice_on
-from spillable_stream.observe.observation import Observation
-from spillable_stream.observe.observer import Observer
-from spillable_stream.readiness import has_input
 
-__all__ = ["observation_dict", "screen", "top"]
+if TYPE_CHECKING:
+    from spillable_stream.observe.observation import Observation
+    from spillable_stream.observe.observer import Observer
+
+__all__ = ["observation_dict", "top"]
 
 _INTERVAL = Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two looks.")]
 _ONCE = Annotated[bool, typer.Option("--once", help="Print one view, after two looks, and end.")]
-_KEYS = "q leaves · o one line each · ↑ ↓ scroll"
-_UP, _DOWN = ("\x1b[A", "k"), ("\x1b[B", "j")
 
 
 @app.command()
@@ -45,6 +36,17 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
 
     Exit status: 0 it ended as asked; with --once, 1 if a channel can't be looked at; 2 the arguments can't be used.
     """
+    from rich.console import Console
+
+    from spillable_stream.cli.top_screen import run, screen
+    from spillable_stream.observe.observer import Observer
+
+    def show(found: list[Observation]) -> None:
+        if as_json:
+            typer.echo(_line(found))
+        else:
+            console.print(screen(found, console.width, None))
+
     allow_many_files()
     try:
         observer = Observer(paths)
@@ -55,16 +57,13 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
         warnings.simplefilter("ignore")  # the view itself shows what was lost
         if once:
             found = _after_two_looks(observer, interval)
-            if as_json:
-                typer.echo(_line(found))
-            else:
-                console.print(screen(found, console.width, None))
+            show(found)
             raise typer.Exit(HEALTHY if all(seen.stats is not None for seen in found) else UNHEALTHY)
         with contextlib.suppress(KeyboardInterrupt):
             if as_json or not console.is_terminal:
-                _print_lines(observer, interval, console, as_json)
+                _show_each(observer, interval, show)
             else:
-                _run(observer, interval, console)
+                run(observer, interval, console)
 
 
 def _after_two_looks(observer: Observer, interval_seconds: float) -> list[Observation]:
@@ -74,82 +73,10 @@ def _after_two_looks(observer: Observer, interval_seconds: float) -> list[Observ
     return observer.observe()
 
 
-def _print_lines(observer: Observer, interval_seconds: float, console: Console, as_json: bool) -> None:
+def _show_each(observer: Observer, interval_seconds: float, show: Callable[[list[Observation]], None]) -> None:
     while True:
-        found = observer.observe()
-        if as_json:
-            typer.echo(_line(found))
-        else:
-            console.print(screen(found, console.width, None))
+        show(observer.observe())
         time.sleep(interval_seconds)
-
-
-def _run(observer: Observer, interval_seconds: float, console: Console) -> None:
-    is_compact, first = False, 0
-    with _single_keys() as read_key, Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            found = observer.observe()
-            due = time.monotonic() + interval_seconds
-            while (left := due - time.monotonic()) > 0:
-                first = max(0, min(first, len(found) - 1))
-                live.update(screen(found[first:], console.width, console.height, is_compact=is_compact), refresh=True)
-                match read_key(left):
-                    case "q" | "Q" | "\x1b" | "\x03":
-                        return
-                    case "o" | "O":
-                        is_compact = not is_compact
-                    case key if key in _UP:
-                        first -= 1
-                    case key if key in _DOWN:
-                        first += 1
-
-
-def screen(
-    observations: Sequence[Observation], width: int, height: int | None, *, is_compact: bool = False
-) -> RenderableType:
-    """Return the whole view.
-
-    Args:
-        observations: the channels.
-        width: the terminal's, in cells.
-        height: the terminal's, in lines; None for as many as it takes.
-        is_compact: whether each channel has one line, even if there is room for more.
-    """
-    if height is None:
-        return Group(*(block(seen, width) for seen in observations))
-    clock = time.strftime("%H:%M:%S")
-    head = Text(f"{'spillable top':<{width - len(clock)}}{clock}", "bold reverse")
-    foot = Text(_KEYS, "dim", no_wrap=True, overflow="ellipsis")
-    room = height - 2
-    if is_compact or (len(observations) > 1 and sum(block_height(s, width) for s in observations) > room):
-        shown = overview(observations[: room - 1], width)
-        return Group(head, shown, foot)
-    return Group(head, *(block(seen, width) for seen in observations), foot)
-
-
-@contextlib.contextmanager
-def _single_keys() -> Iterator[Callable[[float], str]]:
-    """Let keys come one at a time, without an echo; yield what returns the next one, or "" when time is up."""
-
-    def read_key(timeout_seconds: float) -> str:
-        if not has_input(source, timeout_seconds):
-            return ""
-        return os.read(source.fileno(), 8).decode(errors="replace")
-
-    def no_key(timeout_seconds: float) -> str:
-        time.sleep(timeout_seconds)
-        return ""
-
-    source = sys.stdin
-    if not source.isatty():
-        yield no_key
-        return
-    before = termios.tcgetattr(source)
-    try:
-        tty.setcbreak(source)
-        yield read_key
-    finally:
-        termios.tcsetattr(source, termios.TCSADRAIN, before)
 
 
 def _line(observations: Sequence[Observation]) -> str:

@@ -9,8 +9,6 @@ import typer
 
 from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail
 from spillable_stream.errors import SpillableError
-from spillable_stream.ui.guard import is_loopback
-from spillable_stream.ui.server import serve
 
 __all__ = ["ui"]
 
@@ -47,6 +45,9 @@ def ui(
 
     Exit status: 0 it ended as asked, 2 it could not serve.
     """
+    from spillable_stream.ui.guard import is_loopback
+    from spillable_stream.ui.server import serve
+
     if not token and not is_loopback(host):
         token = secrets.token_urlsafe(32)
 

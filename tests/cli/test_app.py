@@ -157,3 +157,25 @@ def test_letters_that_the_locale_lacks_end_no_verb(path: Path) -> None:
     process = start("top", path, "--once", "--interval", "0.1", stdout=subprocess.PIPE, env={**os.environ, **locale})
     out, _ = process.communicate()
     assert process.returncode == 0 and b"  disk   ?" in out
+
+
+def test_a_verb_imports_only_what_it_needs(path: Path) -> None:
+    """A program that starts for each call should not load the web page, the metrics' server and the repair."""
+    Channel(path, minimum_required_space=0).close()
+    program = """
+import sys
+from spillable_stream.cli import main
+try:
+    main()
+finally:
+    sys.stdout.flush()
+    print(*sys.modules, file=sys.stderr)
+"""
+    command = [sys.executable, "-c", program, "stats", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "IDs:" in done.stdout
+    found = set(done.stderr.split())
+    others = {"rich", "asyncio", "http.server", "ssl", "email", "pydantic", "pandas", "pyarrow.compute"}
+    assert others.isdisjoint(found)
+    rooms = {name.split(".")[1] for name in found if name.startswith("spillable_stream.")}
+    assert rooms.isdisjoint({"archive", "flow", "integrity", "producer", "spark", "ui", "workers"})

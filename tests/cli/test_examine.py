@@ -14,8 +14,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from spillable_stream import Channel
-from spillable_stream.cli import app, examine
+from spillable_stream.cli import app
 from spillable_stream.format.frame import FrameType
+from spillable_stream.objects import open_store
 from spillable_stream.objects.slots import slot_key
 from tests.support.channels import fill, three_puts
 from tests.support.damage import flip, frames, log_file
@@ -153,7 +154,7 @@ def test_a_sound_store_is_status_0(tmp_path: Path) -> None:
 
 
 def test_a_store_that_lies_is_status_1_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examine, "open_store", lambda _: OverwritingStore())
+    monkeypatch.setattr(open_store, "open_store", lambda _: OverwritingStore())
     done = run("check-store", "s3://bucket/orders", "--races", 1)
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
