@@ -377,6 +377,7 @@ def take_before_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SpoolMover, "_publish", take_first)
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize(
     "break_it",
     [

@@ -37,6 +37,7 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path, con
 
 
 @TIERS
+@pytest.mark.crash
 @pytest.mark.parametrize(
     ("broken", "noticed"),
     [

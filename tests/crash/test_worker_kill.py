@@ -110,6 +110,7 @@ def test_so_it_is_in_an_object_store(shared_memory: Path) -> None:
     kill_workers(directory, events=60, every=10, kills=8, batch_size=None, seed=2)
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("mutant", ["puts without its number", "commits nothing that is stored", "commits what is not"])
 def test_a_transfer_that_is_broken_is_noticed(
     shared_memory: Path, monkeypatch: pytest.MonkeyPatch, mutant: str

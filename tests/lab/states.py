@@ -24,7 +24,7 @@ from spillable_stream.format.head_page import parse_head
 from tests.lab.contents import changes, files_that_count
 from tests.lab.disk import Disk, Image, images
 from tests.lab.keeping import upkeep_by_hand
-from tests.lab.recorder import Note, Operation, recording
+from tests.lab.recorder import Note, Operation, Recording, recording
 from tests.lab.subject import Subject, Verdict, subject
 from tests.lab.workload import OPTIONS
 from tests.support.damage import remove_memory_under
@@ -33,7 +33,6 @@ __all__ = ["CrashStates", "Failure"]
 
 CHANNEL = "channel"
 _CRASHES_KEPT = 0.01
-_ENOUGH = 3  # failures
 
 
 @dataclass
@@ -72,10 +71,11 @@ class CrashStates:
         samples: how many arbitrary subsets are tried after an operation (`images`).
         every: after which operations: 1 for each, 5 for every fifth. After the others, 0 are tried.
         used_every: which states are also opened again and used: 1 for each, 3 for every third.
+        most: with how many failures it ends.
 
     Attributes:
         states: how many distinct states were opened.
-        failures: those in which something was wrong; at most a few.
+        failures: those in which something was wrong.
     """
 
     directory: Path
@@ -84,6 +84,7 @@ class CrashStates:
     samples: int = 10
     every: int = 1
     used_every: int = 1
+    most: int = 3
     states: int = 0
     failures: list[Failure] = field(default_factory=list)
     _boots: int = 0
@@ -95,39 +96,48 @@ class CrashStates:
     def _subject(self) -> Subject[Any]:
         return subject(self.configuration)
 
-    def run(self, rounds: int = 1, failing_sync: int = 0) -> int:
-        """Record a program on an empty disk, check every state of it, and return how many syncs it did.
+    def count_syncs(self) -> int:
+        """Return how many syncs the program does on an empty disk."""
+        with self._recorded(Image({}), 1) as record:
+            return record.syncs
+
+    def run(self, rounds: int = 1, failing_sync: int = 0) -> None:
+        """Record a program on an empty disk, and check every state of it.
 
         Args:
             rounds: of the program.
             failing_sync: which of its syncs fails; 0 for none.
         """
-        return self._run(Image({}), [], rounds, failing_sync)
+        self._run(Image({}), [], rounds, failing_sync)
 
     def run_after_a_crash(self, rounds: int = 1) -> None:
         """Record a program that begins with what a crash left, its recovery included, and check every state of it."""
         image, lines = self._crashes.pop()
         self._run(image, lines, rounds)
 
-    def _run(self, image: Image, before: list[str], rounds: int, failing_sync: int = 0) -> int:
+    def _run(self, image: Image, before: list[str], rounds: int, failing_sync: int = 0) -> None:
+        with self._recorded(image, rounds, failing_sync) as record:
+            self.check_all(Disk.of(image), before, record.operations)
+
+    @contextlib.contextmanager
+    def _recorded(self, image: Image, rounds: int, failing_sync: int = 0) -> Iterator[Recording]:
+        """Run the program on what a disk holds; what it leaves in memory is there until the end."""
         root = self.directory / "program"
         root.mkdir()
         image.write(root)
-        disk = Disk.of(image)
         self._boots += 1
         with recording(root, failing_sync) as record, self._boot(), upkeep_by_hand(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            record.know(disk.inodes())
+            record.know(Disk.of(image).inodes())
             program = self._subject.program(root / CHANNEL, record, rounds, self.seed + 1000 * self._boots)
             if failing_sync:
                 program.run_whatever_fails()
             else:
                 program.run()
             self._require_boot(root / CHANNEL / "head")
-        self.check_all(disk, before, record.operations)
+        yield record
         remove_memory_under(root)
         shutil.rmtree(root)
-        return record.syncs
 
     def _boot(self) -> Any:
         """Let what is written into the head be of a boot that only the program knows, and who is told of it."""
@@ -158,7 +168,7 @@ class CrashStates:
                     continue
             verdict = self._subject.verdict([lines])
             for image in images(disk, rng, self.samples if i % self.every == 0 else 0):
-                if len(self.failures) >= _ENOUGH:
+                if len(self.failures) >= self.most:
                     return
                 rebooted = self._is_rebooted(image)
                 wrong = self._check(image, verdict, rebooted)
