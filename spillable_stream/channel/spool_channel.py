@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["SpoolOwner", "open_spool_channel", "prepare_spool"]
 
 
+_REMOVE_IT = "remove it, or use another directory"
+
+
 class SpoolOwner(NamedTuple):
     """The channel in a store that a spool is in front of.
 
@@ -107,12 +110,14 @@ def _require_own(local: Channel, owner: SpoolOwner) -> None:
         raise OptionError(
             f"{path} is a channel with events or groups of its own, and no spool; give a directory of its own"
         )
+    is_empty = owner.group not in groups
     if local.typed == owner.schema.equals(EVENT_SCHEMA):
-        raise SchemaError(f"of the spool {path} and {owner.path} only one is a typed channel; use another directory")
+        what_to_do = f"the spool holds no events: {_REMOVE_IT}" if is_empty else "use another directory"
+        raise SchemaError(f"of the spool {path} and {owner.path} only one is a typed channel; {what_to_do}")
     beyond = set(local.schema.names) - set(owner.schema.names)
-    if owner.group not in groups and beyond:  # one of its own may know of more columns than its owner is known to have
+    if is_empty and beyond:  # one of its own may know of more columns than its owner is known to have
         raise SchemaError(
             f"the spool {path} has the column {min(beyond)!r}, which {owner.path} lacks: its events could not be "
-            "shipped. It holds none: remove it, or use another directory"
+            f"shipped. It holds none: {_REMOVE_IT}"
         )
     has_columns(local.engine(), owner.schema)

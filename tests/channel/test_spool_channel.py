@@ -29,7 +29,7 @@ def test_a_directory_that_is_no_spool_of_this_channel_is_refused(tmp_path: Path)
     for there, error, words in (
         ("spool", OptionError, "is the spool of another channel"),
         ("mine", OptionError, "events or groups of its own, and no spool"),
-        ("typed", SchemaError, "only one is a typed channel"),
+        ("typed", SchemaError, "only one is a typed channel; the spool holds no events: remove it, or use"),
     ):
         with stores_in_memory(), pytest.raises(error, match=words):
             open_spooled(tmp_path / there)
