@@ -19,12 +19,14 @@ from spillable_stream.log_records import fields
 from spillable_stream.objects.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 
 __all__ = ["LastKnown", "recall", "write_down"]
 
 _log = logging.getLogger(__name__)
 
 _FILE = "store"
+_WAIT_SECONDS = 1.0  # for another handle that writes down what it knows, which will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,10 @@ class LastKnown:
 
 
 def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
-    """Write down what a handle knows, for `recall`. Where that fails, the file stays as it was."""
+    """Write down what a handle knows, for `recall`. Where that fails, the file stays as it was.
+
+    Where another handle writes down what it knows for longer than a moment, that has to do.
+    """
     log = engine.log
     with engine.follower.as_known as state:
         tail = log.tail
@@ -50,7 +55,7 @@ def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
         data = encode_checkpoint(log.channel, tail, state)
     said = json.dumps({"channel": log.channel, "location": str(log.location)})
     try:
-        fs.write_atomically(directory / _FILE, said.encode() + b"\n" + data)
+        _write_alone(fs, directory / _FILE, said.encode() + b"\n" + data)
     except StorageError as e:
         _log.warning(
             "a process that starts while %s does not answer can't put to %s: %s",
@@ -59,6 +64,15 @@ def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
             e,
             extra=fields(log.location, file=directory / _FILE),
         )
+
+
+def _write_alone(fs: FileSystem, path: Path, data: bytes) -> None:
+    lock = FileLock.open(fs, path.with_name(f"{path.name}.lock"))
+    try:
+        if lock.acquire(_WAIT_SECONDS):
+            fs.write_atomically(path, data)
+    finally:
+        lock.close()
 
 
 def recall(fs: FileSystem, directory: Path, location: Location) -> LastKnown | None:

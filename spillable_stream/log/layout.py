@@ -28,6 +28,8 @@
     DIR/memory/memory-G-N                       its log: generation and number
     DIR/memory/spare-memory-G-N                 files whose events were taken, to be used again
     DIR/memory/memory-segment.OWNER.BATCH.UUID  segments that were staged there
+    DIR/store                                   in a spool: what was known last of its channel in a store
+    DIR/store.lock                              kernel lock: one process at a time writes that
     DIR/quarantine/TIME                         copies that a repair made of damaged and changed files; never read
 """
 

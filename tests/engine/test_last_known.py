@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from spillable_stream.engine.put_request import Put
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 from tests.support.damage import flip
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore
@@ -93,7 +95,7 @@ def test_what_is_damaged_missing_or_of_another_place_is_not_known(open_handle: O
     assert recall(FS, tmp_path, PLACE) is None
     remembered(channel, tmp_path)
     assert recall(FS, tmp_path, Location.parse("s3://bucket/others")) is None
-    (path,) = tmp_path.iterdir()
+    path = tmp_path / "store"
     whole = path.read_bytes()
     for offset in range(0, len(whole), 7):
         path.write_bytes(whole)
@@ -109,6 +111,41 @@ def test_a_disk_that_refuses_is_logged(open_handle: Open, tmp_path: Path, caplog
     assert isinstance(engine, ObjectEngine)
     write_down(FS, tmp_path / "missing", engine)
     assert "can't put to" in caplog.text
+
+
+def test_handles_that_write_it_down_at_once_wait_for_each_other(
+    open_handle: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each write has the same temporary file: one would give the file its name while the other still writes to it."""
+    engine = open_handle().engine()
+    assert isinstance(engine, ObjectEngine)
+    others = [threading.Thread(target=write_down, args=(FS, tmp_path, engine))]
+
+    class Slow(FileSystem):
+        def rename(self, source: Path, target: Path) -> None:
+            others[0].start()
+            others[0].join(0.3)
+            assert others[0].is_alive()
+            super().rename(source, target)
+
+    write_down(Slow(), tmp_path, engine)
+    others[0].join()
+    assert not caplog.records and recall(FS, tmp_path, PLACE) is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store", "store.lock"]
+
+
+def test_a_handle_does_not_wait_long_for_another_one_that_writes_it_down(open_handle: Open, tmp_path: Path) -> None:
+    channel = open_handle()
+    remembered(channel, tmp_path)
+    before = (tmp_path / "store").read_bytes()
+    put(channel, b"1")
+    lock = FileLock.open(FS, tmp_path / "store.lock")
+    assert lock.try_acquire()
+    remembered(channel, tmp_path)
+    assert (tmp_path / "store").read_bytes() == before
+    lock.close()
+    remembered(channel, tmp_path)
+    assert (tmp_path / "store").read_bytes() != before
 
 
 def test_a_handle_that_begins_with_it_appends_nothing_to_another_channel_that_is_there_now(
