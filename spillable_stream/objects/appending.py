@@ -254,9 +254,10 @@ class Appending:
             except (StoreError, CorruptionError) as e:
                 cause = e
                 refused = refused + 1 if is_refusal(e) else 0
-                if refused == _BELIEVED:
+                if refused < _BELIEVED:
+                    continue
+                if (there := self._shown(fence.number)) is None:
                     raise self._unanswered(attempt, e) from e
-                continue
             if there is None:
                 continue
             if attempt.owns(there):
@@ -270,6 +271,19 @@ class Appending:
             raise self._unanswered(attempt, cause) from cause
         self._prove(fence)
         raise _nothing_committed(cause or "the writer was interrupted") from cause
+
+    def _shown(self, number: int) -> Slot | None:
+        """Return a slot that the store shows to whoever may not write there; None if it shows none.
+
+        Raises:
+            ForeignSlotError: it is another channel's.
+        """
+        try:
+            return self._slots.read(number)
+        except ForeignSlotError:
+            raise
+        except (StoreError, CorruptionError):
+            return None
 
     def _prove(self, attempt: Attempt) -> None:
         """Prove that the slot was never deleted before: the one before it is still there.

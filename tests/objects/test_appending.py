@@ -161,6 +161,32 @@ def test_what_exists_may_be_mine_though_the_store_refuses_to_show_it(writer_on: 
     assert memory.objects[slot_key(1)] == attempt.data
 
 
+@pytest.mark.parametrize("whose", ["mine", "another's", "nobody's"])
+def test_what_is_there_is_read_where_the_store_takes_no_fence_any_more(
+    writer_on: Writers, memory: MemoryStore, whose: str
+) -> None:
+    (other, _), (writer, store) = writer_on(), writer_on()
+    attempt = writer.attempt(b"x")
+    fault = Fault.ANSWER_LOST if whose == "mine" else Fault.LOST
+
+    def may_not_write_after_the_first_request(request: Request) -> Fault | None:
+        return (fault if request.attempt == 1 else Fault.REFUSED) if request.kind == "create" else None
+
+    if whose == "another's":
+        other.put(b"theirs")
+    store.schedule = may_not_write_after_the_first_request
+    if whose == "nobody's":  # it may still arrive
+        with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
+            writer.appending.append(attempt)
+    elif whose == "mine":
+        assert writer.appending.append(attempt) is None
+        assert attempt.won.token == Slot.parse(writer.slots.channel, 1, memory.objects[slot_key(1)]).header.token
+    else:
+        there = writer.appending.append(attempt)
+        assert there is not None and there.header.token == other.tail.token
+    assert store.counts["get"] >= 1 and len(writer.time.slept) == 2
+
+
 def test_a_proof_that_the_store_refuses_twice_is_not_asked_for_again(writer_on: Writers) -> None:
     writer, store = writer_on()
     writer.put(b"read whole")
@@ -191,7 +217,7 @@ def test_a_late_answer_is_not_waited_for_where_the_store_refuses_by_now(writer_o
     store.schedule = lambda request: answers.pop() if answers else Fault.REFUSED
     with pytest.raises(CommitOutcomeUnknownError, match="the store refuses to tell"):
         writer.appending.append(writer.attempt(b"x"))
-    assert len(writer.time.slept) == 2 and len(store.requests) == 4
+    assert len(writer.time.slept) == 2 and len(store.requests) == 5
 
 
 def test_a_late_repetition_is_not_taken_for_the_slot_that_others_read_before_it_was_collected(
