@@ -104,9 +104,10 @@ class MeteredStore:
         self._inner.delete(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Count a request for each thousand objects, and do what `Store` says."""
+        """Count a request, and one more for each further thousand objects, and do what `Store` says."""
+        self.count(writes=1)
         for number, info in enumerate(self._inner.list(prefix)):
-            if number % 1000 == 0:
+            if number and number % 1000 == 0:
                 self.count(writes=1)
             yield info
 
