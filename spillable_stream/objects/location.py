@@ -22,6 +22,7 @@ DIRECTORY = "object+file"
 _MOST_PREFIX_BYTES = 700  # what is below it is up to 300 bytes longer
 _SCHEMES = ("s3", "az", "gs", DIRECTORY)
 _OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az", "wasb": "az", "wasbs": "az", "azure": "az"}
+_ELSEWHERE = {"dbfs", "file", "hdfs", *_OTHER_NAMES}
 
 
 def is_location(path: object) -> bool:
@@ -38,18 +39,35 @@ def channel_path(path: str | os.PathLike[str]) -> Path | Location:
     text = path_text("path", path)
     if is_location(path):
         return Location.parse(text)
-    _require_both_slashes(text)
+    _require_no_address(text)
     return Path(text).absolute()
 
 
-def _require_both_slashes(path: str) -> None:
-    """Refuse a path that is an address with one slash less, as a `Path` makes of it, unless it is a directory."""
+def _require_no_address(path: str) -> None:
+    """Refuse a path that is an address, or one with a slash less, as a `Path` makes of it, unless it is a directory."""
     scheme, separator, rest = path.partition(":/")
-    if separator and scheme in _SCHEMES and not os.path.exists(path):
+    if not separator or os.path.exists(path):
+        return
+    if scheme in _ELSEWHERE:
+        raise _wrong_scheme(scheme)
+    if scheme in _SCHEMES:
         root = "/" if scheme == DIRECTORY else ""
         raise OptionError(
             f"{path} is an address that lost a slash: write {scheme}://{root}{rest} as a string, not as a Path"
         )
+
+
+def _wrong_scheme(scheme: str) -> OptionError:
+    other = _OTHER_NAMES.get(scheme)
+    if scheme == "file":
+        hint = "write the directory's path alone"
+    elif other == "az":
+        hint = "write az://container/orders, and set AZURE_STORAGE_ACCOUNT_NAME to the account"
+    elif other:
+        hint = f"write {other}://, or a directory's path"
+    else:
+        hint = f"use one of {', '.join(f'{s}://' for s in _SCHEMES)}, or a directory's path"
+    return OptionError(f"a channel can't be at an address with {scheme}://: {hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +97,11 @@ class Location:
         if not url.isprintable():
             raise OptionError(f"the address {url!r} has characters that can't be printed: leave them out")
         if scheme not in _SCHEMES:
-            other = _OTHER_NAMES.get(scheme)
-            hint = f"write {other}://" if other else f"use one of {', '.join(f'{s}://' for s in _SCHEMES)}"
-            raise OptionError(f"a channel can't be at a {scheme}:// address: {hint}, or a directory's path")
+            raise _wrong_scheme(scheme)
         if "?" in rest or "#" in rest or "@" in rest.partition("/")[0]:
             raise OptionError(
-                f"a {scheme}:// address of a channel is a bucket and a path, without options or credentials: these "
-                "come from the environment, as the cloud's own tools take them"
+                "the address of a channel is a bucket and a path, without options or credentials: these come from the "
+                "environment, as the cloud's own tools take them"
             )
         if scheme == DIRECTORY:
             if not rest.startswith("/") or not rest.strip("/"):

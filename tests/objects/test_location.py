@@ -48,6 +48,29 @@ def test_other_urls_are_refused_with_what_to_write(url: str, words: str) -> None
         Location.parse(url)
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("dbfs:/orders", "with dbfs://: use one of s3://"),
+        ("hdfs:/orders", "with hdfs://: use one of s3://"),
+        ("file:/data/orders", "with file://: write the directory's path alone"),
+        ("file:///data/orders", "with file://: write the directory's path alone"),
+        ("s3a:/bucket/orders", "with s3a://: write s3://"),
+        ("abfss://c@account.dfs.core.windows.net/orders", "set AZURE_STORAGE_ACCOUNT_NAME to the account"),
+    ],
+)
+def test_an_address_of_elsewhere_is_no_directory_of_that_name(
+    path: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=words):
+        channel_path(path)
+    if ":///" not in path and "://" not in path:
+        Path(path).mkdir(parents=True)
+        assert channel_path(path) == tmp_path / path
+    assert channel_path("c:/orders") == tmp_path / "c:/orders"
+
+
 @pytest.mark.parametrize("url", ["s3://key:secret@bucket/orders", "az://c/orders?sig=secret", "gs://b/orders#secret"])
 def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(OptionError, match="without options or credentials") as raised:
