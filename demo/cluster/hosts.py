@@ -47,7 +47,10 @@ name=$1 new_root=$2 hosts=$3; shift 3
 mount -t tmpfs -o mode=755 tmpfs "$new_root"
 cd "$new_root"
 for path in "$@"; do
-    if [ -h "$path" ]; then
+    if [ -h ".$path" ]; then
+        continue  # in a directory that is there already
+    elif [ -h "$path" ]; then
+        mkdir -p ".$(dirname "$path")"
         ln -s "$(readlink "$path")" ".$path"
     else
         [ -d ".$path" ] || mkdir -p ".$path"
@@ -217,6 +220,7 @@ def _programs() -> list[Path]:
     found |= {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[1]}
     java = os.environ.get("JAVA_HOME") or Path(os.path.realpath(shutil.which("java") or "/usr/bin/java")).parents[1]
     found |= {Path(f"/{name}") for name in names} | {Path(java)}
+    found |= {path.resolve() for path in found}
     there = sorted(path for path in found if path.exists())
     return [path for path in there if path.is_symlink() or not _is_within(path, there)]
 

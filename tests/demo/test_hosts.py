@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import uuid
 from pathlib import Path
 
@@ -34,6 +35,7 @@ with isolated_hosts(["one", "two"], Path(sys.argv[1])) as (one, two):
 def in_hosts(directory: Path, body: str, mark: str = "") -> subprocess.CompletedProcess[str]:
     """Print what an expression says, with two hosts that are called one and two."""
     program = PROGRAM.replace("BODY", body)
+    directory.mkdir(exist_ok=True)
     environment = {**os.environ, "MARK": mark}
     return subprocess.run(
         [sys.executable, "-c", program, directory], capture_output=True, text=True, env=environment, timeout=60
@@ -55,6 +57,22 @@ def test_the_programs_are_on_every_host_and_no_host_can_change_them(tmp_path: Pa
     look = f"ls {package}/__init__.py; touch {package}/__init__.py /usr/x || echo refused"
     done = in_hosts(tmp_path, f"[(said(h, '{look}')[0], said(h, '{look}')[-1]) for h in (one, two)]")
     assert done.stdout == f"{[(f'{package}/__init__.py', 'refused')] * 2}\n", done.stderr
+
+
+@NEEDS_HOSTS
+def test_a_directory_of_programs_may_be_a_link(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As an environment that several checkouts share, or Debian's default Java."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as there:
+        (Path(there) / "real").mkdir()
+        (Path(there) / "real" / "program").touch()
+        link = Path(there) / "deep" / "java"
+        link.parent.mkdir()
+        link.symlink_to("../real")
+        within = next(path for path in Path("/usr").rglob("*") if path.is_symlink() and path.is_dir())
+        for java in (link, within):
+            monkeypatch.setenv("JAVA_HOME", str(java))
+            done = in_hosts(tmp_path / java.name, f"said(one, 'ls -d {java}/.'), said(two, 'ls {java}')[:1]")
+            assert done.stdout == f"(['{java}/.'], ['{sorted(os.listdir(java))[0]}'])\n", done.stderr
 
 
 @NEEDS_HOSTS
