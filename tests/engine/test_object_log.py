@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -113,6 +114,48 @@ def test_a_handle_that_is_alone_does_not_wait_for_others(open_handle: Open) -> N
     thread.join()
     assert looked.is_set()
     assert log.pace._others_at == float("-inf")
+
+
+def test_a_handle_that_finds_anothers_slot_waits_for_others_from_then_on(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(other, b"theirs")
+    assert log_of(channel).pace._others_at == float("-inf")
+    put(channel, b"mine, behind it")
+    assert log_of(channel).pace._others_at > float("-inf")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writers", [2, 4, 8])
+def test_writers_share_a_channel_fairly(open_handle: Open, writers: int) -> None:
+    """Without a pause after each slot, whoever won the last one wins the next, and some hardly get any."""
+    alone, done = _commits(open_handle, 1, 5), _commits(open_handle, writers, 15)
+    assert min(done) >= 0.4 * sum(done) / writers, done
+    assert sum(done) / 15 >= 0.6 * sum(alone) / 5, (alone, done)
+
+
+def _commits(open_handle: Open, writers: int, seconds: float) -> list[int]:
+    """Let as many handles commit in turn to a store that takes its time; return how often each did."""
+    channels = [open_handle(f"s3://bucket/{writers}") for _ in range(writers)]
+    done, end = [0] * writers, time.monotonic() + seconds
+
+    def answer_late(request: Request) -> None:
+        time.sleep(0.02 if request.kind == "create" else 0.008)
+
+    def commit(number: int) -> None:
+        while time.monotonic() < end:
+            put(channels[number], b"x")
+            done[number] += 1
+
+    for channel in channels:
+        store_of(channel).schedule = answer_late  # type: ignore[assignment]
+    threads = [threading.Thread(target=commit, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for channel in channels:
+        store_of(channel).schedule = None
+    return done
 
 
 # ── after a pause ─────────────────────────────────────────────────────────────────────
