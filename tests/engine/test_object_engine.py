@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
-from spillable_stream import Channel, ChannelFullError
+from spillable_stream import Channel, ChannelFullError, Event
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import ChannelClosedError, OptionError, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Request
 from tests.support.object_channels import store_of
@@ -141,6 +144,61 @@ def test_options_change_for_all_handles_and_not_those_that_are_of_disks(open_han
     assert engine_of(channel).log.pace.interval_seconds == engine_of(other).log.pace.interval_seconds == 0.05
     with pytest.raises(OptionError, match="is for channels on a disk"):
         engine_of(channel).without_fixed({"data_dirs": ["/a"]})
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+def test_clocks_that_are_years_apart_go_back_or_stand_still_cost_no_event_and_no_order(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """One clock is ten years slow and stands still, one is right, one is ten years fast; now and then one is set."""
+    rng, clock, number = Random(seed), _Clock(), 0
+    monkeypatch.setattr(time, "time_ns", lambda: clock.now_ns)
+    monkeypatch.setattr(time, "time", lambda: clock.now_ns / 1e9)
+    handles = [open_handle(gc_delay="1h", max_inline_bytes=700) for _ in range(3)]
+    hosts = [clock.now_ns + years * _YEAR_NS for years in (-10, 0, 10)]
+    taken: dict[str, list[Event]] = {f"group-{host}": [] for host in range(3)}
+    for channel in handles:
+        engine_of(channel).checkpointing.worth_a_trim = 1
+        merging = engine_of(channel).checkpointing.merging
+        merging.many_slots, merging.quiet_seconds = 2, 0
+    for host, group in enumerate(taken):
+        handles[host].consumer(group)
+    for _ in range(150):
+        host = rng.randrange(3)
+        hosts[host] += rng.choice([0, 10**6]) if host else 0
+        clock.now_ns = hosts[host]
+        match rng.choice(["put", "put", "take", "checkpoint", "set"]):
+            case "put":
+                sizes = [rng.choice([1, 1000]) for _ in range(rng.randrange(1, 4))]
+                put(handles[host], *(b"%d " % (number + i) + bytes(size) for i, size in enumerate(sizes)))
+                number += len(sizes)
+            case "take":
+                taken[f"group-{host}"] += _taken(handles[host], f"group-{host}", 5)
+            case "checkpoint":
+                handles[host].checkpoint()
+            case "set":
+                hosts[host] += rng.choice([-1, 1]) * rng.choice([1, 3600, 10**8]) * 10**9
+    assert slot_key(0) in store_of(handles[0]).inner.objects, "collected before an hour was over"  # type: ignore[attr-defined]
+    for host, (group, events) in enumerate(taken.items()):
+        events += _taken(handles[host], group, number)
+        assert [int(event.body.split()[0]) for event in events] == list(range(number))
+        assert [event.write_order_id for event in events] == list(range(1, number + 1))
+        times = [event.timestamp for event in events]
+        assert times == sorted(times), "a time went back"  # type: ignore[type-var]
+
+
+_YEAR_NS = 365 * 86_400 * 10**9
+
+
+class _Clock:
+    """What the wall clock says of the host whose turn it is."""
+
+    now_ns = time.time_ns()
+
+
+def _taken(channel: Channel, group: str, limit: int) -> list[Event]:
+    with channel.take_transaction(group) as tx:
+        return tx.take_many(limit)
 
 
 def test_a_close_writes_nothing_but_that_its_groups_are_nobodys(open_handle: Open) -> None:
