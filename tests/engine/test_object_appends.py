@@ -14,7 +14,7 @@ from spillable_stream import (
 )
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take
-from tests.support.faulty_store import Fault
+from tests.support.faulty_store import Fault, Request
 from tests.support.object_channels import URL, asked, collect_now, log_of, store_of
 from tests.support.object_logs import FakeTime
 
@@ -59,6 +59,39 @@ def test_the_next_commit_settles_first_whether_the_last_one_counts(open_handle: 
 def peek_by_another(open_handle: Open, channel: Channel) -> list[bytes]:
     channel.close()
     return peek(open_handle())
+
+
+@pytest.mark.parametrize("size_bytes", [1, 2000], ids=["inline", "staged"])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_an_interrupt_at_any_request_of_a_commit_doubles_nothing_and_the_handle_goes_on(
+    open_handle: Open, is_done: bool, size_bytes: int
+) -> None:
+    channel = open_handle(max_inline_bytes=1000)
+    store, told, maybe = store_of(channel), list[bytes](), set[bytes]()
+    for at in range(1, 12):
+        before = store.requests[-1].number
+
+        def interrupt(request: Request, at: int = before + at) -> None:
+            if request.number == at:
+                raise KeyboardInterrupt
+
+        body = b"%d " % at + bytes(size_bytes)
+        if is_done:
+            store.after = interrupt
+        else:
+            store.schedule = interrupt  # type: ignore[assignment]
+        try:
+            put(channel, body)
+            told.append(body)
+        except KeyboardInterrupt:
+            maybe.add(body)
+        store.schedule, store.after = None, lambda _: None
+        put(channel, b"after %d" % at)
+        told.append(b"after %d" % at)
+    found = peek(channel)
+    assert maybe and [body for body in found if body not in maybe] == told
+    assert len(found) == len(set(found))
+    assert peek_by_another(open_handle, channel) == found
 
 
 def test_an_append_whose_place_was_collected_is_given_up_and_the_next_one_works(open_handle: Open) -> None:
