@@ -226,6 +226,21 @@ def test_what_is_no_creation_is_repeated(serve: Callable[[Answer], HttpStub], lo
 
 
 @LOCATIONS
+def test_a_busy_store_that_says_when_to_come_back_is_asked_again_and_a_creation_left_to_its_caller(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    busy = Response(503, b"", {"retry-after": "1"})
+    answers = [busy, busy]
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+    stub = serve(lambda _: answers.pop() if answers else Response(200, b"data", headers))
+    error = error_of(lambda: CloudStore(location).create("log/1", b"data"))
+    assert error.may_have_happened and not error.is_lasting and "try again later" in str(error)
+    assert len(stub.requests) == 1
+    assert bytes(CloudStore(location).get("log/1")) == b"data"
+    assert len(stub.requests) == 3 and not answers
+
+
+@LOCATIONS
 def test_a_silent_store_is_asked_again(serve: Callable[[Answer], HttpStub], location: Location) -> None:
     end = threading.Event()
     headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
