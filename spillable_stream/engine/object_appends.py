@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 
@@ -12,6 +13,7 @@ from spillable_stream.engine.object_looks import ObjectLooks
 from spillable_stream.errors import CommitOutcomeUnknownError, NotAChannelError, StorageError
 from spillable_stream.format.slot import Slot
 from spillable_stream.log.wal import Position
+from spillable_stream.log_records import Seldom, fields
 from spillable_stream.objects.appending import Appending, Attempt
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.parallel import begin
@@ -19,6 +21,10 @@ from spillable_stream.objects.read_ahead import BehindError, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots
 
 __all__ = ["ObjectAppends"]
+
+_log = logging.getLogger(__name__)
+
+_AHEAD_SECONDS = 60  # of a clock: less makes no difference
 
 
 class ObjectAppends:
@@ -48,6 +54,7 @@ class ObjectAppends:
         self._presence = presence
         self._pace = pace
         self._appending = appending
+        self._warning = Seldom()
 
     def begin(self) -> Position:
         """Return where the next append goes: behind the header of the next slot."""
@@ -58,6 +65,7 @@ class ObjectAppends:
         """Append what was planned at ``start``; returns and raises what `Log.append` does."""
         known, tail = self._known, self._known.tail
         assert tail.number + 1 == start.file_id
+        self._compare_clocks(plan.time_us)
         attempt = self._appending.attempt(tail, plan.entries)
         known.unsettled = attempt  # first: an interrupt may come anywhere
         began = time.monotonic()
@@ -86,6 +94,23 @@ class ObjectAppends:
         self._pace.appended(time.monotonic() - began)
         known.appended(attempt)
         return Position(attempt.number, attempt.size_bytes)
+
+    def _compare_clocks(self, time_us: int) -> None:
+        """Warn if the times of the channel's events are ahead of this host's clock: no time is before the last one.
+
+        Args:
+            time_us: what an append now has, in microseconds since 1970.
+        """
+        seconds = (time_us - time.time_ns() // 1000) / 1e6
+        if seconds > _AHEAD_SECONDS and self._warning.is_due():
+            where = self._slots.store.root
+            _log.warning(
+                "%s: the time of the last commit is %s s ahead of the clock of this host: set the clocks of all hosts "
+                "that write there. Until then events have times that are too late",
+                where,
+                f"{seconds:,.0f}",
+                extra=fields(where, seconds=seconds),
+            )
 
     def _require_there_after(self, attempt: Attempt) -> None:
         try:

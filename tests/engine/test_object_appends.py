@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -59,6 +60,27 @@ def test_the_next_commit_settles_first_whether_the_last_one_counts(open_handle: 
 def peek_by_another(open_handle: Open, channel: Channel) -> list[bytes]:
     channel.close()
     return peek(open_handle())
+
+
+def test_a_clock_that_is_behind_the_time_of_the_channel_is_a_warning_a_minute(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A host whose clock is fast drags the channel's time along: no event has an earlier time than the one before."""
+    fast, right, real = open_handle(), open_handle(), time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 59 * 10**9)
+    put(fast, b"a minute early, which is nothing")
+    monkeypatch.setattr(time, "time_ns", real)
+    put(right, b"x")
+    assert not caplog.records
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 3600 * 10**9)
+    put(fast, b"an hour early")
+    assert not caplog.records
+    monkeypatch.setattr(time, "time_ns", real)
+    for _ in range(3):
+        put(right, b"x")
+    (record,) = caplog.records
+    assert "the last commit is 3,600 s ahead of the clock of this host: set the clocks" in record.getMessage()
+    assert record.getMessage().startswith(URL) and record.channel == URL  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("size_bytes", [1, 2000], ids=["inline", "staged"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
@@ -42,6 +44,10 @@ class FakeTime:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
+
+    def time_ns(self) -> int:
+        """Return what the wall clock says, which is the real one: a module may ask for both."""
+        return time.time_ns()
 
     def patience(self, timeout_seconds: float = 10.0) -> Patience:
         """Return a patience by this clock, which costs no time."""
