@@ -54,20 +54,30 @@ _PARTS = 4
 FULL_ONLY = pytest.mark.skipif(not sized(ci=0, full=1), reason="only with CRASH_SIZE=full")
 
 
-def points(steps: list[tuple[str, str]], rng: random.Random) -> list[tuple[str, str, str]]:
+# CI's sample of what is killed beside an object store is in `tests/spark/test_driver_kill.py`, too.
+WHERE = pytest.mark.parametrize("where", ["", *([" stored"] if sized(ci=0, full=1) else [])])
+
+
+def points(steps: list[tuple[str, str]], rng: random.Random, where: str = "") -> list[tuple[str, str, str]]:
     """Return every step of both kinds of query, in any order."""
-    return rng.sample([(kind, *step) for kind in KINDS for step in steps], 2 * len(steps))
+    return rng.sample([(f"{kind}{where}", *step) for kind in KINDS for step in steps], 2 * len(steps))
+
+
+def kinds_of(where: str) -> list[str]:
+    """Return the names of a pipeline of each kind, on a disk or in a store."""
+    return [f"{kind}{where}" for kind in KINDS]
 
 
 @FULL_ONLY
+@WHERE
 @pytest.mark.parametrize("part", range(2 * _PARTS))
-def test_every_row_is_there_once_though_drivers_are_killed_at_every_step(tmp_path: Path, part: int) -> None:
+def test_every_row_is_there_once_though_drivers_are_killed_at_every_step(tmp_path: Path, part: int, where: str) -> None:
     """The first four parts are every step once, the others with the other kind of death; then moments at random."""
     rng = random.Random(20261121)
-    killed = points(STEPS, rng)[part % _PARTS :: _PARTS]
+    killed = points(STEPS, rng, where)[part % _PARTS :: _PARTS]
     effects = ["driver", "jvm"] if part < _PARTS else ["jvm", "driver"]
-    with Lab(tmp_path, KINDS, seed=part) as lab:
-        for i, point in enumerate([(k, *s) for k in KINDS for s in FIRST_STEPS]):
+    with Lab(tmp_path, kinds_of(where), seed=part) as lab:
+        for i, point in enumerate([(k, *s) for k in kinds_of(where) for s in FIRST_STEPS]):
             lab.kill_at(*point, effects[i % 2])
         for i, point in enumerate(killed):
             lab.kill_at(*point, effects[i % 2], passes=rng.randint(0, 1))
@@ -78,15 +88,17 @@ def test_every_row_is_there_once_though_drivers_are_killed_at_every_step(tmp_pat
         assert lab.driver_kills() == 4 + len(killed) + 4
 
 
-def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_path: Path) -> None:
+@WHERE
+def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_path: Path, where: str) -> None:
     """The driver lives on; its query fails, and is started again from its checkpoint."""
     rng = random.Random(1)
-    with Lab(tmp_path, KINDS) as lab:
-        for point in [(k, *s) for k in KINDS for s in FIRST_STEPS][: sized(ci=1, full=4)]:
+    kinds = kinds_of(where)
+    with Lab(tmp_path, kinds) as lab:
+        for point in [(k, *s) for k in kinds for s in FIRST_STEPS][: sized(ci=1, full=4)]:
             lab.kill_at(*point, "worker")
         for _ in range(sized(ci=1, full=3)):
-            early = [(kind, "proven", when) for kind in KINDS for when in ("before", "after")]
-            for point in [*early[:: sized(ci=3, full=1)], *points(WORKERS_STEPS, rng)[: sized(ci=3, full=100)]]:
+            early = [(kind, "proven", when) for kind in kinds for when in ("before", "after")]
+            for point in [*early[:: sized(ci=3, full=1)], *points(WORKERS_STEPS, rng, where)[: sized(ci=3, full=100)]]:
                 lab.kill_at(*point, "worker", passes=rng.randint(0, 2))
         lab.drain()
         assert lab.wrongs() == []
@@ -125,9 +137,10 @@ def has_done(pipeline: Pipeline, batches: int) -> bool:
 
 
 @FULL_ONLY
-def test_killed_executors_and_attempts_that_were_overtaken_leave_nothing_behind(tmp_path: Path) -> None:
+@WHERE
+def test_killed_executors_and_attempts_that_were_overtaken_leave_nothing_behind(tmp_path: Path, where: str) -> None:
     """On a cluster: an attempt stands still, before or after it staged, till Spark's second one has won."""
-    with cluster(tmp_path) as master, Lab(tmp_path, KINDS, master=master, settings=SPECULATION) as lab:
+    with cluster(tmp_path) as master, Lab(tmp_path, kinds_of(where), master=master, settings=SPECULATION) as lab:
         for pipeline in lab.pipelines:
             for step in [("write", "before"), ("write", "midway"), ("write", "after")]:
                 for effect in ("wait", "executor"):
@@ -145,7 +158,7 @@ def test_killed_executors_and_attempts_that_were_overtaken_leave_nothing_behind(
 @pytest.mark.parametrize(
     ("step", "when"), [("publish", "before"), ("write", "midway"), ("write", "after"), ("commit", "before")]
 )
-@pytest.mark.parametrize("kind", [*KINDS, "delay"])
+@pytest.mark.parametrize("kind", [*KINDS, "delay", *kinds_of(" stored")])
 def test_a_zombie_of_a_killed_driver_changes_nothing(tmp_path: Path, kind: str, step: str, when: str) -> None:
     """It goes on with its step when the next driver has done it, and more."""
     with Lab(tmp_path, [kind]) as lab:

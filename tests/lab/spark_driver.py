@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from tests.lab.spark_points import KillDataSource, is_armed, step
+from tests.lab.spark_points import KillDataSource, is_armed, is_stored, place_of, step
 from tests.support.spark.sessions import local_files
 from tests.support.spark.versions import ADMISSION_CONTROL
 
@@ -84,18 +84,18 @@ def start(spark: SparkSession, pipeline: Path, drain: bool) -> Any:
         .option("maxEventsPerTrigger", BATCH_EVENTS * (20 if drain else 1))
         .option("minPartitions", 3)
         .option("ownerTimeout", 60)
-        .load(str(pipeline / "source"))
+        .load(place_of(pipeline, "source"))
     )
     writer = (
         make(events)
         .writeStream.format("spillable_kill")
         .option("checkpointLocation", str(pipeline / "checkpoint"))
-        .option("minimumRequiredSpace", 0)
+        .option(*(("commitInterval", 0) if is_stored(pipeline) else ("minimumRequiredSpace", 0)))
         .option("maxInlineBytes", inline_bytes)
         .option("checkpointInterval", 1000)
         .option("deliverAfter", "2s" if kind_of(pipeline) == "delay" else "0s")
     )
-    return (writer.trigger(availableNow=True) if drain else writer).start(str(pipeline / "target"))
+    return (writer.trigger(availableNow=True) if drain else writer).start(place_of(pipeline, "target"))
 
 
 def keep_running(spark: SparkSession, pipelines: list[Path], drain: threading.Event) -> None:
@@ -151,7 +151,7 @@ def _names(directory: Path) -> set[str]:
         return set()
 
 
-def let_be_delivered(target: Path) -> None:
+def let_be_delivered(target: str) -> None:
     """Wait until no event of a channel is delayed any more."""
     with ss.Channel(target, create=False) as channel:
         if not channel.engine().wait_for(lambda state: not state.delays.events, _DELIVERY_SECONDS):
@@ -194,8 +194,10 @@ def main(master: str, *settings: str) -> None:
         print("STARTED", flush=True)
         keep_running(spark, list(pipelines), drain)
         for pipeline in pipelines:
-            let_be_delivered(pipeline / "target")
-            rows = spark.read.format("spillable").load(str(pipeline / "target")).select(*KINDS[kind_of(pipeline)][1])
+            let_be_delivered(place_of(pipeline, "target"))
+            rows = (
+                spark.read.format("spillable").load(place_of(pipeline, "target")).select(*KINDS[kind_of(pipeline)][1])
+            )
             (pipeline / "found").write_text(json.dumps([list(row) for row in rows.collect()]))
         drain.clear()
         print("DONE", flush=True)

@@ -18,7 +18,7 @@ import spillable_stream as ss
 from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
 from spillable_stream.integrity.verify import verify
 from tests.lab.spark_driver import BATCH_EVENTS, DELAY_SECONDS, WINDOW_SECONDS, kind_of
-from tests.lab.spark_points import arm, is_armed
+from tests.lab.spark_points import arm, is_armed, is_stored, place_of
 
 __all__ = ["Driver", "Lab", "Pipeline", "end_session"]
 
@@ -49,7 +49,8 @@ class Pipeline:
     """A channel, a query, another channel; the directory's name says which query.
 
     Args:
-        directory: where all of it is; its name begins with a word of `spark_driver.KINDS`.
+        directory: where all of it is; its name begins with a word of `spark_driver.KINDS`, and "stored" follows if its
+            channels are in an object store.
         mutant: how the connector is broken; one of `spark_points.MUTANTS`.
     """
 
@@ -59,7 +60,8 @@ class Pipeline:
         (directory / "bombs").mkdir(parents=True)
         if mutant:
             (directory / "mutant").write_text(mutant)
-        self.source = ss.Channel(directory / "source", minimum_required_space=0, checkpoint_interval=1000)
+        options = {"commit_interval": 0, "gc_delay": 0} if is_stored(directory) else {"minimum_required_space": 0}
+        self.source = ss.Channel(place_of(directory, "source"), checkpoint_interval=1000, **options)  # type: ignore[arg-type]
 
     def feed(self, events: int) -> None:
         """Put a transaction, unless the query is far behind."""
@@ -94,7 +96,7 @@ class Pipeline:
             return [f"{self.directory.name} was not drained"]
         rows = [tuple(row) for row in json.loads((self.directory / "found").read_text())]
         wrong = self._wrong_windows(rows) if kind_of(self.directory) == "count" else self._wrong_rows(rows)
-        wrong += [w for name in ("source", "target") for w in _wrong_files(self.directory / name)]
+        wrong += [w for name in ("source", "target") for w in self._wrong_files(name)]
         wrong += [f"failed with {f}" for f in self.failures() if "DataLoss" in f or "Corruption" in f]
         return [f"{self.directory.name}: {w}" for w in wrong]
 
@@ -116,6 +118,23 @@ class Pipeline:
             if (events, total) != (len(expected[start, key]), sum(expected[start, key])):
                 wrong.append(f"window {start} of {key} has {events} events, not {len(expected[start, key])}")
         return wrong
+
+    def _wrong_files(self, name: str) -> list[str]:
+        """Make a checkpoint of a channel and return what is damaged, and what nobody needs and is there.
+
+        In a store what nobody adopted stays for `stagingTtl`.
+        """
+        place, orphans = place_of(self.directory, name), set[str]()
+        with ss.Channel(place, create=False) as channel:
+            channel.checkpoint()
+            if not is_stored(self.directory):
+                engine = channel.engine()
+                with engine.snapshot() as state:
+                    orphans = set(engine.layout.segments(engine.fs)) - state.segments()
+        found = verify(place)
+        return [f"{name} keeps {orphan}, which nobody needs" for orphan in sorted(orphans)] + (
+            [] if found.healthy else [f"{name} is damaged: {found.findings}"]
+        )
 
     def wrong_groups(self) -> list[str]:
         """Return what is wrong with the source's groups, once its upkeep has looked at them for a while."""
@@ -143,19 +162,6 @@ def _wrong_counts(found: Counter, expected: dict, what: str) -> list[str]:
     doubled = sorted(k for k, n in found.items() if n > 1)
     named = [("lost", lost), ("invented", invented), ("doubled", doubled)]
     return [f"{len(keys)} {what}s {word}, {keys[0]} to {keys[-1]}" for word, keys in named if keys]
-
-
-def _wrong_files(path: Path) -> list[str]:
-    """Make a checkpoint of a channel and return what is damaged, and what nobody needs and is there."""
-    with ss.Channel(path, create=False) as channel:
-        channel.checkpoint()
-        engine = channel.engine()
-        with engine.snapshot() as state:
-            orphans = set(engine.layout.segments(engine.fs)) - state.segments()
-    found = verify(path)
-    return [f"{path.name} keeps {name}, which nobody needs" for name in sorted(orphans)] + (
-        [] if found.healthy else [f"{path.name} is damaged: {found.findings}"]
-    )
 
 
 # ── drivers ─────────────────────────────────────────────────────────────────────────────────────

@@ -22,9 +22,24 @@ from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.spark.writer import SpillableStreamWriter
 
-__all__ = ["EFFECTS", "MUTANTS", "KillDataSource", "arm", "is_armed", "kill_session", "step"]
+__all__ = ["EFFECTS", "MUTANTS", "KillDataSource", "arm", "is_armed", "is_stored", "kill_session", "place_of", "step"]
 
+_STORE = "object+file://"
 _WAIT_SECONDS = 600.0  # of what waits to be woken, should nobody do it
+
+
+def is_stored(pipeline: Path) -> bool:
+    """Tell whether a pipeline's channels are in an object store: the second word of its directory's name says so."""
+    return pipeline.name.split(" ")[1:2] == ["stored"]
+
+
+def place_of(pipeline: Path, name: str) -> str:
+    """Return the path or the address of a pipeline's channel."""
+    return f"{_STORE if is_stored(pipeline) else ''}{pipeline / name}"
+
+
+def _pipeline_of(place: str) -> Path:
+    return Path(place.removeprefix(_STORE)).parent
 
 
 def arm(pipeline: Path, step: str, when: str, effect: str, passes: int = 0) -> Path:
@@ -158,7 +173,7 @@ EFFECTS: dict[str, Callable[[Path], None]] = {
 def _stepped(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def passing(self: Any, *arguments: Any, **named: Any) -> Any:
-        pipeline = Path(self._path).parent
+        pipeline = _pipeline_of(self._path)
         step(pipeline, method.__name__, "before")
         result = method(self, *arguments, **named)
         if method.__name__ != "latestOffset" or result != (arguments or [None])[0]:  # an idle poll is no step
@@ -173,7 +188,7 @@ class KillReader(SpillableStreamReader):
 
     @_stepped
     def initialOffset(self) -> Any:
-        began = Path(self._path).with_name("began")
+        began = _pipeline_of(self._path) / "began"
         if self._is("starts anew") and began.exists() and began.read_text() != str(os.getpid()):
             return self.reportLatestOffset()
         began.write_text(str(os.getpid()))
@@ -186,7 +201,7 @@ class KillReader(SpillableStreamReader):
     def _commit_proven(self, proven_id: int) -> None:
         if self._consumer().position() >= proven_id:  # an idle poll is no step
             return super()._commit_proven(proven_id)
-        pipeline = Path(self._path).parent
+        pipeline = _pipeline_of(self._path)
         step(pipeline, "proven", "before")
         super()._commit_proven(proven_id)
         step(pipeline, "proven", "after")
@@ -203,7 +218,7 @@ class KillReader(SpillableStreamReader):
         super().commit(end)
 
     def read(self, partition: Any) -> Iterator[Any]:
-        pipeline = Path(self._path).parent
+        pipeline = _pipeline_of(self._path)
         step(pipeline, "read", "before")
         yield from super().read(partition)
         step(pipeline, "read", "after")
@@ -221,14 +236,14 @@ class KillWriter(SpillableStreamWriter):
 
     @_stepped
     def write(self, iterator: Iterator[Any]) -> Any:
-        staged = super().write(_midway(Path(self._path).parent, iterator))
+        staged = super().write(_midway(_pipeline_of(self._path), iterator))
         if self._is("publishes in write"):
             self._publish([staged], -1, None)
             staged.frames, staged.segment = [], None
         return staged
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        pipeline = Path(self._path).parent
+        pipeline = _pipeline_of(self._path)
         step(pipeline, "publish", "before")
         if self._is("forgets the batch"):
             self._publish(messages, batchId, None)
@@ -275,5 +290,5 @@ MUTANTS = {
 
 @functools.cache
 def _mutant(path: str) -> str:
-    file = Path(path).parent / "mutant"
+    file = _pipeline_of(path) / "mutant"
     return file.read_text() if file.exists() else ""
