@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from spillable_stream.objects import credentials
 from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
-from tests.support.servers.http_stub import HttpStub, Response
+from tests.support.servers.http_stub import HttpStub, Request, Response
 
 S3, AZURE, GOOGLE = (Location.parse(f"{scheme}://bucket/orders") for scheme in ("s3", "az", "gs"))
 SECRET = "hunter2-secret"
@@ -25,7 +28,7 @@ SECRET = "hunter2-secret"
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide the settings of whoever runs the tests."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_EMULATOR")):
+        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "IDENTITY_", "STORAGE_EMULATOR")):
             monkeypatch.delenv(name)
     monkeypatch.setattr(credentials, "_factories", {})
     yield
@@ -55,6 +58,73 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpStub]:
 
 def put(client: Any, mode: str = "create") -> None:
     import_obstore().put(client, "orders/log/1", b"data", mode=mode, use_multipart=False)
+
+
+# ── roles, as the services play them that give their credentials ──────────────────────────────
+
+
+def _of_an_instance(request: Request) -> Response | None:
+    if request.path == "/latest/api/token":
+        return Response(200, b"a token for questions")
+    if request.path == "/latest/meta-data/iam/security-credentials/":
+        return Response(200, b"its-role")
+    return _of_a_container(request) if request.path.endswith("/its-role") else None
+
+
+def _of_a_container(request: Request) -> Response | None:
+    if request.path not in ("/role", "/latest/meta-data/iam/security-credentials/its-role"):
+        return None
+    ends = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    keys = {"AccessKeyId": "key", "SecretAccessKey": SECRET, "Token": "of-the-role", "Expiration": ends}
+    return Response(200, json.dumps({"Code": "Success", "LastUpdated": ends, "Type": "AWS-HMAC", **keys}).encode())
+
+
+def _of_azure(request: Request) -> Response | None:
+    if not request.path.startswith("/role"):
+        return None
+    said = {"access_token": "of-the-role", "expires_in": 3600, "expires_on": "4000000000", "token_type": "Bearer"}
+    return Response(200, json.dumps({**said, "resource": "https://storage.azure.com"}).encode())
+
+
+@pytest.mark.parametrize(
+    ("location", "environment", "gives"),
+    [
+        (S3, {"AWS_METADATA_ENDPOINT": "URL"}, _of_an_instance),
+        (S3, {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "URL/role"}, _of_a_container),
+        (AZURE, {"IDENTITY_ENDPOINT": "URL/role", "IDENTITY_HEADER": "header"}, _of_azure),
+        (
+            AZURE,
+            {
+                "AZURE_STORAGE_AUTHORITY_HOST": "URL/role",
+                "AZURE_STORAGE_CLIENT_ID": "client",
+                "AZURE_STORAGE_CLIENT_SECRET": SECRET,
+                "AZURE_STORAGE_TENANT_ID": "tenant",
+            },
+            _of_azure,
+        ),
+    ],
+    ids=["instance", "container", "managed identity", "service principal"],
+)
+def test_credentials_of_a_role_are_asked_of_who_gives_them_and_sent(
+    location: Location,
+    environment: dict[str, str],
+    gives: Callable[[Request], Response | None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+    (tmp_path / "token").write_text("authorization")
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    with HttpStub(lambda request: gives(request) or Response(200, b"data", headers)) as stub:
+        for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT"):
+            monkeypatch.setenv(name, stub.url)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value.replace("URL", stub.url))
+        assert put(make(location).once) is None
+        sent = stub.requests[-1].headers
+    assert "of-the-role" in (sent.get("x-amz-security-token", ""), sent["authorization"].removeprefix("Bearer "))
+    assert SECRET not in str(sent)
 
 
 def test_one_client_sends_once_and_the_others_are_patient() -> None:
