@@ -26,6 +26,7 @@ from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
 from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine import object_opening, object_plans
+from spillable_stream.format.slot import HEADER_READ_BYTES
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
@@ -40,16 +41,26 @@ __all__ = [
     "CHANNELS",
     "FLOOR",
     "FOLLOW",
+    "GETS",
+    "HANDLE",
     "OPEN",
+    "PROVEN",
+    "SLOTS",
     "WRITERS",
+    "WRITER_COUNTS",
+    "behind",
     "groups",
     "loopback_name",
     "new_place",
     "region_name",
     "s3_place",
+    "writers_name",
 ]
 
 FLOOR = "conditional PUT of the same bytes"
+PROVEN = "the same, and a small GET after each"
+GETS = "GETs of the same slots"
+HANDLE = "a handle"
 WRITERS = "writers"
 CHANNELS = "channels of a set"
 FOLLOW = "following"
@@ -61,8 +72,8 @@ _FAR_PART = 5.0  # of the plan's seconds: a commit takes 70 ms
 _SHARDED_PART = 16.0
 _FAIR_PART = 80.0  # for much less, chance decides who is starved
 _MOST_FAIR_SECONDS = 60.0
-_SLOTS = 1_000
-_WRITERS = (1, 2, 4, 8)
+SLOTS = 1_000
+WRITER_COUNTS = (1, 2, 4, 8)
 _SHARDED = Shape(1_000, 100)
 _TRIGGER_SECONDS = 1.0
 _INLINE_BYTES = 64 << 20
@@ -98,6 +109,16 @@ def region_name(shape: Shape) -> str:
     return f"objects region {shape}"
 
 
+def writers_name(writers: int) -> str:
+    """Return what so many writers of one channel are called."""
+    return f"{writers} {'writer' if writers == 1 else 'writers'}"
+
+
+def behind(slots: int) -> str:
+    """Return what an open is called whose newest checkpoint is so many slots old."""
+    return f"{slots:,} slots behind"
+
+
 def groups(plan: Plan, directory: Path) -> Iterator[Group]:
     """Yield the groups of every shape, then those of several writers."""
     seconds = plan.seconds * _FAR_PART
@@ -106,6 +127,7 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
             title = f"An S3 over the loopback interface: transactions of {shape}"
             contestants: dict[str, Contestant] = {
                 FLOOR: lambda _, shape=shape: _plain(open_store(new_place(location)), shape, seconds),
+                PROVEN: lambda _, shape=shape: _plain(open_store(new_place(location)), shape, seconds, proven=True),
                 BATCHES: lambda _, shape=shape: _channel(open_store(new_place(location)), shape, seconds),
             }
             yield Group(loopback_name(shape), title, "events/s", FLOOR, contestants, 3)
@@ -113,24 +135,21 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
         title = f"A store in the region, PUT 50 ms and GET 20 ms: transactions of {shape}"
         contestants = {
             FLOOR: lambda _, shape=shape: _plain(_Far(), shape, seconds),
+            PROVEN: lambda _, shape=shape: _plain(_Far(), shape, seconds, proven=True),
             BATCHES: lambda _, shape=shape: _channel(_Far(), shape, seconds),
         }
         yield Group(region_name(shape), title, "events/s", FLOOR, contestants, 3)
-    contestants = {"GETs of the same slots": lambda _: _gets(), "a handle": lambda _: _follow()}
-    yield Group(
-        FOLLOW, f"Following {_SLOTS:,} slots in that region", "slots/s", "GETs of the same slots", contestants, 3
-    )
-    contestants = {f"{n:,} slots behind": lambda _, n=n: _open(n) for n in (0, 100, _SLOTS)}
+    contestants = {GETS: lambda _: _gets(), HANDLE: lambda _: _follow()}
+    yield Group(FOLLOW, f"Following {SLOTS:,} slots in that region", "slots/s", GETS, contestants, 3)
+    contestants = {behind(n): lambda _, n=n: _open(n) for n in (0, 100, SLOTS)}
     yield Group(OPEN, "Opening a channel in that region", "ms", "", contestants, 3)
     fair_seconds = min(plan.seconds * _FAIR_PART, _MOST_FAIR_SECONDS)
-    contestants = {
-        f"{n} {'writer' if n == 1 else 'writers'}": lambda _, n=n: _writers(n, fair_seconds) for n in _WRITERS
-    }
+    contestants = {writers_name(n): lambda _, n=n: _writers(n, fair_seconds) for n in WRITER_COUNTS}
     title = f"Several writers of one channel in that region, {fair_seconds:.0f} s"
     yield Group(WRITERS, title, "commits/s", "1 writer", contestants, 3 if plan.full else 1)
     sharded_seconds = plan.seconds * _SHARDED_PART
     contestants = {
-        f"{n} {'channel' if n == 1 else 'channels'}": lambda _, n=n: _sharded(n, sharded_seconds) for n in _WRITERS
+        f"{n} {'channel' if n == 1 else 'channels'}": lambda _, n=n: _sharded(n, sharded_seconds) for n in WRITER_COUNTS
     }
     title = f"A set of channels in that region, a writer each, a source with a batch a second: {_SHARDED}"
     yield Group(CHANNELS, title, "events/s", "1 channel", contestants, 2)
@@ -162,13 +181,16 @@ def _opened(store: Store) -> Iterator[ss.Channel]:
         yield channel
 
 
-def _plain(store: Store, shape: Shape, seconds: float) -> Figures:
-    """Create the objects that a channel would create."""
+def _plain(store: Store, shape: Shape, seconds: float, *, proven: bool = False) -> Figures:
+    """Create the objects that a channel would; if ``proven``, read the beginning of the one before, as it does."""
     data = _bytes_of(shape)
     numbers = count(1)
 
     def put() -> int:
-        assert store.create(slot_key(next(numbers)), data)
+        number = next(numbers)
+        assert store.create(slot_key(number), data)
+        if proven and number > 1:
+            store.get_range(slot_key(number - 1), 0, HEADER_READ_BYTES)
         return shape.events
 
     return {"put": rate(put, seconds)}
@@ -221,8 +243,8 @@ def _append(channel: ss.Channel, slots: int) -> None:
 
 def _gets() -> Figures:
     """Read slots as fast as a handle might, which reads so many at once."""
-    store = _with_slots(_SLOTS)
-    keys = sorted(key for key in store.objects if key.startswith(LOG))[-_SLOTS:]
+    store = _with_slots(SLOTS)
+    keys = sorted(key for key in store.objects if key.startswith(LOG))[-SLOTS:]
     began = time.perf_counter()
     for first in range(0, len(keys), MOST_AT_ONCE):
         in_parallel([partial(store.get, key) for key in keys[first : first + MOST_AT_ONCE]])
@@ -233,13 +255,13 @@ def _follow() -> Figures:
     """Let a handle follow what another one has appended since its last look."""
     far = _with_slots(0)
     with _opened(far) as channel, _opened(_near(far)) as other:
-        _append(other, _SLOTS)
+        _append(other, SLOTS)
         began = time.perf_counter()
         channel.engine().follow()
         seconds = time.perf_counter() - began
         for handle in (channel, other):
             handle.close(checkpoint=False)
-    return {"read": _SLOTS / seconds}
+    return {"read": SLOTS / seconds}
 
 
 def _open(slots: int) -> Figures:

@@ -9,6 +9,7 @@ from benchmarks import (
     backlog,
     end_to_end,
     footprint,
+    objects,
     peer_rates,
     producer,
     puts,
@@ -119,6 +120,8 @@ _RESIDENT_MB = 150.0
 _GROWTH_MB = 5.0
 _REPLAY_MS = {4_000_000: 1_000.0, 20_000_000: 4_000.0}
 _OF_PLAIN_OBJECTS = 0.8
+_OF_PUTS = ((objects.loopback_name, "on this machine", (0.5, 0.8)), (objects.region_name, "in the region", (0.65, 0.7)))
+_OPEN_IN_A_STORE_MS = 2_000.0
 _OF_PYTHON = 0.97  # of the fastest source in Python that there can be
 _LATENCY_MS = 50.0
 _FIRST_BATCH_MS = 500.0
@@ -186,6 +189,20 @@ def _producer() -> Iterator[Target]:
     yield Target(what, producer.AGE, "growth", (producer.OLD,), most=_GROWTH_MB)
 
 
+def _objects() -> Iterator[Target]:
+    for group_name, where, ratios in _OF_PUTS:
+        for shape, least in zip(objects.SHAPES, ratios, strict=False):
+            what, group, put = f"put in a store {where}, {shape}", group_name(shape), (objects.FLOOR,)
+            yield Target(what, group, "put", (BATCHES,), least, against=put, bound=objects.PROVEN)
+    yield Target("following in a store", objects.FOLLOW, "read", (objects.HANDLE,), 0.8, against=(objects.GETS,))
+    what, behind = f"open in a store, {objects.SLOTS:,} slots behind", (objects.behind(objects.SLOTS),)
+    yield Target(what, objects.OPEN, "open", behind, most=_OPEN_IN_A_STORE_MS)
+    one, *more = map(objects.writers_name, objects.WRITER_COUNTS)
+    for writers in more:
+        what = f"{writers} of a channel in a store, together"
+        yield Target(what, objects.WRITERS, "together", (writers,), 0.6, against=(one,))
+
+
 def _spark() -> Iterator[Target]:
     for kind in spark_rows.KINDS:
         what, group, ours = f"Spark's source, {kind.name}", spark_source.group_name(kind), (spark_source.OURS,)
@@ -215,7 +232,7 @@ def _spark() -> Iterator[Target]:
         yield Target(what, group, spark_start.FIRST, ours, against=peer, most_above=more, bound=bound)
 
 
-TARGETS = (*_speed(), *_peers(), *_opening(), *_producer())
+TARGETS = (*_speed(), *_peers(), *_opening(), *_producer(), *_objects())
 SPARK_TARGETS = (*_spark(),)
 
 

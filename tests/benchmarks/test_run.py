@@ -74,9 +74,9 @@ def test_a_part_measures_and_writes_its_section(name: str, tmp_path: Path, monke
     monkeypatch.setattr(puts, "_SOME", puts._SOME[:1])
     monkeypatch.setattr(end_to_end, "_DISK_SHAPES", (Shape(10, 100),))
     monkeypatch.setattr(end_to_end, "_MEMORY_SHAPES", (Shape(10, 100),))
-    monkeypatch.setattr(objects, "_SLOTS", 200)
+    monkeypatch.setattr(objects, "SLOTS", 200)
     monkeypatch.setattr(sustained, "_FILES_BYTES", 1 << 20)
-    monkeypatch.setattr(objects, "_WRITERS", (1, 2))
+    monkeypatch.setattr(objects, "WRITER_COUNTS", (1, 2))
     monkeypatch.setattr(latency, "_SOME", (Shape(1, 100),))
     monkeypatch.setattr(growth, "AXES", {axis: sizes[:2] for axis, sizes in growth.AXES.items()})
     places = tmp_path / "work", tmp_path / "docs"
