@@ -73,6 +73,27 @@ def test_the_listener_commits_before_the_source(open_channel: Open, path: Path, 
     source.stop()
 
 
+def test_so_it_does_in_a_store_where_the_source_leaves_its_commit_to_the_next_take(
+    path: Path, alone: QueryListener
+) -> None:
+    place = f"object+file://{path}"
+    with ss.Channel(place, commit_interval=0) as channel:
+        put(channel, *numbered(0, 20))
+        source = reader(place)
+        first = plan(source, source.initialOffset(), 0)
+        tell(alone, first)
+        assert group_state(channel) == (10, 0)
+        second = plan(source, end_offset(first), 1)
+        source.commit(end_offset(first))
+        assert group_state(channel) == (10, 10)
+        tell(alone, second)
+        assert group_state(channel) == (20, 0)
+        source.commit(end_offset(second))
+        source.stop()
+        end(alone)
+        assert group_state(channel) == (20, 0) and channel.stats().channel_size == 0
+
+
 def test_the_source_commits_before_the_listener(open_channel: Open, path: Path, alone: QueryListener) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 20))
