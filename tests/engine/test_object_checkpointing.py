@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -258,6 +259,31 @@ def test_objects_go_after_the_delay_by_the_clock_of_the_handle_that_deletes_them
     through = trimmed_through(channel)
     channel.checkpoint()
     assert 0 < keys(channel, "log/")[0] <= through + 1
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_channel_that_is_written_to_every_second_stays_small_and_opens_with_few_requests(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    """What nobody takes is copied into few objects; what is taken goes."""
+    channel = open_handle(gc_delay="100s")
+    clock, began_ns, found = by_clock(channel), time.time_ns(), list[Counter[str]]()
+    monkeypatch.setattr(time, "time_ns", lambda: began_ns + int(clock.now * 1e9))
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    take(channel)
+    for second in range(1, 8001):
+        clock.now += 1
+        put(channel, b"x" * 100)
+        if is_taken and second % 10 == 0:
+            take(channel)
+        if second % 4000 == 0:
+            found.append(Counter(key.split("/")[0] for key in objects))
+    before, after = found
+    assert after["log"] <= max(before["log"] + 100, 4500) and after["checkpoints"] == 2
+    assert after["segments"] <= 2 and set(after) <= {"channel.json", "hint", "log", "checkpoints", "segments"}
+    another = open_handle()
+    assert store_of(another).counts.total() <= 60, "more than a few, and what came in the last half minute"
+    assert another.stats().channel_size == (0 if is_taken else 8000)
 
 
 @pytest.mark.parametrize(("every_seconds", "most_slots"), [(86_400, 600), (600, 1_800)])
