@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import combinations
 
 import pytest
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.slot import Slot
+from spillable_stream.objects.appending import Appending, Attempt
+from spillable_stream.objects.loading import apply_slot
 from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import slot_key
+from tests.lab.size import sized
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
-from tests.support.object_logs import Writer, new_channel
+from tests.support.object_logs import Writer, new_channel, read_on
 
 
 @pytest.fixture
@@ -282,6 +288,97 @@ def test_two_writers_that_slept_side_by_side_prove_nothing_to_each_other(
     assert {slot_key(1), slot_key(2)} <= memory.objects.keys()
     other.follow()
     assert (other.tail.number, other.state.last_id) == (4, 4)
+
+
+class _Witness(Writer):
+    """A writer that never sleeps; it collects what it has read, and knows which appends counted."""
+
+    def __init__(self, store: MemoryStore, channel: str) -> None:
+        self.counted: list[bytes] = []
+        self._deleted = 0
+        super().__init__(store, channel)
+
+    def follow(self) -> None:
+        is_end = False
+        while not is_end:
+            found, is_end = read_on(self.slots, self.tail)
+            for slot in found:
+                self.counted += [slot.header.token] if self.tail.accepts(slot) else []
+                apply_slot(self.slots, self.state, self.tail, slot)
+                self.tail = self.tail.then(slot)
+
+    def append(self) -> bytes:
+        self.follow()
+        while self.appending.append(attempt := self.attempt(b"x")) is not None:
+            self.follow()
+        self.follow()
+        return attempt.token
+
+    def collect(self) -> None:
+        """Delete the next slot; the newest stays."""
+        self.follow()
+        if self._deleted < self.tail.number:
+            self.slots.delete(self._deleted)
+            self._deleted += 1
+
+
+class _Zombie(Writer):
+    """A writer that sleeps before each step of its append, for as long as a test lets it."""
+
+    planned: Attempt
+    created = False
+
+    def step(self, number: int) -> bytes | None:
+        """Do a step, and return the token of the append if this one acknowledges it."""
+        if number == 0:
+            with suppress(BehindError):
+                self.follow()
+            self.planned = self.attempt(b"of a zombie")
+        elif number == 1:
+            self.created = self.slots.create(self.planned.number, self.planned.for_request())
+        elif self.created:
+            with suppress(CommitOutcomeUnknownError):
+                self.appending._prove(self.planned)
+                return self.planned.token
+        return None
+
+
+def _wrong_orders(every: int) -> Iterator[str]:
+    """Yield the orders of two zombies' steps and a witness's in which something is acknowledged that does not count."""
+    witness_does = "ppppdddpd"  # puts, and deletions
+    places = list(combinations(range(len(witness_does) + 6), 6))
+    for number, of_zombies in enumerate((p, q) for p in places for q in combinations(p, 3)):
+        if number % every:
+            continue
+        both, first = of_zombies
+        order = "".join(("a" if i in first else "b") if i in both else "w" for i in range(len(witness_does) + 6))
+        memory = MemoryStore()
+        channel = new_channel(memory)
+        witness, zombies = _Witness(memory, channel), {who: _Zombie(memory, channel) for who in "ab"}
+        steps, acknowledged, did = dict.fromkeys("abw", 0), list[bytes](), iter(witness_does)
+        for who in order:
+            if who != "w":
+                said = zombies[who].step(steps[who])
+                acknowledged += [said] if said else []
+            elif next(did) == "p":
+                acknowledged.append(witness.append())
+            else:
+                witness.collect()
+            steps[who] += 1
+        witness.follow()
+        if sorted(acknowledged) != sorted(token for token in witness.counted if token in acknowledged):
+            yield order
+
+
+@pytest.mark.parametrize("every", [499, pytest.param(sized(ci=29, full=1), marks=pytest.mark.crash)])
+def test_two_zombies_that_wake_at_any_step_acknowledge_only_what_everybody_reads(every: int) -> None:
+    """A zombie plans, creates and proves, each at any moment between the puts and the deletions of another writer."""
+    assert list(_wrong_orders(every)) == []
+
+
+def test_without_the_proof_a_zombie_acknowledges_what_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Appending, "_prove", lambda self, attempt: None)
+    assert next(_wrong_orders(499))
 
 
 def test_a_slot_that_can_not_be_read_is_read_again_before_anything_is_told(writer_on: Writers) -> None:
