@@ -115,8 +115,10 @@ class ChannelSet:
 
     def _is_pattern(self, path: str) -> bool:
         """Tell whether a path is a pattern: one that is a channel as it is written is that channel."""
-        if not is_pattern(path) or is_location(path):
-            return is_pattern(path)
+        if not is_pattern(path):
+            return False
+        if is_location(path) and "?" in path:  # which no address of a channel has
+            return True
         return self._member(path, None, may_be_missing=True) is None
 
     def has(self, path: str, uuid: str) -> bool:

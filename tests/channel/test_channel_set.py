@@ -66,10 +66,11 @@ def test_every_wildcard_is_one_in_every_place(root: str, pattern: str) -> None:
     assert paths(ChannelSet([f"{root}/{pattern}"])) == [f"{root}/orders-1", f"{root}/orders-2"]
 
 
-def test_a_path_in_a_list_that_is_a_channel_as_it_is_written_is_that_channel(tmp_path: Path) -> None:
+def test_a_path_in_a_list_that_is_a_channel_as_it_is_written_is_that_channel(root: str) -> None:
     for name in ("x[1]", "x1", "a"):
-        make(str(tmp_path / name))
-    assert paths(ChannelSet([f"{tmp_path}/x[1]", f"{tmp_path}/a"])) == [f"{tmp_path}/x[1]", f"{tmp_path}/a"]
+        make(f"{root}/{name}")
+    assert paths(ChannelSet([f"{root}/x[1]", f"{root}/a"])) == [f"{root}/x[1]", f"{root}/a"]
+    assert paths(ChannelSet([f"{root}/x[!2]", f"{root}/x?", f"{root}/a"])) == [f"{root}/x1", f"{root}/a"]
 
 
 def test_what_is_gone_may_be_looked_for_anew(root: str) -> None:
