@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -11,10 +10,11 @@ import pyarrow as pa
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.cloud_answer import Answer, Outcome, read_answer
-from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
+from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.location import Location
+from spillable_stream.objects.shared_clients import forget_clients, shared_clients
 from spillable_stream.objects.store import Content, ObjectInfo, StoreError
 
 __all__ = ["PART_BYTES", "CloudStore", "CloudUpload"]
@@ -27,6 +27,12 @@ PART_BYTES = 32 << 20
 _PARTS_AT_ONCE = 4
 _PAGE = 1000  # of a listing
 _NOTHING: Mapping[Outcome, Any] = {}
+_OF_CREDENTIALS = {
+    Outcome.UNKNOWN_CREDENTIALS,
+    Outcome.EXPIRED,
+    Outcome.NO_CREDENTIALS,
+    Outcome.FAILED_PROVIDER,
+}
 
 
 class CloudStore:
@@ -51,7 +57,6 @@ class CloudStore:
         self._provider = provider
         self._patience = patience or Patience()
         self._made: CloudClients | None = None
-        self._making = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._location, self._provider)
@@ -154,6 +159,8 @@ class CloudStore:
             answer = read_answer(e)
         if answer.outcome in instead:
             return instead[answer.outcome]
+        if answer.outcome in _OF_CREDENTIALS:
+            forget_clients(clients)
         raise self._error(right, key, answer)
 
     def _error(self, right: Right, key: str, answer: Answer) -> StoreError:
@@ -162,9 +169,7 @@ class CloudStore:
     def _clients(self) -> CloudClients:
         """Return the clients, made at the first request: what a forked child has made itself works there."""
         if self._made is None:
-            with self._making:
-                if self._made is None:
-                    self._made = make_clients(self._location, self._provider, self._patience)
+            self._made = shared_clients(self._location, self._provider, self._patience)
         return self._made
 
 

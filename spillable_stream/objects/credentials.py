@@ -22,6 +22,7 @@ __all__ = [
     "CredentialsProvider",
     "FailedProviderError",
     "chosen_provider",
+    "factory_of",
     "provider_of",
     "register_credentials",
 ]
@@ -70,6 +71,12 @@ def register_credentials(name: str, factory: CredentialsFactory) -> None:
 def chosen_provider() -> str:
     """Return the name of the provider that this process uses; "" for what the cloud's own tools take."""
     return os.environ.get(CREDENTIALS, "")
+
+
+def factory_of(name: str) -> CredentialsFactory | None:
+    """Return what is registered under a name; None if nothing is, for a name that is imported, or for ""."""
+    with _lock:
+        return _factories.get(name)
 
 
 def provider_of(name: str, location: Location) -> CredentialsProvider:

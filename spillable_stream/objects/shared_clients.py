@@ -1,0 +1,97 @@
+"""The obstore clients of this process, shared by all stores of a bucket.
+
+To make a client takes 5 ms of a processor, for it reads the host's certificates; and each has connections of its own,
+which begin with a handshake. Spark's workers open several stores in every task and every call of the driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from spillable_stream.objects.cloud_clients import CloudClients, Patience, make_clients
+from spillable_stream.objects.credentials import chosen_provider, factory_of
+from spillable_stream.objects.location import Location
+
+__all__ = ["forget_clients", "shared_clients"]
+
+_KEPT_SECONDS = 300.0  # for later stores: the environment may name files that change
+_MOST_KEPT = 64
+
+
+class _Shared:
+    """Clients that are made, or being made.
+
+    Attributes:
+        until: until when later stores may have them.
+        clients: them, once they are made.
+        lock: held while they are made.
+    """
+
+    def __init__(self, until: float) -> None:
+        self.until: float = until
+        self.clients: CloudClients | None = None
+        self.lock: threading.RLock = threading.RLock()
+
+
+_shared: dict[object, _Shared] = {}  # oldest first
+_mutex = threading.Lock()
+
+
+def shared_clients(
+    location: Location, provider: str, patience: Patience, monotonic: Callable[[], float] = time.monotonic
+) -> CloudClients:
+    """Return clients for a location, which others may have been using for up to five minutes.
+
+    Clients are shared where `make_clients` would make the same ones: for the same bucket and patience, with the same
+    environment. A provider of credentials is asked for a location, so those of different locations are not shared.
+
+    Args:
+        location: the root of a channel in a cloud.
+        provider: the name of a provider of credentials; "" for the one that the environment names, or its credentials.
+        patience: how long requests may take.
+        monotonic: tells the time; for tests.
+
+    Raises what `make_clients` raises.
+    """
+    name = provider or chosen_provider()
+    place = location if name else (location.scheme, location.bucket)
+    key = place, name, factory_of(name), patience, _environment()
+    with _mutex:
+        shared, now = _shared.get(key), monotonic()
+        if shared is None or now > shared.until:
+            _shared.pop(key, None)
+            shared = _shared[key] = _Shared(now + _KEPT_SECONDS)
+            while len(_shared) > _MOST_KEPT:
+                del _shared[next(iter(_shared))]
+    with shared.lock:
+        if shared.clients is None:
+            shared.clients = make_clients(location, provider, patience)
+        return shared.clients
+
+
+def forget_clients(clients: CloudClients) -> None:
+    """Let later stores have new clients: the credentials of these were refused."""
+    with _mutex:
+        for key in [key for key, shared in _shared.items() if shared.clients is clients]:
+            del _shared[key]
+
+
+def _environment() -> bytes:
+    """Return a digest of the environment: clients read much of it, and its secrets are in no key."""
+    told = hashlib.blake2b()
+    for name, value in sorted(os.environb.items()):
+        told.update(b"%d %d %b%b" % (len(name), len(value), name, value))
+    return told.digest()
+
+
+def _forget() -> None:
+    global _mutex
+    _mutex = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,181 @@
+"""Clients that the stores of a process share: where, for how long, and where not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from spillable_stream import register_credentials
+from spillable_stream.objects import credentials, shared_clients
+from spillable_stream.objects.cloud_clients import CloudClients, Patience
+from spillable_stream.objects.cloud_store import CloudStore
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.shared_clients import forget_clients
+from spillable_stream.objects.store import StoreError
+from tests.support.forks import in_child
+from tests.support.servers.http_stub import HttpStub, Response
+
+PLACE, BESIDE = Location.parse("s3://bucket/orders"), Location.parse("s3://bucket/deep/flights")
+SECRET = "hunter2secret"
+Serve = Callable[[Response], None]
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "_factories", {})
+    monkeypatch.setattr(shared_clients, "_shared", {})
+    monkeypatch.delenv(credentials.CREDENTIALS, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
+    """The locations for which clients were made."""
+    locations: list[Location] = []
+    real = shared_clients.make_clients
+
+    def make(location: Location, provider: str, patience: Patience) -> CloudClients:
+        locations.append(location)
+        return real(location, provider, patience)
+
+    monkeypatch.setattr(shared_clients, "make_clients", make)
+    return locations
+
+
+def clients(location: Location = PLACE, provider: str = "", at: float = 0.0) -> CloudClients:
+    return shared_clients.shared_clients(location, provider, Patience(), lambda: at)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
+    """Run an S3 that gives everybody this answer."""
+    with ExitStack() as stack:
+
+        def serve(answer: Response) -> None:
+            stub: HttpStub = stack.enter_context(HttpStub(lambda _: answer))
+            monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
+
+        yield serve
+
+
+def test_stores_of_a_bucket_share_what_is_made_once(serve: Serve, made: list[Location]) -> None:
+    serve(Response(200, b"data", {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}))
+    for _ in range(3):
+        for location in (PLACE, BESIDE):
+            assert bytes(CloudStore(location).get("log/1")) == b"data"
+    assert made == [PLACE]
+
+
+def test_another_bucket_environment_or_patience_has_clients_of_its_own(
+    made: list[Location], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = clients()
+    other = Location.parse("s3://other/orders")
+    assert clients(other) is not first
+    assert shared_clients.shared_clients(PLACE, "", Patience(create_seconds=1.0)) is not first
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the next hour")
+    assert clients() is not first
+    monkeypatch.delenv("AWS_SESSION_TOKEN")
+    assert clients() is first
+    assert made == [PLACE, other, PLACE, PLACE]
+
+
+def test_each_location_has_its_providers_credentials_and_those_of_the_newest_one(made: list[Location]) -> None:
+    asked: list[Location] = []
+
+    def factory(location: Location) -> Callable[[], dict[str, str]]:
+        asked.append(location)
+        return lambda: {"access_key_id": "key", "secret_access_key": SECRET}
+
+    register_credentials("company", factory)
+    first = clients(PLACE, "company")
+    assert clients(PLACE, "company") is first and clients(BESIDE, "company") is not first
+    register_credentials("company", lambda location: factory(location))
+    assert clients(PLACE, "company") is not first
+    assert set(asked) == {PLACE, BESIDE} and made == [PLACE, BESIDE, PLACE]
+
+
+def test_a_store_that_is_opened_minutes_later_has_new_ones(made: list[Location]) -> None:
+    first = clients(at=0.0)
+    assert clients(at=299.0) is first
+    assert clients(at=301.0) is not first
+    assert len(made) == 2
+
+
+def test_no_more_than_some_are_kept(made: list[Location], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_clients, "_MOST_KEPT", 2)
+    places = [Location.parse(f"s3://bucket-{number}/orders") for number in range(3)]
+    for place in places:
+        clients(place)
+    clients(places[2])
+    clients(places[0])
+    assert made == [*places, places[0]]
+
+
+def test_credentials_that_are_refused_are_not_kept(serve: Serve, made: list[Location]) -> None:
+    serve(Response(403, b"<Error><Code>ExpiredToken</Code></Error>"))
+    for _ in range(2):
+        with pytest.raises(StoreError, match="expired"):
+            CloudStore(PLACE).get("log/1")
+    assert len(made) == 2
+
+
+def test_a_missing_object_is_no_reason_to_make_new_ones(serve: Serve, made: list[Location]) -> None:
+    serve(Response(404, b"<Error><Code>NoSuchKey</Code></Error>"))
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            CloudStore(PLACE).get("log/1")
+    assert len(made) == 1
+
+
+def test_what_can_not_be_made_is_tried_again(made: list[Location], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CHECKSUM_ALGORITHM", SECRET)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="can't be opened with the settings"):
+            clients()
+    assert len(made) == 2
+    monkeypatch.delenv("AWS_CHECKSUM_ALGORITHM")
+    assert clients() is clients()
+
+
+def test_threads_that_come_at_once_wait_for_one_that_makes_them(
+    made: list[Location], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, began, go_on = shared_clients.make_clients, threading.Event(), threading.Event()
+
+    def slow(location: Location, provider: str, patience: Patience) -> CloudClients:
+        began.set()
+        assert go_on.wait(10)
+        return real(location, provider, patience)
+
+    monkeypatch.setattr(shared_clients, "make_clients", slow)
+    found: list[CloudClients] = []
+    threads = [threading.Thread(target=lambda: found.append(clients())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert began.wait(10)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert len({id(one) for one in found}) == 1 and len(made) == 1
+
+
+def test_a_secret_is_in_no_key(made: list[Location]) -> None:
+    clients()
+    assert SECRET not in repr(shared_clients._shared)
+
+
+def test_clients_that_are_forgotten_go_on_for_those_that_have_them(made: list[Location]) -> None:
+    first = clients()
+    forget_clients(first)
+    forget_clients(first)
+    assert clients() is not first
+
+
+def test_a_child_has_none_of_its_parents(made: list[Location]) -> None:
+    clients()
+    in_child(lambda: not shared_clients._shared)
