@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from spillable_stream.errors import NotAChannelError, OtherHostError, StorageErr
 from spillable_stream.format.batch import FRAME_BYTES, decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
+from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.identity_file import read_identity
@@ -163,8 +164,9 @@ class LocalStagePlan:
     def frame_bytes(self) -> int:
         return FRAME_BYTES
 
-    def require_here(self) -> None:
+    def ask_here(self) -> Callable[[], None]:
         _require_channel(FileSystem(), self.layout)
+        return do_nothing
 
     def begin(self, owner: str, batch_id: int) -> StagedFileWriter:
         """Begin a staged file, in the channel's memory tier where this host has it."""

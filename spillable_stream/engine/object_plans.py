@@ -6,8 +6,9 @@ takes those that its host has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from spillable_stream.engine.object_delays import StagedObjects, hold_back
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
@@ -23,6 +24,7 @@ from spillable_stream.objects.identity import QUERIES, read_identity
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.salvage import keep_damaged, not_quarantined, salvage_object
 from spillable_stream.objects.staged_object import StagedObjectWriter
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
@@ -60,9 +62,16 @@ class ObjectReadPlan:
         return {}  # objects don't grow
 
     def open(self) -> PlanReader:
+        """Return a reader. The first events are asked for beside the question whether the channel is here."""
         store = open_store(self.location, self.provider)
-        _require_here(store, self.location, self.channel)
-        return ObjectPlanReader(store, self)
+        asked = begin(partial(_require_here, store, self.location, self.channel))
+        reader = ObjectPlanReader(store, self)
+        try:
+            asked.result()
+        except BaseException:
+            reader.close()
+            raise
+        return reader
 
 
 class ObjectPlanReader:
@@ -141,9 +150,10 @@ class ObjectStagePlan:
     def frame_bytes(self) -> int:
         return FAR_FRAME_BYTES
 
-    def require_here(self) -> None:
-        """Refuse a host that can't read the channel; one that can't write there fails with its first segment."""
-        _require_here(open_store(self.location, self.provider), self.location, self.channel)
+    def ask_here(self) -> Callable[[], None]:
+        """Begin to ask whether this host can read the channel; one that can't write there fails with its segment."""
+        store = open_store(self.location, self.provider)
+        return begin(partial(_require_here, store, self.location, self.channel)).result
 
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
         return StagedObjectWriter(open_store(self.location, self.provider), self.channel, self.birth, owner, batch_id)

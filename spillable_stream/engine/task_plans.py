@@ -6,7 +6,7 @@ of a channel on this host; a channel on another kind of storage has plans of its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from spillable_stream.engine.delayed_puts import Staging
@@ -151,11 +151,11 @@ class StagePlan(Protocol):
     def frame_bytes(self) -> int:
         """About how large a frame gets."""
 
-    def require_here(self) -> None:
-        """Refuse to run a task on a host that does not have the channel.
+    def ask_here(self) -> Callable[[], None]:
+        """Begin to ask whether this host has the channel, and return what waits for the answer.
 
         Raises:
-            NotAChannelError: this host has no channel there, or another one.
+            NotAChannelError: this host has no channel there, or another one; here, or where the answer is waited for.
         """
 
     def begin(self, owner: str, batch_id: int) -> StagedFile:

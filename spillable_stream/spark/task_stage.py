@@ -92,9 +92,8 @@ def staging(
 
     Raises:
         NotAChannelError: this host does not have a channel's directories. It is raised even for few rows, which
-            need no directory, so that a job fails at once and not when its output grows.
+            need no directory, so that a job fails with its first rows and not when its output grows.
     """
-    side_by_side([stage.require_here for stage in stages])
     context = TaskContext.get()
     task = TaskStage(stages, inline_bytes(context.partitionId() if context else 0), owner, batch_id)
     try:
@@ -118,6 +117,7 @@ class TaskStage:
         self._limit_bytes = limit_bytes
         self._owner = owner
         self._query = query_of_task()
+        self._asked = [stage.ask_here() for stage in stages]  # while Spark makes the first rows
         self._outputs = [_Output(stage, owner, batch_id) for stage in stages]
         self._held_bytes = 0
 
@@ -130,9 +130,11 @@ class TaskStage:
             times: their times.
 
         Raises:
+            NotAChannelError: this host does not have one of the channels.
             SchemaError: the rows do not fit the channel.
             StorageError: the storage refused.
         """
+        self._require_here()
         self._held_bytes += self._outputs[channel].encode(batch, times)
         while self._held_bytes > self._limit_bytes:
             largest = max(self._parts(), key=lambda part: part.held_bytes)
@@ -143,10 +145,18 @@ class TaskStage:
         """Make the staged files durable, and return what was staged for each channel, rows or none.
 
         Raises:
+            NotAChannelError: this host does not have one of the channels.
             StorageError: the storage refused.
         """
+        self._require_here()
         side_by_side([part.finish for part in self._parts() if part.is_staged])
         return [output.staged(self._owner, self._query) for output in self._outputs]
+
+    def _require_here(self) -> None:
+        """Refuse a host that does not have the channels; the answer is waited for once."""
+        while self._asked:
+            self._asked[-1]()
+            self._asked.pop()
 
     def discard(self) -> None:
         """Remove the staged files."""

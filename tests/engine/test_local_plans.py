@@ -26,7 +26,7 @@ def plans(path: Path, **options: object) -> tuple[ReadPlan, StagePlan]:
 
 BEGIN: dict[str, Callable[[ReadPlan, StagePlan], None]] = {
     "read": lambda read, _: read.open().close(),
-    "stage": lambda _, stage: stage.require_here(),
+    "stage": lambda _, stage: stage.ask_here()(),
 }
 
 

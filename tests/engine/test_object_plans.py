@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_a_copy_of_a_channel_is_not_read_from_what_the_original_left_in_the_cach
 
 BEGIN: dict[str, Callable[[ObjectReadPlan, ObjectStagePlan], None]] = {
     "read": lambda read, _: read.open().close(),
-    "stage": lambda _, stage: stage.require_here(),
+    "stage": lambda _, stage: stage.ask_here()(),
 }
 
 
@@ -130,6 +131,30 @@ def test_a_large_put_makes_frames_of_which_a_task_needs_few(stores: dict[str, Me
     reader.close()
     assert frames[-1] == 10_000
     assert 9 <= len(frames) <= 11
+
+
+class _Together(MemoryStore):
+    """Answers what the channel is only once events were asked for, and not what those are before the former."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner.root)
+        self.objects = inner.objects
+        self.asked = threading.Barrier(2)
+
+    def get(self, key: str) -> bytes:
+        self.asked.wait(10)
+        return super().get(key)
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        self.asked.wait(10)
+        return super().get(key)[start:end]
+
+
+def test_the_first_events_are_asked_for_together_with_what_the_channel_is(stores: dict[str, MemoryStore]) -> None:
+    read, _ = plans()
+    stores[URL] = _Together(stores[URL])
+    reader = read.open()
+    assert [r.last_id for extent in read.extents for r in reader.read(extent)] == [4]
 
 
 def test_a_host_that_finds_the_channel_is_accepted(stores: dict[str, MemoryStore], begin: Callable[..., None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -163,3 +164,30 @@ def test_rows_keep_their_order_in_the_file() -> None:
     (frames,) = plan.staged.values()
     numbers = [n for f in frames for n in pa.ipc.read_record_batch(pa.py_buffer(f.payload), SCHEMA)["n"].to_pylist()]
     assert numbers == list(range(5000))
+
+
+def test_whether_the_channels_are_here_is_asked_before_the_first_row_and_waited_for_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+
+    def ask(plan: ObjectStagePlan) -> Callable[[], None]:
+        steps.append(f"asked {plan.channel}")
+        return lambda: steps.append(f"waited for {plan.channel}")
+
+    monkeypatch.setattr(ObjectStagePlan, "ask_here", ask)
+    with staging(plans(2), lambda task: 0, "query", 7) as task:
+        for number in range(2):
+            steps.append(f"row {number}")
+            task.add(0, rows(1))
+        task.finish()
+    assert steps == ["asked c0", "asked c1", "row 0", "waited for c1", "waited for c0", "row 1"]
+
+
+def test_a_task_without_rows_is_refused_where_its_channel_is_not() -> None:
+    here, elsewhere = plans(2)
+    with (
+        pytest.raises(NotAChannelError),
+        staging([here, replace(elsewhere, is_here=False)], lambda task: 0, "q", 7) as t,
+    ):
+        t.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spillable_stream.engine.delayed_puts import Held, HeldRuns, use_of
@@ -84,7 +84,10 @@ class ObjectStagePlan:
     channel: str = "c0ffee"
     frame_bytes: int = FRAME_BYTES
 
-    def require_here(self) -> None:
+    def ask_here(self) -> Callable[[], None]:
+        return self._require_here
+
+    def _require_here(self) -> None:
         if not self.is_here:
             raise NotAChannelError("this host does not reach the bucket")
 
