@@ -265,7 +265,7 @@ OPTIONS: tuple[Option, ...] = (
            "The longest that an event waits for `minEventsPerTrigger`."),
     Option("minPartitions", (SOURCE, BATCH), None, integer(1, 100_000), "an integer, 1 to 100,000",
            "The fewest tasks that a read is split into. Default: one per core, of 128 MiB at most, and 4 at least; "
-           "16 in a store, unless the cluster's cores are known."),
+           "in a store about one per segment, or 16 MiB, unless the cluster's cores are known."),
     Option("maxEventsPerPartition", (SOURCE, BATCH), None, integer(1), _EVENTS,
            "The most events that one task reads. Kafka's name `maxRecordsPerPartition` works too.",
            alias="maxRecordsPerPartition"),

@@ -63,6 +63,9 @@ class EnginePort(Generic[EngineT]):
     def least_task_bytes(self) -> int:
         return _LEAST_TASK_BYTES
 
+    def tasks_end_with_blocks(self) -> bool:
+        return False
+
     def report_lost(self, first_id: int, last_id: int) -> None:
         value: LostRecord = {
             "lost": [(first_id, last_id)],

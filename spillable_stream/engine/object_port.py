@@ -75,6 +75,10 @@ class ObjectPort(EnginePort[ObjectEngine]):
     def least_task_bytes(self) -> int:
         return super().least_task_bytes() if _told_tasks() else _LEAST_BYTES_OF_MANY
 
+    def tasks_end_with_blocks(self) -> bool:
+        """Tell whether nothing says how many tasks run at once; then those that wrote the segments are a good guess."""
+        return not _told_tasks()
+
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.log.store, lost)
 

@@ -163,6 +163,9 @@ class ChannelPort(Protocol):
     def least_task_bytes(self) -> int:
         """Return how little a task may read of events: with less, it would cost more than it does."""
 
+    def tasks_end_with_blocks(self) -> bool:
+        """Tell whether tasks rather have whole blocks than as many bytes as each other."""
+
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         """Return ranges of lost events, without those that a read put into quarantine (`PlanReader.keep_damaged`)."""
 

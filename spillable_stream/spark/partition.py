@@ -52,7 +52,8 @@ def plan_partitions(
     """Split events over as many tasks as may run at once, like Spark splits files.
 
     Partitions have the port's `least_task_bytes` to 128 MiB. All have about the same size, which is an estimate: the
-    state assumes that all events of a block, or of a staged file, have the same size.
+    state assumes that all events of a block, or of a staged file, have the same size. Where the port says so, they end
+    where blocks do, and have from a quarter of that to twice as much; less, where blocks are small.
 
     Args:
         port: the channel's port.
@@ -69,7 +70,11 @@ def plan_partitions(
     each = min(_LARGEST_BYTES, max(port.least_task_bytes(), -(-size_bytes // port.tasks_at_once())))
     parts = min(max(options.min_partitions or 1, -(-size_bytes // each)), count)
     most = options.max_events_per_partition or count
-    bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]
+    if port.tasks_end_with_blocks() and not options.min_partitions:
+        cuts = _cuts_between(pieces, each)
+    else:
+        cuts = _cuts(pieces, count, parts)
+    bounds = [i for a, b in pairwise(cuts) for i in _evenly(a, b, most)] + [count]
     plans = port.plan_read((_part(ranges, a, b) for a, b in pairwise(bounds)), options.cache)
     return [EventPartition(plan, group) for plan in plans]
 
@@ -101,6 +106,33 @@ def _cuts(pieces: list[tuple[int, int]], count: int, parts: int) -> list[int]:
         events += of_piece
         size_bytes += size
     return [*cuts, count]
+
+
+def _cuts_between(pieces: list[tuple[int, int]], each: int) -> list[int]:
+    """Divide events into parts that end where pieces do, but for pieces that are much too large.
+
+    Args:
+        pieces: runs of events, in order: the number of events and the bytes of each.
+        each: how many bytes a part should have. Pieces from a quarter of that to twice as much, if 128 MiB allow it,
+            are parts of their own; smaller ones share a part.
+
+    Returns:
+        The indexes of the events at which the parts begin, and the number of all events.
+    """
+    cuts = [0]
+    events = size_bytes = 0
+    was_large = False
+    for of_piece, size in pieces:
+        is_large = size >= each // 4
+        if events > cuts[-1] and (is_large or was_large or size_bytes + size > each):
+            cuts.append(events)
+            size_bytes = 0
+        parts = 1 if size <= min(2 * each, _LARGEST_BYTES) else min(-(-size // each), of_piece)
+        cuts += [events + of_piece * i // parts for i in range(1, parts)]
+        events += of_piece
+        size_bytes += size
+        was_large = is_large
+    return [*cuts, events]
 
 
 def _evenly(start: int, end: int, most: int) -> Iterator[int]:

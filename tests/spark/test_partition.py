@@ -12,13 +12,17 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.engine import local_plans
+from spillable_stream.engine import engine_port, local_plans, object_port
+from spillable_stream.engine.port import PARALLELISM
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.objects.store import Store
 from spillable_stream.spark import partition
 from spillable_stream.spark.partition import check_loss, plan_partitions, read_partition
 from spillable_stream.spark.read_options import BatchOptions
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.faulty_store import FaultyStore
+from tests.support.object_channels import URL, stores_in_memory
 
 DEFAULTS = BatchOptions.of()
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -157,6 +161,74 @@ def test_events_of_one_size_are_split_evenly(tmp_path: Path) -> None:
         for options, most in ({"min_partitions": 7}, 143), ({"max_events_per_partition": 334}, 334):
             found = [count for count, _ in sizes(channel, **options)]
             assert max(found) == most and min(found) >= most - 1
+
+
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FaultyStore]]:
+    """The stores that are opened, of a cluster that says nothing; of which a task reads 16 KiB at least."""
+    monkeypatch.delenv(PARALLELISM, raising=False)
+    monkeypatch.setattr(object_port, "_LEAST_BYTES_OF_MANY", 16 << 10)
+    opened = list[FaultyStore]()
+
+    def counting(inner: Store) -> Store:
+        opened.append(FaultyStore(inner))
+        return opened[-1]
+
+    with stores_in_memory(counting):
+        yield opened
+
+
+def with_segments(*kib: int) -> ss.Channel:
+    """Return a channel in a store with segments of so many events, of 1 KiB each."""
+    channel = ss.Channel(URL, schema=SCHEMA, commit_interval=0, max_inline_bytes=0)
+    for count in kib:
+        with channel.put_transaction() as tx:
+            tx.put_batch(pa.table({"n": range(count), "text": ["x" * 1016] * count}, SCHEMA))
+    return channel
+
+
+@pytest.mark.parametrize(
+    ("segments", "tasks"),
+    [
+        ([20, 20], [20, 20]),  # not three tasks, one of which would wait for a core, and read of both
+        ([10, 10], [10, 10]),
+        ([5, 5], [5, 5]),
+        ([3, 3], [6]),
+        ([3] * 7, [12, 9]),
+        ([1, 1, 5, 1, 1], [2, 5, 2]),
+        ([31, 2, 31], [31, 2, 31]),
+        ([40], [14, 13, 13]),
+        ([5, 60, 5], [5, 15, 15, 15, 15, 5]),
+    ],
+)
+def test_where_the_cluster_is_not_known_tasks_end_with_segments(
+    stores: list[FaultyStore], segments: list[int], tasks: list[int]
+) -> None:
+    with with_segments(*segments) as channel:
+        found = [count for count, _ in sizes(channel)]
+    assert len(found) == len(tasks)
+    assert all(abs(a - b) <= 1 for a, b in zip(found, tasks, strict=True))
+
+
+def test_what_the_cluster_or_the_read_says_counts_more_than_where_segments_end(
+    stores: list[FaultyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with with_segments(20, 20) as channel:
+        assert [count for count, _ in sizes(channel, min_partitions=4)] == [10] * 4
+        assert [count for count, _ in sizes(channel, max_events_per_partition=15)] == [10] * 4
+        monkeypatch.setattr(engine_port, "_LEAST_TASK_BYTES", 1)
+        monkeypatch.setenv(PARALLELISM, "5")
+        assert [count for count, _ in sizes(channel)] == [8] * 5
+
+
+def test_a_task_that_has_a_segment_asks_for_nothing_else(stores: list[FaultyStore]) -> None:
+    with with_segments(20, 20) as channel, channel.port().snapshot() as state:
+        tasks = plan_partitions(channel.port(), state, [(1, 40)], DEFAULTS)
+    for task in tasks:
+        stores.clear()
+        assert sum(batch.num_rows for batch in read_partition(task, SCHEMA, DEFAULTS)) == 20
+        (store,) = stores
+        assert store.counts == {"get": 1, "get_range": 1}, "what the channel is, and the segment"
 
 
 # ── what is missing ─────────────────────────────────────────────────────────────────────────
