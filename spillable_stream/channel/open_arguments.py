@@ -15,7 +15,7 @@ from spillable_stream.channel.environment import environment_options
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.stored_options import check_capacities
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.open_engine import NewChannel, check_new, ensure_channel, last_known
+from spillable_stream.engine.open_engine import NewChannel, check_new, ensure_channel, known_beforehand, last_known
 from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
 from spillable_stream.log_records import fields
@@ -39,7 +39,7 @@ class FoundChannel(NamedTuple):
 
     Args:
         channel: its UUID, if it is in a store that answers; None otherwise.
-        known: what the host knew last of it, if it is in a store that does not answer.
+        known: what is known of it, if it is in a store that does not answer, or need not be asked.
     """
 
     channel: str | None = None
@@ -119,6 +119,8 @@ class OpenArguments(NamedTuple):
 
         Raises what `ensure_channel` raises.
         """
+        if (known := known_beforehand(self.path)) is not None:
+            return FoundChannel(known=known)
         try:
             return FoundChannel(
                 ensure_channel(fs, self.path, self.new_channel if create else None, partial(self._prepare_spool, fs))

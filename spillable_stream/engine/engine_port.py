@@ -11,6 +11,7 @@ from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import expired_events, now_us
 from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
+from spillable_stream.engine.handed_over import HandedOver
 from spillable_stream.engine.port import GroupOwner, Put
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.timestamp_index import first_id_since
@@ -49,6 +50,9 @@ class EnginePort(Generic[EngineT]):
 
     def require_open(self) -> None:
         self._engine.require_open()
+
+    def hand_over(self) -> HandedOver | None:
+        return None
 
     def first_id_since(self, time_us: int) -> int:
         return first_id_since(self._engine, time_us)

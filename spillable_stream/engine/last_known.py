@@ -1,4 +1,4 @@
-"""What a handle knew last of a channel in an object store, for a process that begins while the store is down.
+"""What a handle knew last of a channel in an object store, for a process that begins while the store is down, or soon.
 
 It is a state of the channel that was true at its slot. A handle that begins with it is like one that has slept since
 then: as soon as the store answers, it follows, or loads the state anew. Nothing that is asked of the store is answered
@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from spillable_stream.engine.handed_over import HandedOver
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.packing import NONSENSE
@@ -21,12 +22,16 @@ from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["LastKnown", "recall", "write_down"]
+__all__ = ["LastKnown", "accept", "hand_over", "recall", "write_down"]
 
 _log = logging.getLogger(__name__)
 
 _FILE = "store"
 _WAIT_SECONDS = 1.0  # for another handle that writes down what it knows, which will do
+
+# It goes to each task, too, and a large state takes as long to encode as a request.
+_MOST_HANDED = 1000  # blocks and groups
+_MOST_HANDED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,12 @@ class LastKnown:
     Args:
         channel: its UUID.
         checkpoint: its state after some slot.
+        checkpoint_number: the slot of its newest checkpoint; 0 if none is known.
     """
 
     channel: str
     checkpoint: Checkpoint
+    checkpoint_number: int = 0
 
 
 def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
@@ -47,12 +54,9 @@ def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
 
     Where another handle writes down what it knows for longer than a moment, that has to do.
     """
-    log = engine.log
-    with engine.follower.as_known as state:
-        tail = log.tail
-        if engine.positions.disk.file_id != tail.number:
-            return
-        data = encode_checkpoint(log.channel, tail, state)
+    log, data = engine.log, _encoded(engine)
+    if data is None:
+        return
     said = json.dumps({"channel": log.channel, "location": str(log.location)})
     try:
         _write_alone(fs, directory / _FILE, said.encode() + b"\n" + data)
@@ -91,3 +95,34 @@ def recall(fs: FileSystem, directory: Path, location: Location) -> LastKnown | N
         return LastKnown(found["channel"], decode_checkpoint(found["channel"], data))
     except (FileNotFoundError, StorageError, CorruptionError, *NONSENSE):
         return None
+
+
+def hand_over(engine: ObjectEngine) -> HandedOver | None:
+    """Return what a handle knows, for `accept`; None if that is too much."""
+    log = engine.log
+    with engine.follower.as_known as state:
+        if len(state.blocks) + len(state.groups) > _MOST_HANDED:
+            return None
+        data = _encoded(engine)
+    if data is None or len(data) > _MOST_HANDED_BYTES:
+        return None
+    return HandedOver(log.location, log.channel, data, log.checkpoint_number)
+
+
+def accept(handed: HandedOver) -> LastKnown | None:
+    """Return what was handed over; None if this process can't read it."""
+    try:
+        found = decode_checkpoint(handed.channel, handed.state)
+    except (CorruptionError, *NONSENSE):
+        return None
+    return LastKnown(handed.channel, found, handed.checkpoint)
+
+
+def _encoded(engine: ObjectEngine) -> bytes | None:
+    """Return the state that a handle knows, as the bytes of a checkpoint; None while it does not know its slot."""
+    log = engine.log
+    with engine.follower.as_known as state:
+        tail = log.tail
+        if engine.positions.disk.file_id != tail.number:
+            return None
+        return encode_checkpoint(log.channel, tail, state)

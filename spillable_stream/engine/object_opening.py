@@ -130,6 +130,8 @@ def open_object_engine(
         disk_cache=cache,
         known=None if known is None else known.checkpoint,
     )
+    if known is not None:
+        log.checkpoint_number = known.checkpoint_number
     return ObjectEngine(log, store.usage)
 
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 
 from spillable_stream.engine.engine_port import EnginePort
+from spillable_stream.engine.handed_over import HandedOver
+from spillable_stream.engine.last_known import hand_over
 from spillable_stream.engine.object_delays import HeldObjects
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_owners import ObjectOwnership
@@ -48,6 +50,9 @@ class ObjectPort(EnginePort[ObjectEngine]):
 
     def commit_delay_seconds(self) -> float:
         return _COMMIT_DELAY_SECONDS
+
+    def hand_over(self) -> HandedOver | None:
+        return hand_over(self._engine)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from spillable_stream.engine.creation import check_creation, create_channel
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.handed_over import handed_over
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
@@ -34,6 +35,7 @@ __all__ = [
     "NewChannel",
     "check_new",
     "ensure_channel",
+    "known_beforehand",
     "last_known",
     "open_engine",
     "port_of",
@@ -170,6 +172,16 @@ def last_known(fs: FileSystem, directory: Path, path: ChannelPath) -> LastKnown 
     from spillable_stream.engine.last_known import recall
 
     return recall(fs, directory, path) if isinstance(path, Location) else None
+
+
+def known_beforehand(path: ChannelPath) -> LastKnown | None:
+    """Return what the handle that is being opened may begin with, of a channel in a store; None: it asks the store."""
+    handed = handed_over(path)
+    if handed is None:
+        return None
+    from spillable_stream.engine.last_known import accept
+
+    return accept(handed)
 
 
 def remember(fs: FileSystem, directory: Path, engine: Engine) -> None:

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, Held
+from spillable_stream.engine.handed_over import HandedOver, beginning_with
 from spillable_stream.engine.one_look import one_look
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import (
@@ -38,6 +39,7 @@ __all__ = [
     "DelayedChunk",
     "DiskCache",
     "GroupOwner",
+    "HandedOver",
     "Held",
     "NoRoomYetError",
     "PlanReader",
@@ -50,6 +52,7 @@ __all__ = [
     "StagedFile",
     "Staging",
     "Unreadable",
+    "beginning_with",
     "one_look",
 ]
 
@@ -136,6 +139,9 @@ class ChannelPort(Protocol):
         Raises:
             CorruptionError: the log can't be read there.
         """
+
+    def hand_over(self) -> HandedOver | None:
+        """Return what another process may begin with (`beginning_with`); None: it opens the channel as usual."""
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 

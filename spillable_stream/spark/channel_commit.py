@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import ChannelPort, Delayed, Put, SinkBatch, StagePlan
+from spillable_stream.engine.port import ChannelPort, Delayed, HandedOver, Put, SinkBatch, StagePlan
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame
@@ -46,11 +46,13 @@ class ChannelCommit:
         path: the channel's directory, or its address in a store.
         stage: how the tasks stage their rows.
         keep_alive_seconds: how long the commit waits for room.
+        handed: what the plan's process knew of the channel; None if the commit's is to ask.
     """
 
     path: str
     stage: StagePlan
     keep_alive_seconds: float
+    handed: HandedOver | None = None
 
     @contextmanager
     def opened(self, staged: Sequence[Staged], batch_id: int) -> Iterator[OpenCommit]:
@@ -66,7 +68,8 @@ class ChannelCommit:
         """
         made: list[str] = []
         try:
-            with visit(self.path, create=False) as channel:
+            handed = self.handed if staged[0].query is None else None  # what a query reads is seen in the newest state
+            with visit(self.path, create=False, handed=handed) as channel:
                 _require_same(channel, staged[0])
                 refuse_self_read(channel, staged[0].query)
                 yield OpenCommit(self, channel.port(), staged, batch_id, made)

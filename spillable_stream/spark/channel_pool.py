@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.port import HandedOver, beginning_with
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields
 from spillable_stream.objects.location import is_location
@@ -67,13 +68,20 @@ def visit_to_read(path: str) -> Iterator[Channel]:
 
 @contextmanager
 def visit(
-    path: str, *, create: bool = True, readonly: bool = False, schema: pa.Schema | None = None, **options: Any
+    path: str,
+    *,
+    create: bool = True,
+    readonly: bool = False,
+    schema: pa.Schema | None = None,
+    handed: HandedOver | None = None,
+    **options: Any,
 ) -> Iterator[Channel]:
     """Open a channel, and leave it again without a checkpoint.
 
-    Takes the arguments of `Channel`, and raises what it raises.
+    Takes the arguments of `Channel`, and what a new handle of it may begin with, and raises what `Channel` raises.
     """
-    channel = acquire(path, create=create, readonly=readonly, schema=schema, **options)
+    with beginning_with(handed):
+        channel = acquire(path, create=create, readonly=readonly, schema=schema, **options)
     try:
         yield channel
     except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
 from spillable_stream.channel.several_channels import check_channel
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.engine.port import SinkBatch, StagePlan, one_look
+from spillable_stream.engine.port import HandedOver, SinkBatch, StagePlan, one_look
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, defaults, parse_options
@@ -56,6 +56,7 @@ class SinkOptions:
         shard_by: the columns whose values choose a row's channel.
         flow: the configuration file, the agent and the source through which a stream goes; None for none.
         times: for how long the rows count, and when they are due.
+        is_stream: whether a streaming query writes, whose commits find the channel open from the last one.
     """
 
     keep_alive_seconds: float
@@ -66,6 +67,7 @@ class SinkOptions:
     shard_by: tuple[str, ...] = ()
     flow: tuple[str, str, str] | None = None
     times: SinkTimes = field(default_factory=SinkTimes)
+    is_stream: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> Self:
@@ -107,6 +109,7 @@ class SinkOptions:
             shard_by=tuple(sink["shard_by"] or ()),
             flow=flow,
             times=times,
+            is_stream=stream,
         )
 
 
@@ -122,6 +125,7 @@ class SinkPlan:
         keep_alive_seconds: how long the commit waits for room.
         max_inline_bytes: what one task may send through the driver (`inline_bytes`).
         transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
+        handed: what the process that plans knows of the channel, for the one that commits.
     """
 
     path: str
@@ -131,11 +135,12 @@ class SinkPlan:
     keep_alive_seconds: float
     max_inline_bytes: int
     transaction: SinkBatch | None
+    handed: HandedOver | None = None
 
     @property
     def commit(self) -> ChannelCommit:
         """How the channel gets what the tasks stage."""
-        return ChannelCommit(self.path, self.stage, self.keep_alive_seconds)
+        return ChannelCommit(self.path, self.stage, self.keep_alive_seconds, self.handed)
 
     def inline_bytes(self, partition_id: int) -> int:
         """Return how much a task may send through the driver.
@@ -166,7 +171,8 @@ def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
         SchemaError: the columns do not fit the channel's.
     """
     with sink_channel(path, options, schema) as channel:
-        return plan_for(channel, path, options, schema)
+        plan = plan_for(channel, path, options, schema)
+        return plan if options.is_stream else replace(plan, handed=channel.port().hand_over())
 
 
 def sink_channel(

@@ -1,0 +1,56 @@
+"""What a process knows of a channel in an object store, for another one of the same job, which need not read it again.
+
+It is a state of the channel that was true. A handle that begins with it is like one that has slept since: it looks at
+the log before it appends, and loads the state anew if it slept for too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.objects.location import Location
+
+__all__ = ["HandedOver", "beginning_with", "handed_over"]
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A channel as it was known. Picklable.
+
+    Args:
+        location: where it is.
+        channel: its UUID.
+        state: its state after some slot, as the bytes of a checkpoint.
+        checkpoint: the slot of its newest checkpoint; 0 if none is known.
+    """
+
+    location: Location
+    channel: str
+    state: bytes = field(repr=False)
+    checkpoint: int
+
+
+_handed: ContextVar[HandedOver | None] = ContextVar("handed", default=None)
+
+
+@contextmanager
+def beginning_with(handed: HandedOver | None) -> Iterator[None]:
+    """Let a handle that is opened in the block begin with what was handed over, if that is of its channel.
+
+    An open goes through many hands, and this is for one of them only: so it is said here rather than handed on by each.
+    """
+    token = _handed.set(handed)
+    try:
+        yield
+    finally:
+        _handed.reset(token)
+
+
+def handed_over(path: ChannelPath) -> HandedOver | None:
+    """Return what the handle of a channel may begin with that is being opened; None: it asks the store."""
+    handed = _handed.get()
+    return handed if handed is not None and handed.location == path else None

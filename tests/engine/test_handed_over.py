@@ -1,0 +1,161 @@
+"""What a process hands over of a channel in a store, and a handle in another one that begins with it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from spillable_stream import Channel, NotAChannelError
+from spillable_stream.engine import last_known
+from spillable_stream.engine.handed_over import HandedOver, beginning_with, handed_over
+from spillable_stream.engine.last_known import accept
+from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.objects.identity import IDENTITY
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import Store
+from tests.support.events import put, take
+from tests.support.faulty_store import FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, asked, collect_now, log_of, stores_in_memory
+
+PLACE = Location.parse(URL)
+
+
+@pytest.fixture
+def opened() -> Iterator[list[FaultyStore]]:
+    """The stores as their handles see them, in the order of their opens."""
+    stores = list[FaultyStore]()
+
+    def counting(inner: Store) -> Store:
+        stores.append(FaultyStore(inner))
+        return stores[-1]
+
+    with stores_in_memory(counting):
+        yield stores
+
+
+@pytest.fixture
+def channel(opened: list[FaultyStore]) -> Iterator[Channel]:
+    with Channel(URL, commit_interval=0, gc_delay=0) as channel:
+        yield channel
+
+
+def known(channel: Channel) -> HandedOver:
+    found = channel.port().hand_over()
+    assert found is not None
+    return pickle.loads(pickle.dumps(found))  # type: ignore[no-any-return]
+
+
+def begun(handed: HandedOver | None) -> Channel:
+    with beginning_with(handed):
+        return Channel(URL, create=False)
+
+
+def test_a_handle_begins_with_it_without_a_request_and_looks_before_it_appends(
+    opened: list[FaultyStore], channel: Channel
+) -> None:
+    put(channel, b"1")
+    handed = known(channel)
+    put(channel, b"2")
+    opened.clear()
+    with begun(handed) as other:
+        assert [request for store in opened for request in asked(store)] == []
+        put(other, b"3")
+        (store,) = [store for store in opened if store.requests]
+        kinds = [kind for kind, key in asked(store) if key.startswith("log/")]
+        assert kinds == ["get", "get", "get_range", "create", "get_range"], "what came, the end, a proof; and one more"
+        assert take(other, limit=5) == [b"1", b"2", b"3"]
+
+
+def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
+    handed = known(channel)
+    assert handed_over(PLACE) is None
+    with beginning_with(handed):
+        assert handed_over(PLACE) == handed
+        assert handed_over(Location.parse(f"{URL}-2")) is None
+        with beginning_with(None):
+            assert handed_over(PLACE) is None
+    assert handed_over(PLACE) is None
+
+
+def test_a_handle_that_begins_behind_what_was_collected_loads_anew(channel: Channel) -> None:
+    put(channel, b"1")
+    handed = known(channel)
+    take(channel, 1)
+    for _ in range(3):
+        put(channel, b"x")
+        take(channel, 1)
+        collect_now(channel)
+    with begun(handed) as other:
+        put(other, b"new")
+        assert take(channel) == [b"new"]
+
+
+@pytest.mark.parametrize("instead", ["nothing", "another channel"])
+def test_a_channel_that_was_removed_meanwhile_gets_nothing(
+    opened: list[FaultyStore], channel: Channel, instead: str
+) -> None:
+    put(channel, b"1")
+    handed = known(channel)
+    memory = opened[0].inner
+    assert isinstance(memory, MemoryStore)
+    memory.objects.clear()
+    if instead == "another channel":
+        Channel(URL, commit_interval=0).close()
+    before = dict(memory.objects)
+    with begun(handed) as other, pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+        put(other, b"2")
+    assert memory.objects == before
+
+
+def test_what_can_not_be_read_is_asked_of_the_store(opened: list[FaultyStore], channel: Channel) -> None:
+    put(channel, b"1")
+    handed = known(channel)
+    for state in (b"", handed.state[:-8], handed.state[:60] + b"?" + handed.state[61:]):
+        opened.clear()
+        with begun(replace(handed, state=state)) as other:
+            assert other.range_of() == (1, 1)
+        assert any(("get", IDENTITY) in asked(store) for store in opened)
+
+
+def test_of_a_channel_of_which_much_is_known_nothing_is_handed_over(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        put(channel, b"%d" % number)
+        take(channel, 1, group=f"g{number}")
+    assert channel.port().hand_over() is not None
+    monkeypatch.setattr(last_known, "_MOST_HANDED_BYTES", 100)
+    assert channel.port().hand_over() is None
+    monkeypatch.undo()
+    monkeypatch.setattr(last_known, "_MOST_HANDED", 2)
+    assert channel.port().hand_over() is None
+
+
+def test_the_newest_checkpoint_is_known_so_that_none_is_made_too_soon(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        put(channel, b"%d" % number)
+    channel.checkpoint()
+    put(channel, b"5")
+    newest = log_of(channel).checkpoint_number
+    handed = known(channel)
+    assert (handed.checkpoint, newest) == (5, 5)
+    found = accept(handed)
+    assert found is not None and found.checkpoint_number == 5
+    monkeypatch.setattr("spillable_stream.engine.object_checkpointing._MOST_SLOTS", 4)
+    made: list[ObjectCheckpointing] = []
+    monkeypatch.setattr(ObjectCheckpointing, "_make", made.append)
+    with begun(handed) as other:
+        put(other, b"6")
+        other.port().checkpoint_if_due()
+        assert not made
+
+
+def test_a_channel_on_a_disk_hands_nothing_over(tmp_path: object) -> None:
+    with Channel(f"{tmp_path}/c", minimum_required_space=0) as channel:
+        assert channel.port().hand_over() is None
