@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.packing import NONSENSE
@@ -10,6 +11,7 @@ from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
+from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.progress import meter_of_open
@@ -35,7 +37,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         StoreError: the store refused or failed.
     """
     hint = checkpoints.hint()
-    base = checkpoints.at(hint.checkpoint) if hint is not None and hint.checkpoint else None
+    base = checkpoints.at(hint.checkpoint) if hint is not None and hint.checkpoint else _newest(slots, checkpoints)
     for look in range(_MOST_LOOKS):
         if base is None:
             base = checkpoints.newest() or _first(slots, is_last=look == _MOST_LOOKS - 1)
@@ -47,15 +49,30 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     raise ChannelBusyError(f"{slots.store.root} changes faster than it can be read; try again")
 
 
+def _newest(slots: Slots, checkpoints: Checkpoints) -> Checkpoint | None:
+    """Return the newest state to begin with where no hint leads: most likely there is no checkpoint yet."""
+    first = begin(partial(slots.read, 0))
+    found = checkpoints.newest()
+    if found is not None:
+        first.cancel()
+        return found
+    return _state_of(slots, first.result())
+
+
 def _first(slots: Slots, *, is_last: bool) -> Checkpoint | None:
     """Return the state with which the channel began; None if slot 0 was collected: there is a checkpoint by now."""
     slot = slots.read(0)
+    if slot is None and is_last:
+        raise DataLossError(
+            "slot 0 is missing, and there is no whole checkpoint: objects of the channel were removed",
+            f"{slots.store.root}/{slot_key(0)}",
+        )
+    return _state_of(slots, slot)
+
+
+def _state_of(slots: Slots, slot: Slot | None) -> Checkpoint | None:
+    """Return the state that slot 0 holds."""
     if slot is None:
-        if is_last:
-            raise DataLossError(
-                "slot 0 is missing, and there is no whole checkpoint: objects of the channel were removed",
-                f"{slots.store.root}/{slot_key(0)}",
-            )
         return None
     if slot.header.state is None:
         raise CorruptionError("slot 0 holds no state", f"{slots.store.root}/{slot_key(0)}", 0)

@@ -183,5 +183,5 @@ def test_an_open_without_a_checkpoint_reads_all_slots_and_lists_once(asked: Call
         put(channel, b"0")
     asked()
     with Channel(URL):
-        slots = [slot_key(n) for n in (0, 0, 0, 1, 2)]  # slot 0 twice to be proven: its header holds a state
+        slots = [slot_key(n) for n in (0, 0, 1, 2)]
         assert asked() == [IDENTITY, HINT, f"list {CHECKPOINTS}", *slots]

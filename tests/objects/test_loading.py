@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from spillable_stream.objects.loading import load
 from spillable_stream.objects.parallel import MOST_AT_ONCE
 from spillable_stream.objects.read_ahead import BehindError
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import ObjectInfo
 from tests.support.faulty_store import FaultyStore, Request
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, new_channel, read_on
@@ -68,6 +71,33 @@ def test_a_hint_spares_the_listing_and_all_that_is_before_its_checkpoint(writer:
     assert store.counts["list"] == 0
     read = {r.key for r in store.requests if r.key.startswith("log/")}
     assert read == {slot_key(5), slot_key(6), slot_key(7)}  # the proof, what is new, and what is not there yet
+
+
+class _Together(MemoryStore):
+    """Answers what slot 0 is once the checkpoints are listed, and these once slot 0 is asked for."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner.root)
+        self.objects = inner.objects
+        self.is_asked, self.is_listed = threading.Event(), threading.Event()
+
+    def get(self, key: str) -> bytes:
+        if key == slot_key(0):
+            self.is_asked.set()
+            assert self.is_listed.wait(10)
+        return super().get(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self.is_listed.set()
+        assert self.is_asked.wait(10)
+        return super().list(prefix)
+
+
+def test_slot_0_is_read_beside_the_listing_that_finds_no_checkpoint(writer: Writer, memory: MemoryStore) -> None:
+    writer.put(b"x")
+    other, store = loaded(_Together(memory), writer)
+    assert other.state.image() == writer.state.image()
+    assert store.counts == {"list": 1, "get": 5}, "the hint, slots 0 to 2, and slot 0 again to be proven"
 
 
 @pytest.mark.parametrize("hint", [None, b"", b"nonsense", b"[]", b'{"tail": 3}', b'{"tail": 9, "checkpoint": 99}'])

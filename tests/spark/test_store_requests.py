@@ -6,6 +6,7 @@ A request costs 20 to 50 ms, and money. So each call looks once, however often i
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +28,7 @@ from spillable_stream.spark.set_reader import SpillableSetReader
 from spillable_stream.spark.sharded_plan import plan_sharded_sink
 from spillable_stream.spark.sharded_writer import ShardedStreamWriter
 from spillable_stream.spark.sink_plan import SinkOptions, plan_sink
-from spillable_stream.spark.writer import SpillableStreamWriter
+from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
 from tests.spark.test_channel_pool import close_parked
 from tests.support.delays import put_late
 from tests.support.events import put
@@ -146,6 +147,7 @@ def test_a_set_costs_what_its_channels_cost_alone(asked: Asked) -> None:
 
 
 ROWS = pa.record_batch([pa.array([f"customer {n}" for n in range(40)]), pa.array(range(40))], ["customer", "n"])
+COLUMNS = struct_type(ROWS.schema)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +171,46 @@ def test_the_plan_and_the_commit_of_a_sinks_batch_look_once_at_each_channel(
         writer.commit(staged, batch_id)
         committed = asked()
         assert batch_id == 0 or committed == (count * (LOOK + PROOF), count * CREATE)
+
+
+def test_a_batch_write_reads_the_channel_for_its_plan_and_looks_once_for_its_commit(asked: Asked) -> None:
+    """Spark plans, stages and commits in a process each."""
+    with ss.Channel(URL, schema=ROWS.schema, commit_interval=0):
+        pass
+    asked()
+    planned = pickle.dumps(SpillableBatchWriter(plan_sink(URL, SinkOptions.parse({}, stream=False), COLUMNS)))
+    assert asked() == (LOOK + 4, 0), "its identity, the hint, the checkpoints, and slot 0"
+    close_parked()
+    staged = pickle.loads(planned).write(iter([ROWS]))
+    assert asked() == (1, 0)
+    pickle.loads(planned).commit([staged])
+    assert asked() == (LOOK + PROOF, CREATE)
+    with ss.Channel(URL, create=False) as channel:
+        assert channel.range_of() == (1, 40)
+
+
+def test_a_batch_writes_commit_follows_what_others_appended_meanwhile(asked: Asked) -> None:
+    with ss.Channel(URL, schema=ROWS.schema, commit_interval=0) as channel:
+        planned = pickle.dumps(SpillableBatchWriter(plan_sink(URL, SinkOptions.parse({}, stream=False), COLUMNS)))
+        close_parked()
+        staged = pickle.loads(planned).write(iter([ROWS]))
+        with channel.put_transaction() as tx:
+            tx.put_batch(ROWS)
+        asked()
+        pickle.loads(planned).commit([staged])
+        assert asked() == (LOOK + FOUND + PROOF, CREATE)
+        assert channel.range_of() == (1, 80)
+
+
+def test_a_batch_write_that_was_committed_before_is_skipped_though_the_plan_did_not_know(asked: Asked) -> None:
+    options = SinkOptions.parse({"txnAppId": "app", "txnVersion": "1"}, stream=False)
+    with ss.Channel(URL, schema=ROWS.schema, commit_interval=0) as channel:
+        planned = [pickle.dumps(SpillableBatchWriter(plan_sink(URL, options, COLUMNS))) for _ in range(2)]
+        for one in planned:
+            close_parked()
+            writer = pickle.loads(one)
+            writer.commit([writer.write(iter([ROWS]))])
+        assert channel.range_of() == (1, 40)
 
 
 def test_the_plan_of_a_batch_read_looks_once(asked: Asked) -> None:
