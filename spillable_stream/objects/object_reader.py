@@ -77,6 +77,7 @@ class ObjectReader:
         self._identity_of = identity_of
         self._cached_as = f"{channel} at {store.root}"  # a copy of a bucket has the UUID, and slots of its own later
         self._expected: list[Extent] = []
+        self._ends: dict[str, int] = {}  # where objects end, as far as a window has shown it
         self._kept: dict[tuple[str, str, int], bool] = {}  # windows in the disk's cache: whether they were there before
         self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
 
@@ -90,9 +91,9 @@ class ObjectReader:
             if not _is_inside(extent):
                 self._ask(object_key(extent.file), extent.offset)
 
-    def _ask(self, key: str, offset: int) -> None:
+    def _ask(self, key: str, offset: int, size_bytes: int = _WINDOW_BYTES) -> None:
         if (key, offset) not in self._begun and self._cache.get(key) is None:
-            self._begun[key, offset] = begin(lambda: self._fetch(key, offset, _WINDOW_BYTES))
+            self._begun[key, offset] = begin(lambda: self._fetch(key, offset, size_bytes))
             while len(self._begun) > 2 * _AHEAD:  # of reads that were given up
                 self._begun.popitem(last=False)
 
@@ -108,8 +109,10 @@ class ObjectReader:
                 self._kept[key, at[1], offset] = False
         elif disk is not None:
             self._kept[key, at[1], offset] = True
-        if offset == 0 and len(buffer) < size_bytes:
-            self._cache.put(key, buffer)
+        if len(buffer) < size_bytes:
+            self._ends[key] = offset + len(buffer)
+            if offset == 0:
+                self._cache.put(key, buffer)
         return buffer
 
     def _name_on_disk(self, key: str, size_bytes: int) -> str | None:
@@ -223,6 +226,7 @@ class ObjectReader:
                 needed = frame_size(header.length)
                 if header.type == FrameType.PUT:
                     until = base + at + _likely_bytes(extent, header)
+                    self._ask_ahead(key, base + len(window), until, needed)
                 if at + needed <= len(window):
                     if header.type == FrameType.PUT and (
                         header.write_order_id + extent.base_id + header.count > extent.first_id
@@ -266,9 +270,19 @@ class ObjectReader:
                 break
             parts.append(part)
             size_bytes, following = size_bytes + len(part), following + len(part)
-            if len(part) == _WINDOW_BYTES and (until is None or following < until):
-                self._ask(key, following)
         return pa.py_buffer(b"".join(parts))
+
+    def _ask_ahead(self, key: str, following: int, until: int, frame_bytes: int) -> None:
+        """Ask for the window after the one that is about to be decoded, if that is likely to lack a frame.
+
+        Args:
+            key: the object.
+            following: where the next window begins.
+            until: where the last frame that is wanted ends at the latest, if all frames are alike.
+            frame_bytes: the size of one.
+        """
+        if following < min(until - frame_bytes, self._ends.get(key, until)):
+            self._ask(key, following, min(_WINDOW_BYTES, max(until - following, _LEAST_BYTES)))
 
     def _damaged(self, key: str, extent: Extent, offset: int) -> CorruptionError:
         return CorruptionError(

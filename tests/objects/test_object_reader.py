@@ -135,6 +135,27 @@ def test_what_is_expected_is_asked_for_ahead_and_not_again(memory: MemoryStore, 
     assert len(store.asked) == len(set(store.asked)) == 20
 
 
+@pytest.mark.parametrize("first_id", [1, 15])
+def test_the_next_window_is_asked_for_before_the_first_one_is_decoded(
+    memory: MemoryStore, store: Ranges, monkeypatch: pytest.MonkeyPatch, first_id: int
+) -> None:
+    monkeypatch.setattr(object_reader, "_WINDOW_BYTES", 4 * MIB)
+    extent, at = staged(memory, *[bytes(MIB)] * 32)
+
+    def windows() -> list[tuple[int, int]]:
+        for future in list(reader._begun.values()):
+            future.result()
+        return sorted((start, end) for _, start, end in store.asked if end - start >= MIB)
+
+    reader = reader_of(store)
+    reads = reader.read(extent._replace(first_id=first_id, last_id=first_id + 12))
+    next(reads)
+    assert len(windows()) == 2
+    assert sum(1 for _ in reads) == 12
+    assert all(end <= start for (_, end), (start, _) in pairwise(windows()))
+    assert len(windows()) == 4 and windows()[-1][1] <= at[first_id + 13], "at most a frame behind the last event"
+
+
 def test_what_was_expected_and_is_not_read_does_not_add_up(memory: MemoryStore, store: Ranges) -> None:
     reader = reader_of(store)
     for number in range(10):
