@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, NotAChannelError
+from spillable_stream import Channel, CommitOutcomeUnknownError, NotAChannelError
 from spillable_stream.engine import last_known
 from spillable_stream.engine.handed_over import HandedOver, beginning_with, handed_over
 from spillable_stream.engine.last_known import accept
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
+from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from tests.support.events import put, take
 from tests.support.faulty_store import FaultyStore
@@ -39,7 +42,7 @@ def opened() -> Iterator[list[FaultyStore]]:
 
 @pytest.fixture
 def channel(opened: list[FaultyStore]) -> Iterator[Channel]:
-    with Channel(URL, commit_interval=0, gc_delay=0) as channel:
+    with Channel(URL, commit_interval=0) as channel:
         yield channel
 
 
@@ -54,20 +57,44 @@ def begun(handed: HandedOver | None) -> Channel:
         return Channel(URL, create=False)
 
 
-def test_a_handle_begins_with_it_without_a_request_and_looks_before_it_appends(
+def asked_of_the_log(opened: list[FaultyStore]) -> list[tuple[str, str]]:
+    return [(kind, key) for store in opened for kind, key in asked(store)]
+
+
+def test_a_handle_begins_with_it_without_a_request_and_appends_as_the_one_that_knew_it_would(
     opened: list[FaultyStore], channel: Channel
 ) -> None:
     put(channel, b"1")
     handed = known(channel)
-    put(channel, b"2")
     opened.clear()
     with begun(handed) as other:
-        assert [request for store in opened for request in asked(store)] == []
-        put(other, b"3")
-        (store,) = [store for store in opened if store.requests]
-        kinds = [kind for kind, key in asked(store) if key.startswith("log/")]
-        assert kinds == ["get", "get", "get_range", "create", "get_range"], "what came, the end, a proof; and one more"
-        assert take(other, limit=5) == [b"1", b"2", b"3"]
+        assert asked_of_the_log(opened) == []
+        put(other, b"2")
+        assert asked_of_the_log(opened) == [("create", slot_key(2)), ("get_range", slot_key(1))]
+        assert take(other, limit=5) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("change", [{"boot": b"another"}, {"seen_at": time.monotonic() + 1e6}, {"seen_at": -1e6}])
+def test_a_handle_that_can_not_tell_how_old_it_is_or_to_which_it_is_old_looks_first(
+    opened: list[FaultyStore], channel: Channel, change: dict[str, Any]
+) -> None:
+    put(channel, b"1")
+    handed = replace(known(channel), **change)
+    opened.clear()
+    with begun(handed) as other:
+        put(other, b"2")
+        look = [("get", slot_key(2)), ("get_range", slot_key(1))]
+        assert asked_of_the_log(opened) == [*look, ("create", slot_key(2)), ("get_range", slot_key(1))]
+
+
+def test_a_handle_that_begins_with_it_finds_what_others_appended_meanwhile(channel: Channel) -> None:
+    put(channel, b"1")
+    handed = known(channel)
+    put(channel, b"2")
+    put(channel, b"3")
+    with begun(handed) as other:
+        put(other, b"4")
+        assert take(other, limit=5) == [b"1", b"2", b"3", b"4"]
 
 
 def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
@@ -81,7 +108,8 @@ def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
     assert handed_over(PLACE) is None
 
 
-def test_a_handle_that_begins_behind_what_was_collected_loads_anew(channel: Channel) -> None:
+def collected_behind(channel: Channel) -> HandedOver:
+    """Return what was known before slots behind it were collected."""
     put(channel, b"1")
     handed = known(channel)
     take(channel, 1)
@@ -89,9 +117,28 @@ def test_a_handle_that_begins_behind_what_was_collected_loads_anew(channel: Chan
         put(channel, b"x")
         take(channel, 1)
         collect_now(channel)
-    with begun(handed) as other:
-        put(other, b"new")
-        assert take(channel) == [b"new"]
+    return handed
+
+
+def test_a_handle_that_begins_behind_what_was_collected_loads_anew(opened: list[FaultyStore]) -> None:
+    with Channel(URL, commit_interval=0, gc_delay=0) as channel:
+        handed = replace(collected_behind(channel), seen_at=-1e6)
+        with begun(handed) as other:
+            put(other, b"new")
+            assert take(channel) == [b"new"]
+
+
+def test_a_handle_that_takes_itself_for_younger_acknowledges_nothing_in_the_place_of_a_collected_slot(
+    opened: list[FaultyStore],
+) -> None:
+    """A machine may have slept since the plan, whose clock did not tell: the proof of the append does."""
+    with Channel(URL, commit_interval=0, gc_delay=0) as channel:
+        handed = replace(collected_behind(channel), seen_at=time.monotonic())
+        with begun(handed) as other:
+            with pytest.raises(CommitOutcomeUnknownError, match="was collected meanwhile"):
+                put(other, b"nobody would read it")
+            put(other, b"again")
+            assert take(channel, limit=5) == [b"again"]
 
 
 @pytest.mark.parametrize("instead", ["nothing", "another channel"])
