@@ -25,19 +25,18 @@ class ChannelPresence:
 
     Attributes:
         is_proven: whether nothing speaks against it since it was seen.
-        seen_at: when its newest slot that is known was there, at the latest, by the monotonic clock.
     """
 
     def __init__(self, slots: Slots, location: Location, *, is_proven: bool) -> None:
         self.is_proven: bool = is_proven
         self._slots = slots
         self._location = location
-        self.seen_at: float = float("-inf")
+        self._seen_at = float("-inf")  # when its newest slot that is known was there, at the latest
         self._fresh_seconds = _SHORTEST_FRESH_SECONDS
 
     def saw(self, at: float) -> None:
         """Note that the newest slot that is known was there at some time of the monotonic clock, or later."""
-        self.is_proven, self.seen_at = True, at
+        self.is_proven, self._seen_at = True, at
 
     def keep_fresh_for(self, seconds: float) -> None:
         """Say how long after it was seen a channel counts as there."""
@@ -45,7 +44,7 @@ class ChannelPresence:
 
     def is_fresh(self) -> bool:
         """Tell whether it was seen lately."""
-        return self.is_proven and time.monotonic() - self.seen_at < self._fresh_seconds
+        return self.is_proven and time.monotonic() - self._seen_at < self._fresh_seconds
 
     def require(self) -> None:
         """Ask the store, if it is not proven.

@@ -1,8 +1,7 @@
 """What a process knows of a channel in an object store, for another one of the same job, which need not read it again.
 
-It is a state of the channel that was true. A handle that begins with it continues the one that knew it: on the same
-host, whose clock says how long ago that was, it appends without another look while that one would; on another host it
-is like a handle that has slept, and looks first. Its append is proven as any other.
+It is a state of the channel that was true. A handle that begins with it is like one that has slept since: it looks at
+the log before it appends, and loads the state anew if it slept for too long.
 """
 
 from __future__ import annotations
@@ -27,16 +26,12 @@ class HandedOver:
         channel: its UUID.
         state: its state after some slot, as the bytes of a checkpoint.
         checkpoint: the slot of its newest checkpoint; 0 if none is known.
-        boot: by what the host's boot is known (`boot_id`).
-        seen_at: when that slot was there, at the latest, by the host's monotonic clock.
     """
 
     location: Location
     channel: str
     state: bytes = field(repr=False)
     checkpoint: int
-    boot: bytes
-    seen_at: float
 
 
 _handed: ContextVar[HandedOver | None] = ContextVar("handed", default=None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from spillable_stream.format.packing import NONSENSE
 from spillable_stream.log_records import fields
 from spillable_stream.objects.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from spillable_stream.objects.location import Location
-from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -44,13 +42,11 @@ class LastKnown:
         channel: its UUID.
         checkpoint: its state after some slot.
         checkpoint_number: the slot of its newest checkpoint; 0 if none is known.
-        seen_at: when the channel was there, by this host's monotonic clock; None if it is not known.
     """
 
     channel: str
     checkpoint: Checkpoint
     checkpoint_number: int = 0
-    seen_at: float | None = None
 
 
 def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
@@ -104,14 +100,13 @@ def recall(fs: FileSystem, directory: Path, location: Location) -> LastKnown | N
 def hand_over(engine: ObjectEngine) -> HandedOver | None:
     """Return what a handle knows, for `accept`; None if that is too much."""
     log = engine.log
-    seen_at = log.presence.seen_at  # first: another thread may look meanwhile
     with engine.follower.as_known as state:
         if len(state.blocks) + len(state.groups) > _MOST_HANDED:
             return None
         data = _encoded(engine)
     if data is None or len(data) > _MOST_HANDED_BYTES:
         return None
-    return HandedOver(log.location, log.channel, data, log.checkpoint_number, boot_id(), seen_at)
+    return HandedOver(log.location, log.channel, data, log.checkpoint_number)
 
 
 def accept(handed: HandedOver) -> LastKnown | None:
@@ -120,8 +115,7 @@ def accept(handed: HandedOver) -> LastKnown | None:
         found = decode_checkpoint(handed.channel, handed.state)
     except (CorruptionError, *NONSENSE):
         return None
-    is_of_this_clock = handed.boot == boot_id() and handed.seen_at <= time.monotonic()
-    return LastKnown(handed.channel, found, handed.checkpoint, handed.seen_at if is_of_this_clock else None)
+    return LastKnown(handed.channel, found, handed.checkpoint)
 
 
 def _encoded(engine: ObjectEngine) -> bytes | None:

@@ -75,7 +75,6 @@ class ObjectLog:
         checkpoints: its checkpoints.
         cache: objects that are at hand.
         delayed: the objects in which delayed events wait.
-        presence: when the channel was seen to be there.
         pace: when the next append may begin.
         is_view: whether the channel is only looked at.
         closed: whether `close` was called.
@@ -112,15 +111,15 @@ class ObjectLog:
         self.delayed: DelayedObjects = DelayedObjects(store, channel, self.cache)
         self._disk_cache = disk_cache
         self._first = known
-        self.presence: ChannelPresence = ChannelPresence(self.slots, location, is_proven=known is None)
+        self._presence = ChannelPresence(self.slots, location, is_proven=known is None)
         self.pace: Pace = Pace()
         self.checkpoint_number: int = 0
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
         self._lock = HandleLock(location, lock_timeout_seconds)
         self._known = KnownSlots(self.slots, self.cache, self.pace)
-        self._looks = ObjectLooks(self.slots, self._known, self.presence, self._lock)
+        self._looks = ObjectLooks(self.slots, self._known, self._presence, self._lock)
         self._appending = Appending(self.slots, self.writer, patience or Patience(_COMMIT_TIMEOUT_SECONDS))
-        self._appends = ObjectAppends(self.slots, self._known, self._looks, self.presence, self.pace, self._appending)
+        self._appends = ObjectAppends(self.slots, self._known, self._looks, self._presence, self.pace, self._appending)
         self._is_extended = False
 
     @property
@@ -170,8 +169,8 @@ class ObjectLog:
         """
         first, self._first = self._first, None
         if first is None:
-            self.presence.require()
-            self.presence.saw(time.monotonic())
+            self._presence.require()
+            self._presence.saw(time.monotonic())
         loaded = first or load(self.slots, self.checkpoints)
         self._known.begin(loaded)
         if first is None:
@@ -231,7 +230,7 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._lock.held(timeout_seconds):
-            if not self.presence.is_fresh():
+            if not self._presence.is_fresh():
                 # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
                 # where nobody could tell whether it counts.
                 self._looks.find()
@@ -268,7 +267,7 @@ class ObjectLog:
         """Write as the channel's options say."""
         options = state.options
         self.pace.interval_seconds = options.commit_interval / 1000
-        self.presence.keep_fresh_for(min(options.gc_delay, options.staging_ttl) / 4)
+        self._presence.keep_fresh_for(min(options.gc_delay, options.staging_ttl) / 4)
         self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
         self._appending.patience.timeout_seconds = options.commit_timeout
 
@@ -304,7 +303,7 @@ class ObjectLog:
             CorruptionError: a slot is damaged.
             StoreError: the store refused or failed.
         """
-        if not self.presence.is_fresh():
+        if not self._presence.is_fresh():
             self.position()
         if self._known.must_load:
             return max(self.checkpoints.numbers(), default=self.tail.number)

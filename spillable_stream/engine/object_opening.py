@@ -132,8 +132,6 @@ def open_object_engine(
     )
     if known is not None:
         log.checkpoint_number = known.checkpoint_number
-        if known.seen_at is not None:
-            log.presence.saw(known.seen_at)
     return ObjectEngine(log, store.usage)
 
 

@@ -28,6 +28,7 @@ _PARTS_AT_ONCE = 4
 _PAGE = 1000  # of a listing
 _NOTHING: Mapping[Outcome, Any] = {}
 _OF_CREDENTIALS = {
+    Outcome.FORBIDDEN,  # a file that holds them may be another by now
     Outcome.UNKNOWN_CREDENTIALS,
     Outcome.EXPIRED,
     Outcome.NO_CREDENTIALS,

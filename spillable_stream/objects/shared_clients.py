@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from spillable_stream.objects.cloud_clients import CloudClients, Patience, make_clients
-from spillable_stream.objects.credentials import chosen_provider, factory_of
+from spillable_stream.objects.credentials import CredentialsFactory, chosen_provider, factory_of
 from spillable_stream.objects.location import Location
 
 __all__ = ["forget_clients", "shared_clients"]
@@ -27,12 +27,14 @@ class _Shared:
 
     Attributes:
         until: until when later stores may have them.
+        factory: what makes their provider; kept, for its identity is in the key.
         clients: them, once they are made.
         lock: held while they are made.
     """
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, factory: CredentialsFactory | None) -> None:
         self.until: float = until
+        self.factory: CredentialsFactory | None = factory
         self.clients: CloudClients | None = None
         self.lock: threading.RLock = threading.RLock()
 
@@ -59,12 +61,13 @@ def shared_clients(
     """
     name = provider or chosen_provider()
     place = location if name else (location.scheme, location.bucket)
-    key = place, name, factory_of(name), patience, _environment()
+    factory = factory_of(name)
+    key = place, name, id(factory), patience, _environment()
     with _mutex:
         shared, now = _shared.get(key), monotonic()
         if shared is None or now > shared.until:
             _shared.pop(key, None)
-            shared = _shared[key] = _Shared(now + _KEPT_SECONDS)
+            shared = _shared[key] = _Shared(now + _KEPT_SECONDS, factory)
             while len(_shared) > _MOST_KEPT:
                 del _shared[next(iter(_shared))]
     with shared.lock:
@@ -83,7 +86,8 @@ def forget_clients(clients: CloudClients) -> None:
 def _environment() -> bytes:
     """Return a digest of the environment: clients read much of it, and its secrets are in no key."""
     told = hashlib.blake2b()
-    for name, value in sorted(os.environb.items()):
+    for name in sorted(os.environb):
+        value = os.environb.get(name, b"")  # another thread may take it away
         told.update(b"%d %d %b%b" % (len(name), len(value), name, value))
     return told.digest()
 

@@ -70,10 +70,11 @@ def plan_partitions(
     each = min(_LARGEST_BYTES, max(port.least_task_bytes(), -(-size_bytes // port.tasks_at_once())))
     parts = min(max(options.min_partitions or 1, -(-size_bytes // each)), count)
     most = options.max_events_per_partition or count
+    cuts = _cuts(pieces, count, parts)
     if port.tasks_end_with_blocks() and not options.min_partitions:
-        cuts = _cuts_between(pieces, each)
-    else:
-        cuts = _cuts(pieces, count, parts)
+        between = _cuts_between(pieces, each)
+        if len(between) <= port.tasks_at_once() + 1:  # more tasks than run at once only cost more
+            cuts = between
     bounds = [i for a, b in pairwise(cuts) for i in _evenly(a, b, most)] + [count]
     plans = port.plan_read((_part(ranges, a, b) for a, b in pairwise(bounds)), options.cache)
     return [EventPartition(plan, group) for plan in plans]

@@ -155,8 +155,8 @@ class TaskStage:
     def _require_here(self) -> None:
         """Refuse a host that does not have the channels; the answer is waited for once."""
         while self._asked:
-            self._asked[-1]()
-            self._asked.pop()
+            self._asked[0]()
+            self._asked.pop(0)
 
     def discard(self) -> None:
         """Remove the staged files."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, CommitOutcomeUnknownError, NotAChannelError
+from spillable_stream import Channel, NotAChannelError
 from spillable_stream.engine import last_known
 from spillable_stream.engine.handed_over import HandedOver, beginning_with, handed_over
 from spillable_stream.engine.last_known import accept
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.engine.port import Put, SinkBatch
+from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from tests.support.events import put, take
 from tests.support.faulty_store import FaultyStore
@@ -42,7 +41,7 @@ def opened() -> Iterator[list[FaultyStore]]:
 
 @pytest.fixture
 def channel(opened: list[FaultyStore]) -> Iterator[Channel]:
-    with Channel(URL, commit_interval=0) as channel:
+    with Channel(URL, commit_interval=0, gc_delay=0) as channel:
         yield channel
 
 
@@ -57,44 +56,20 @@ def begun(handed: HandedOver | None) -> Channel:
         return Channel(URL, create=False)
 
 
-def asked_of_the_log(opened: list[FaultyStore]) -> list[tuple[str, str]]:
-    return [(kind, key) for store in opened for kind, key in asked(store)]
-
-
-def test_a_handle_begins_with_it_without_a_request_and_appends_as_the_one_that_knew_it_would(
+def test_a_handle_begins_with_it_without_a_request_and_looks_before_it_appends(
     opened: list[FaultyStore], channel: Channel
 ) -> None:
     put(channel, b"1")
     handed = known(channel)
-    opened.clear()
-    with begun(handed) as other:
-        assert asked_of_the_log(opened) == []
-        put(other, b"2")
-        assert asked_of_the_log(opened) == [("create", slot_key(2)), ("get_range", slot_key(1))]
-        assert take(other, limit=5) == [b"1", b"2"]
-
-
-@pytest.mark.parametrize("change", [{"boot": b"another"}, {"seen_at": time.monotonic() + 1e6}, {"seen_at": -1e6}])
-def test_a_handle_that_can_not_tell_how_old_it_is_or_to_which_it_is_old_looks_first(
-    opened: list[FaultyStore], channel: Channel, change: dict[str, Any]
-) -> None:
-    put(channel, b"1")
-    handed = replace(known(channel), **change)
-    opened.clear()
-    with begun(handed) as other:
-        put(other, b"2")
-        look = [("get", slot_key(2)), ("get_range", slot_key(1))]
-        assert asked_of_the_log(opened) == [*look, ("create", slot_key(2)), ("get_range", slot_key(1))]
-
-
-def test_a_handle_that_begins_with_it_finds_what_others_appended_meanwhile(channel: Channel) -> None:
-    put(channel, b"1")
-    handed = known(channel)
     put(channel, b"2")
-    put(channel, b"3")
+    opened.clear()
     with begun(handed) as other:
-        put(other, b"4")
-        assert take(other, limit=5) == [b"1", b"2", b"3", b"4"]
+        assert [request for store in opened for request in asked(store)] == []
+        put(other, b"3")
+        (store,) = [store for store in opened if store.requests]
+        kinds = [kind for kind, key in asked(store) if key.startswith("log/")]
+        assert kinds == ["get", "get", "get_range", "create", "get_range"], "what came, the end, a proof; and one more"
+        assert take(other, limit=5) == [b"1", b"2", b"3"]
 
 
 def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
@@ -108,8 +83,7 @@ def test_it_is_for_its_own_channel_in_its_own_block(channel: Channel) -> None:
     assert handed_over(PLACE) is None
 
 
-def collected_behind(channel: Channel) -> HandedOver:
-    """Return what was known before slots behind it were collected."""
+def test_a_handle_that_begins_behind_what_was_collected_loads_anew(channel: Channel) -> None:
     put(channel, b"1")
     handed = known(channel)
     take(channel, 1)
@@ -117,28 +91,19 @@ def collected_behind(channel: Channel) -> HandedOver:
         put(channel, b"x")
         take(channel, 1)
         collect_now(channel)
-    return handed
+    with begun(handed) as other:
+        put(other, b"new")
+        assert take(channel) == [b"new"]
 
 
-def test_a_handle_that_begins_behind_what_was_collected_loads_anew(opened: list[FaultyStore]) -> None:
-    with Channel(URL, commit_interval=0, gc_delay=0) as channel:
-        handed = replace(collected_behind(channel), seen_at=-1e6)
-        with begun(handed) as other:
-            put(other, b"new")
-            assert take(channel) == [b"new"]
-
-
-def test_a_handle_that_takes_itself_for_younger_acknowledges_nothing_in_the_place_of_a_collected_slot(
-    opened: list[FaultyStore],
-) -> None:
-    """A machine may have slept since the plan, whose clock did not tell: the proof of the append does."""
-    with Channel(URL, commit_interval=0, gc_delay=0) as channel:
-        handed = replace(collected_behind(channel), seen_at=time.monotonic())
-        with begun(handed) as other:
-            with pytest.raises(CommitOutcomeUnknownError, match="was collected meanwhile"):
-                put(other, b"nobody would read it")
-            put(other, b"again")
-            assert take(channel, limit=5) == [b"again"]
+def remove(opened: list[FaultyStore], instead: str) -> MemoryStore:
+    """Remove the channel, and make another one in its place if that is what is wanted; return the store."""
+    memory = opened[0].inner
+    assert isinstance(memory, MemoryStore)
+    memory.objects.clear()
+    if instead == "another channel":
+        Channel(URL, commit_interval=0).close()
+    return memory
 
 
 @pytest.mark.parametrize("instead", ["nothing", "another channel"])
@@ -147,15 +112,24 @@ def test_a_channel_that_was_removed_meanwhile_gets_nothing(
 ) -> None:
     put(channel, b"1")
     handed = known(channel)
-    memory = opened[0].inner
-    assert isinstance(memory, MemoryStore)
-    memory.objects.clear()
-    if instead == "another channel":
-        Channel(URL, commit_interval=0).close()
+    memory = remove(opened, instead)
     before = dict(memory.objects)
     with begun(handed) as other, pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
         put(other, b"2")
     assert memory.objects == before
+
+
+@pytest.mark.parametrize("instead", ["nothing", "another channel"])
+def test_what_a_removed_channel_remembers_of_a_batch_counts_for_nothing(
+    opened: list[FaultyStore], channel: Channel, instead: str
+) -> None:
+    """A batch that is remembered is stored without an append, and so without the proof of one."""
+    batch = SinkBatch("job", 1)
+    assert channel.port().publish(Put([Frame.of(FrameType.PUT, b"one", 1)], sink=batch), 0.0)
+    handed = known(channel)
+    remove(opened, instead)
+    with begun(handed) as other, pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+        other.port().publish(Put([Frame.of(FrameType.PUT, b"one", 1)], sink=batch), 0.0)
 
 
 def test_what_can_not_be_read_is_asked_of_the_store(opened: list[FaultyStore], channel: Channel) -> None:

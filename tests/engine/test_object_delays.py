@@ -118,7 +118,7 @@ def test_a_handle_that_was_idle_for_long_delays_and_stages_what_may_be_named(sto
             take(channel, 10)
             channel.checkpoint()
         assert channel.engine().state.trimmed.births > idle.engine().positions.disk.file_id
-        idle.engine().log.presence.saw(float("-inf"))  # type: ignore[attr-defined]  # long ago
+        idle.engine().log._presence.saw(float("-inf"))  # type: ignore[attr-defined]  # long ago
         with idle.put_transaction() as tx:
             tx.put(Event(b"a"), deliver_after=10)
             tx.put(Event(bytes(2 << 20)))

@@ -210,6 +210,16 @@ def test_where_the_cluster_is_not_known_tasks_end_with_segments(
     assert all(abs(a - b) <= 1 for a, b in zip(found, tasks, strict=True))
 
 
+def test_a_read_of_more_segments_than_tasks_run_at_once_is_split_by_bytes(
+    stores: list[FaultyStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task has its price: a read of many large segments has no more tasks than one of as many bytes."""
+    monkeypatch.setattr(engine_port.EnginePort, "tasks_at_once", lambda _: 3, raising=False)
+    monkeypatch.setattr(object_port.ObjectPort, "tasks_at_once", lambda _: 3)
+    with with_segments(20, 1, 20, 1, 20) as channel:
+        assert len(sizes(channel)) == 3
+
+
 def test_what_the_cluster_or_the_read_says_counts_more_than_where_segments_end(
     stores: list[FaultyStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:

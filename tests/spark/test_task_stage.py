@@ -181,7 +181,7 @@ def test_whether_the_channels_are_here_is_asked_before_the_first_row_and_waited_
             steps.append(f"row {number}")
             task.add(0, rows(1))
         task.finish()
-    assert steps == ["asked c0", "asked c1", "row 0", "waited for c1", "waited for c0", "row 1"]
+    assert steps == ["asked c0", "asked c1", "row 0", "waited for c0", "waited for c1", "row 1"]
 
 
 def test_a_task_without_rows_is_refused_where_its_channel_is_not() -> None:
