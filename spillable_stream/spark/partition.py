@@ -53,7 +53,8 @@ def plan_partitions(
 
     Partitions have the port's `least_task_bytes` to 128 MiB. All have about the same size, which is an estimate: the
     state assumes that all events of a block, or of a staged file, have the same size. Where the port says so, they end
-    where blocks do, and have from a quarter of that to twice as much; less, where blocks are small.
+    where blocks do, and have from a quarter of that to twice as much; less, where blocks are small. Not where those
+    would be more tasks than run at once, each of which has its price.
 
     Args:
         port: the channel's port.
@@ -73,7 +74,7 @@ def plan_partitions(
     cuts = _cuts(pieces, count, parts)
     if port.tasks_end_with_blocks() and not options.min_partitions:
         between = _cuts_between(pieces, each)
-        if len(between) <= port.tasks_at_once() + 1:  # more tasks than run at once only cost more
+        if len(between) <= port.tasks_at_once() + 1:
             cuts = between
     bounds = [i for a, b in pairwise(cuts) for i in _evenly(a, b, most)] + [count]
     plans = port.plan_read((_part(ranges, a, b) for a, b in pairwise(bounds)), options.cache)
