@@ -5,20 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
-from spillable_stream import Channel
 from spillable_stream.cli import app
-from tests.support.events import numbered, put, take
-
-
-@pytest.fixture
-def filled(path: Path) -> Path:
-    with Channel(path, minimum_required_space=0) as channel:
-        put(channel, *numbered(0, 20))
-        take(channel, 5, "billing")
-    return path
 
 
 def top(*arguments: object) -> tuple[int, str, str]:

@@ -14,18 +14,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from spillable_stream import Channel
 from spillable_stream.cli.top_screen import screen
 from spillable_stream.observe.observer import Observer
-from tests.support.events import numbered, put, take
-
-
-@pytest.fixture
-def filled(path: Path) -> Path:
-    with Channel(path, minimum_required_space=0) as channel:
-        put(channel, *numbered(0, 20))
-        take(channel, 5, "billing")
-    return path
 
 
 def test_channels_that_do_not_fit_have_a_line_each(filled: Path) -> None:

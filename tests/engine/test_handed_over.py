@@ -17,11 +17,10 @@ from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.store import Store
 from tests.support.events import put, take
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, asked, collect_now, log_of, stores_in_memory
+from tests.support.object_channels import URL, asked, collect_now, faulty_stores_in_memory, log_of
 
 PLACE = Location.parse(URL)
 
@@ -29,13 +28,7 @@ PLACE = Location.parse(URL)
 @pytest.fixture
 def opened() -> Iterator[list[FaultyStore]]:
     """The stores as their handles see them, in the order of their opens."""
-    stores = list[FaultyStore]()
-
-    def counting(inner: Store) -> Store:
-        stores.append(FaultyStore(inner))
-        return stores[-1]
-
-    with stores_in_memory(counting):
+    with faulty_stores_in_memory() as stores:
         yield stores
 
 

@@ -13,12 +13,10 @@ from spillable_stream.objects.checkpoints import CHECKPOINTS, HINT, checkpoint_k
 from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import LOG, slot_key
-from spillable_stream.objects.store import Store
 from tests.support.events import peek, put
-from tests.support.faulty_store import FaultyStore
 from tests.support.lying_store import OverwritingStore
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, stores_in_memory
+from tests.support.object_channels import URL, faulty_stores_in_memory, stores_in_memory
 from tests.support.object_logs import new_channel, new_state
 
 LOCATION = Location.parse(URL)
@@ -143,11 +141,6 @@ def test_a_handle_of_a_channel_that_was_removed_says_so(
 @pytest.fixture
 def asked() -> Iterator[Callable[[], list[str]]]:
     """Return what all handles have asked for since this was called last: keys that were read, the slots in order."""
-    stores = list[FaultyStore]()
-
-    def counting(inner: Store) -> Store:
-        stores.append(FaultyStore(inner))
-        return stores[-1]
 
     def asked() -> list[str]:
         found = [request for store in stores for request in store.requests]
@@ -157,7 +150,7 @@ def asked() -> Iterator[Callable[[], list[str]]]:
         keys = [request.key if request.kind in is_read else f"{request.kind} {request.key}" for request in found]
         return sorted(keys, key=lambda key: key if key.startswith(LOG) else "")
 
-    with stores_in_memory(counting):
+    with faulty_stores_in_memory() as stores:
         yield asked
 
 

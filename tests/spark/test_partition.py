@@ -16,13 +16,12 @@ from spillable_stream.engine import engine_port, local_plans, object_port
 from spillable_stream.engine.port import PARALLELISM
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.objects.store import Store
 from spillable_stream.spark import partition
 from spillable_stream.spark.partition import check_loss, plan_partitions, read_partition
 from spillable_stream.spark.read_options import BatchOptions
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.faulty_store import FaultyStore
-from tests.support.object_channels import URL, stores_in_memory
+from tests.support.object_channels import URL, faulty_stores_in_memory
 
 DEFAULTS = BatchOptions.of()
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -168,14 +167,8 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FaultyStore]]:
     """The stores that are opened, of a cluster that says nothing; of which a task reads 16 KiB at least."""
     monkeypatch.delenv(PARALLELISM, raising=False)
     monkeypatch.setattr(object_port, "_LEAST_BYTES_OF_MANY", 16 << 10)
-    opened = list[FaultyStore]()
-
-    def counting(inner: Store) -> Store:
-        opened.append(FaultyStore(inner))
-        return opened[-1]
-
-    with stores_in_memory(counting):
-        yield opened
+    with faulty_stores_in_memory() as stores:
+        yield stores
 
 
 def with_segments(*kib: int) -> ss.Channel:

@@ -20,7 +20,6 @@ from spillable_stream.engine.deliveries import wall_clock_ms
 from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_port import ObjectPort
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.objects.store import Store
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
@@ -32,8 +31,8 @@ from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamW
 from tests.spark.test_channel_pool import close_parked
 from tests.support.delays import put_late
 from tests.support.events import put
-from tests.support.faulty_store import FaultyStore, Kind, Request
-from tests.support.object_channels import URL, collect_now, stores_in_memory
+from tests.support.faulty_store import Kind, Request
+from tests.support.object_channels import URL, collect_now, faulty_stores_in_memory
 from tests.support.spark.sources import source
 
 pytestmark = pytest.mark.spark
@@ -57,11 +56,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
     """Return how many reads and writes there were since this was asked last; threads of their own ask for nothing."""
     monkeypatch.setattr(ObjectPort, "commit_delay_seconds", lambda _: 3600.0)
     monkeypatch.setattr(ObjectOwners, "period_seconds", lambda _: 3600.0)
-    stores = list[FaultyStore]()
-
-    def counting(inner: Store) -> Store:
-        stores.append(FaultyStore(inner))
-        return stores[-1]
 
     def asked() -> tuple[int, int]:
         counts = sum((store.counts for store in stores), Counter[Kind]())
@@ -70,7 +64,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
         reads = counts["get"] + counts["get_range"] + counts["list"]
         return reads, counts.total() - reads
 
-    with stores_in_memory(counting):
+    with faulty_stores_in_memory() as stores:
         yield asked
         close_parked()
 
@@ -230,11 +224,6 @@ def two_batches_with_a_pause(at: int, *, after: bool) -> tuple[list[bytes], int]
         What the batches had, and how many requests there were.
     """
     requests = list[int]()
-    stores = list[FaultyStore]()
-
-    def counting(inner: Store) -> Store:
-        stores.append(FaultyStore(inner))
-        return stores[-1]
 
     def pause(request: Request) -> None:
         requests.append(request.number)
@@ -244,7 +233,7 @@ def two_batches_with_a_pause(at: int, *, after: bool) -> tuple[list[bytes], int]
             collect_now(channel)
 
     options: Any = {"commit_interval": 0, "gc_delay": 0, "max_inline_bytes": 0, "retention_bytes": 1 << 30}
-    with stores_in_memory(counting), ss.Channel(URL, **options) as channel:
+    with faulty_stores_in_memory() as stores, ss.Channel(URL, **options) as channel:
         put(channel, b"first", b"second")
         reader, found = source(channel, maxEventsPerTrigger=1), list[bytes]()
         start = reader.initialOffset()

@@ -28,6 +28,7 @@ __all__ = [
     "Watched",
     "asked",
     "collect_now",
+    "faulty_stores_in_memory",
     "in_thread",
     "kill",
     "log_of",
@@ -56,6 +57,19 @@ def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) ->
         mock.patch.object(object_plans, "open_store", open_store),
         mock.patch.object(object_verify, "open_store", open_store),
     ):
+        yield stores
+
+
+@contextmanager
+def faulty_stores_in_memory() -> Iterator[list[FaultyStore]]:
+    """Keep every store in memory within the block; yields them as their handles see them, in the order of the opens."""
+    stores = list[FaultyStore]()
+
+    def opened(inner: Store) -> Store:
+        stores.append(FaultyStore(inner))
+        return stores[-1]
+
+    with stores_in_memory(opened):
         yield stores
 
 
