@@ -21,6 +21,7 @@ from spillable_stream.storage.file_identity import Identity, identity_of
 __all__ = ["File", "forking", "named"]
 
 _IOV_MAX = 512
+_SMALL_BYTES = 16 << 10
 _COPY_BYTES = 4 << 20
 _SYNC_FILE_RANGE_WRITE = 2
 
@@ -89,11 +90,14 @@ class File:
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
+        # Closes it once, whoever asks. If an interrupt ends `__del__`, the end of the reference asks, in C, where no
+        # interrupt comes.
+        self._closing = map(os.close, [descriptor])
         self._fd = descriptor
+        self.path = path
         self._name = os.fsencode(path)
         self._identity: Identity | None = None  # cached by is_in_place
-        _open_files[id(self)] = weakref.ref(self)
+        _open_files[id(self)] = weakref.ref(self, functools.partial(next, self._closing))
 
     def fileno(self) -> int:
         """Return the file descriptor.
@@ -153,8 +157,11 @@ class File:
         return bytes(self.read_buffer(offset, size).to_pybytes())
 
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
-        """Read like `read`, into memory from Arrow's pool: allocating new memory would cost more than the read."""
-        buffer = pa.allocate_buffer(size)
+        """Read like `read`, into memory from Arrow's pool: allocating new memory would cost more than the read.
+
+        Little memory costs little, and Arrow gives up the interpreter's lock while it finds some.
+        """
+        buffer = pa.allocate_buffer(size) if size > _SMALL_BYTES else pa.py_buffer(bytearray(size))
         try:
             got = more = os.preadv(self._fd, (buffer,), offset)
             while more and got < size:
@@ -270,9 +277,8 @@ class File:
         """Close the file. Closing it twice is fine."""
         if self._fd >= 0:
             with forking:
-                fd, self._fd = self._fd, -1  # no call until os.close, so an interrupt cannot land between
-                if fd >= 0:
-                    os.close(fd)
+                self._fd = -1
+                next(self._closing, None)
                 _open_files.pop(id(self), None)
 
     def __del__(self) -> None:

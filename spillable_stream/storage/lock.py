@@ -17,7 +17,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock_queue import LockQueue
 from spillable_stream.storage.process_identity import has_no_process
 
-__all__ = ["FileLock", "do_nothing", "has_ended", "is_locked", "process_note"]
+__all__ = ["FileLock", "do_nothing", "has_ended", "holder_text", "is_locked", "process_note"]
 
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _SPINS = 50
@@ -195,9 +195,22 @@ class FileLock:
             self.file.truncate(0)
             self.file.write(0, [text.encode()])
 
+    def blank_holder(self) -> None:
+        """Write blanks over the note, which keep its room on disk, so that `unblank_holder` needs none.
+
+        Raises:
+            StorageError: the storage refused.
+        """
+        self.file.write(0, [b" " * self.file.size()])
+
+    def unblank_holder(self, text: str) -> None:
+        """Write the note again that `blank_holder` wrote over, as far as the storage lets it."""
+        with contextlib.suppress(StorageError):
+            self.file.write(0, [text.encode()])
+
     def read_holder(self) -> str:
-        """Return the note of the last holder."""
-        return self.file.read(0, 4096).decode(errors="replace")
+        """Return the note of the last holder; "" without one."""
+        return holder_text(self.file.read(0, 4096))
 
     def close(self) -> None:
         """Release the lock and close the file. Closing twice is fine; a forked child leaves the parent's lock alone.
@@ -241,6 +254,11 @@ def has_ended(note: str) -> bool:
     """Tell whether the process whose `process_note` begins a note has ended; False if that can't be known here."""
     found = re.match(r"pid (\d+) on (\S+)", note)
     return found is not None and found[2] == os.uname().nodename and has_no_process(int(found[1]))
+
+
+def holder_text(data: bytes) -> str:
+    """Return the note that a lock file has; "" for none, or blanks."""
+    return data.decode(errors="replace").strip(" ")
 
 
 def process_note() -> str:

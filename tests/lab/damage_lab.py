@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import signal
 import warnings
@@ -80,8 +81,8 @@ class Hung(BaseException):
 
 class _BoundedFile(File):
     def __init__(self, file: File) -> None:
-        descriptor, file._fd = file._fd, -1
-        super().__init__(file.path, descriptor)
+        super().__init__(file.path, os.dup(file.fileno()))
+        file.close()
 
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         if size > max(self.size(), _LARGEST_WINDOW_BYTES):

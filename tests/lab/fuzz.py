@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ class _MemoryFile(File):
     """A file in memory, which no reader may ask for much more than it has."""
 
     def __init__(self, data: bytes) -> None:
-        super().__init__(Path("in memory"), -1)
+        super().__init__(Path("in memory"), os.open(os.devnull, os.O_RDONLY))
         self._data = data
 
     def size(self) -> int:

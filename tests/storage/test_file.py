@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.forks import in_child
+from tests.support.interrupts import Interrupts
 
 FS = FileSystem()
 
@@ -51,13 +55,34 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.close()
 
 
-def test_a_short_read_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "f").write_bytes(b"hello world")
-    real = os.pread
-    monkeypatch.setattr(os, "pread", lambda fd, size, at: real(fd, min(size, 3), at))
+SIZES = [0, 1, 16 << 10, (16 << 10) + 1, 1 << 18]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_as_much_is_read_as_was_asked_for_and_less_only_at_the_end(tmp_path: Path, size: int) -> None:
+    content = Random(size).randbytes(size + 10)
+    (tmp_path / "f").write_bytes(content)
     file = FS.open(tmp_path / "f", readonly=True)
-    assert file.read(1, 100) == b"ello world"
-    assert file.read(100, 5) == b""
+    assert file.read(3, size) == content[3 : size + 3]
+    assert file.read_buffer(20, size).to_pybytes() == content[20:] == file.read(20, size)
+    assert file.read(size + 10, 5) == b""
+    file.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_short_read_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    content = Random(size).randbytes(size)
+    (tmp_path / "f").write_bytes(content)
+    real, reads = os.preadv, []
+
+    def short(fd: int, buffers: list[Any], at: int) -> int:
+        reads.append(at)
+        return real(fd, [memoryview(buffers[0])[:5_000]], at)
+
+    monkeypatch.setattr(os, "preadv", short)
+    file = FS.open(tmp_path / "f", readonly=True)
+    assert file.read(0, size) == content == file.read(0, size + 100)
+    assert len(reads) >= 2 * (size // 5_000)
     file.close()
 
 
@@ -115,6 +140,23 @@ def test_nothing_is_read_of_a_file_that_is_empty_or_asked_for_nothing(tmp_path: 
     file.write(0, [b"abc"])
     assert (file.read(1, 0), file.read(1, 8), file.read(9, 8)) == (b"", b"bc", b"")
     file.close()
+
+
+def test_a_file_that_nobody_has_any_more_is_closed_though_an_interrupt_comes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or its lock would be held for as long as the process lives."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    for number in count(1):
+        held = [FileSystem().open(tmp_path / "file", create=True)]
+        descriptor = held[0].fileno()
+        interrupts = Interrupts(number, "storage/file.py")
+        interrupts.run(held.clear)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+        if not interrupts.hit:
+            break
+    assert number > 3
 
 
 def test_no_file_survives_into_a_forked_child(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock, has_ended, process_note
+from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
 from tests.support.fake_files import FaultyFileSystem
 
 FS = FileSystem()
@@ -140,6 +140,15 @@ def test_a_note_names_the_holder(tmp_path: Path) -> None:
     first.write_holder("a long note that is overwritten")
     first.write_holder(process_note())
     assert second.read_holder() == f"pid {os.getpid()} on {os.uname().nodename}"
+
+
+def test_a_note_that_is_blanked_is_none_and_can_be_written_again_in_its_room(tmp_path: Path) -> None:
+    held = lock(tmp_path)
+    held.write_holder("a note")
+    held.blank_holder()
+    assert held.read_holder() == holder_text(b"") == "" and held.file.size() == len("a note")
+    held.unblank_holder("a note")
+    assert held.read_holder() == "a note"
 
 
 def test_a_note_tells_whether_its_process_has_ended() -> None:

@@ -6,11 +6,13 @@ from statistics import mode
 
 import pytest
 
+from spillable_stream.storage import lock
 from spillable_stream.storage import lock_queue as module
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.lock_queue import LockQueue, open_lock_queue
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.one_module import replace_in
 
 FS = FileSystem()
 
@@ -38,7 +40,7 @@ def test_that_nobody_waits_is_believed_for_a_moment(tmp_path: Path, monkeypatch:
     """A look costs as much as the write of a short commit."""
     one, two = table(tmp_path), table(tmp_path)
     clock = [10**12]
-    monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
+    replace_in(monkeypatch, module, "time", monotonic_ns=lambda: clock[0])
     assert one.nobody_waits()
     two.wait(clock[0] - 5)
     assert one.nobody_waits()
@@ -51,14 +53,14 @@ def test_who_was_killed_while_it_waited_keeps_nobody_waiting(tmp_path: Path, mon
     killed.wait(time.monotonic_ns())
     assert not one.nobody_waits()
     later = time.monotonic_ns() + module._GONE_NS
-    monkeypatch.setattr(time, "monotonic_ns", lambda: later)
+    replace_in(monkeypatch, module, "time", monotonic_ns=lambda: later)
     assert one.nobody_waits()
 
 
 def test_what_an_earlier_boot_left_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, former = table(tmp_path), table(tmp_path)
     former.wait(1)
-    monkeypatch.setattr(time, "monotonic_ns", lambda: 1000)  # the clock began anew
+    replace_in(monkeypatch, module, "time", monotonic_ns=lambda: 1000)  # the clock began anew
     assert one.nobody_waits()
 
 
@@ -94,8 +96,8 @@ def test_who_waits_looks_the_sooner_the_fewer_are_before_it(
         slept.append(for_seconds)
         now_ns += int(for_seconds * 1e9)
 
-    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
-    monkeypatch.setattr(time, "sleep", sleep)
+    for user in (lock, module):
+        replace_in(monkeypatch, user, "time", monotonic_ns=lambda: now_ns, sleep=sleep)
     holder, mine = FileLock.open(FS, tmp_path / "held", create=True), FileLock.open(FS, tmp_path / "held")
     assert holder.try_acquire()
     for i in range(before):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +27,8 @@ class FaultyFile(File):
     """A real file that asks its file system before each call."""
 
     def __init__(self, fs: FaultyFileSystem, file: File) -> None:
-        descriptor, file._fd = file._fd, -1
-        super().__init__(file.path, descriptor)
+        super().__init__(file.path, os.dup(file.fileno()))
+        file.close()
         self._fs = fs
 
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
