@@ -47,7 +47,7 @@ check-code:
 
 PROPERTIES ?= quick
 # More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
-WORKERS ?= 4
+WORKERS ?= 5
 # Those of `make test-rest` wait for longer.
 REST_WORKERS ?= 6
 # So that whoever reads the output sees what to make shorter.

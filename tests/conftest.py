@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import gc
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel
-from spillable_stream.engine import opening, readonly_view
+from spillable_stream.engine import held_groups, object_owners, opening, readonly_view
 from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
 from tests.support.left_out import LEFT_OUT, may_have_what_is_left_out
+from tests.support.object_channels import OwnersClock
 from tests.support.spark.class_archive import use_archive
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A script that runs the tests in its background has them ignore Ctrl-C, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 register_profiles()
 quick_pythons()
@@ -117,3 +124,16 @@ def open_channel(path: Path) -> Iterator[Callable[..., Channel]]:
             )
 
         yield open_channel
+
+
+@pytest.fixture
+def owners_clock(monkeypatch: pytest.MonkeyPatch) -> OwnersClock:
+    """Let owners of groups in object stores answer by hand only, and let claimants wait without losing time.
+
+    The handles of the test stand for hosts of their own.
+    """
+    clock = OwnersClock()
+    monkeypatch.setattr(held_groups, "is_of_this_process", lambda _: False)
+    monkeypatch.setattr(object_owners, "time", SimpleNamespace(sleep=clock.sleep, monotonic=clock.monotonic))
+    monkeypatch.setattr(object_owners, "_LOOK_SECONDS", 3600.0)
+    return clock

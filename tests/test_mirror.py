@@ -18,6 +18,7 @@ SCENARIOS = {
     "archive/test_restore_on_s3": "a restore to an S3 that is killed",
     "cli/test_beside_an_owner": "each verb beside a process that owns a group",
     "cli/test_help_examples": "the example of each verb's help, run as it is written",
+    "cli/test_signals": "the exit status of each verb after each signal",
     "cli/test_interrupts": "Ctrl-C in each phase of each long verb",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",

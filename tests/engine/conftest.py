@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import disk_room, object_owners
+from spillable_stream.engine import disk_room
 from spillable_stream.log import disk_space
 from tests.support.faulty_store import FaultyStore
 from tests.support.full_disk import DiskOf64MiB
-from tests.support.object_channels import URL, OwnersClock, stores_in_memory
+from tests.support.object_channels import URL, stores_in_memory
 
 
 @pytest.fixture
@@ -35,12 +34,3 @@ def open_handle() -> Iterator[Callable[..., Channel]]:
             return stack.enter_context(Channel(url, **options))
 
         yield open_handle
-
-
-@pytest.fixture
-def owners_clock(monkeypatch: pytest.MonkeyPatch) -> OwnersClock:
-    """Let owners of groups in object stores answer by hand only, and let claimants wait without losing time."""
-    clock = OwnersClock()
-    monkeypatch.setattr(object_owners, "time", SimpleNamespace(sleep=clock.sleep, monotonic=clock.monotonic))
-    monkeypatch.setattr(object_owners, "_LOOK_SECONDS", 3600.0)
-    return clock

@@ -33,7 +33,7 @@ class ExpiringS3(HttpStub):
     Attributes:
         lasts: as given.
         number: that of the newest credentials.
-        refused: how many requests came with credentials that had expired.
+        refused: the requests that came with credentials that had expired, each with its session token.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ExpiringS3(HttpStub):
     ) -> None:
         super().__init__(self._answer)
         self.number: int = 0
-        self.refused: int = 0
+        self.refused: list[str] = []
         self._url = url
         self._commits = f"{channel}/log/"
         self.lasts: int = lasts
@@ -58,8 +58,9 @@ class ExpiringS3(HttpStub):
     def _answer(self, request: Request) -> Response:
         with self._mutex:
             valid = [token(n) for n in range(max(0, self.number - self._overlap + 1), self.number + 1)]
-            if request.headers.get("x-amz-security-token") not in valid:
-                self.refused += 1
+            sent = request.headers.get("x-amz-security-token")
+            if sent not in valid:
+                self.refused.append(f"{request.method} {request.path} with {sent!r}, of {valid}")
                 return Response(400, _EXPIRED, {"content-type": "application/xml"})
         response = pass_on(request, self._url)
         if request.method == "PUT" and request.path.startswith(self._commits) and response.status == 200:
