@@ -113,7 +113,7 @@ CHANNEL: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "take_transaction(group)": (lambda w, v: w.channel.take_transaction(v), NO_NAME),
     "consumer(group)": (lambda w, v: w.channel.consumer(v), NO_NAME),
     "consumer(owner_timeout_seconds=)": (
-        lambda w, v: w.channel.consumer("new", owner_timeout_seconds=v), (None, *NO_SECONDS)),
+        lambda w, v: w.channel.consumer("new", owner_timeout_seconds=v), NO_SECONDS),
     "consumer(starting=)": (lambda w, v: w.channel.consumer("new", starting=v), (*NO_NAME, 5, "-1", "x")),
     "consumer(resume=)": (lambda w, v: w.channel.consumer("new", resume=v), NO_FLAG),
     "consumer(note=)": (lambda w, v: w.channel.consumer("new", note=v), (None, *NO_TEXT)),
