@@ -175,14 +175,9 @@ class CommitLock:
         Raises:
             TransactionStateError: this thread holds the lock.
         """
-        if not forked:
-            self._thread_lock.acquire()
-        try:
+        with contextlib.nullcontext() if forked else self._thread_lock:
             if not forked and self._holding is not None:
                 self._refuse_holder()
             self._closed = True
             self._lock.close()
             self.head.close()
-        finally:
-            if not forked:
-                self._thread_lock.release()

@@ -45,6 +45,7 @@ __all__ = ["EventReader", "ReadBatch", "events_of"]
 _FIRST_WINDOW_BYTES = 64 << 10
 _BETWEEN_BYTES = 4 << 10  # allowance for the frames up to the next PUT: a COMMIT, and takes
 _NOTHING = pa.py_buffer(b"")
+_MOST_ENDS = 256
 _LARGEST_WINDOW_BYTES = 1 << 20  # stays in a core's own cache until its checksum is verified
 
 
@@ -140,6 +141,12 @@ class EventReader:
         self._window_bytes = _FIRST_WINDOW_BYTES
         self._large = False  # whether the last frame was larger than a window
         self._last: tuple[Extent, int, ReadBatch] | None = None  # the last frame's extent, its end, its events
+        # Where frames of one block end, by the event that comes next: threads that take beside each other read in
+        # another order than they have claimed. A flush moves earlier events there, between those of the block; the ends
+        # of these are not kept: the last of them would be taken for where the block's first event is.
+        self._ends: dict[int, int] = {}
+        self._ends_in: tuple[int | str, int] = 0, 0  # that block: its file and where it begins
+        self._ends_after: int = 0  # the first event of it that was ever wanted
 
     def expect(self, extents: Sequence[Extent]) -> None:
         """Learn what will be read next. Nothing is fetched ahead: the kernel does so with the files of this host."""
@@ -152,16 +159,14 @@ class EventReader:
             CorruptionError: a frame is damaged or missing; names the events.
         """
         expected = extent.first_id
-        begin = offset = extent.offset
         if self._last is not None and self._last[0][:2] == extent[:2]:  # the same block, so its IDs are contiguous
             whole = self._last[2]
             if whole.first_id <= expected <= whole.last_id:
                 yield (part := whole.clip(expected, extent.last_id))
                 expected = part.last_id + 1
-            if expected > whole.last_id:
-                begin = offset = max(offset, self._last[1])
         if expected > extent.last_id:
             return
+        begin = offset = self._begin(extent, expected)
         try:
             for header, payload, end in self._frames(extent, offset, expected):
                 try:
@@ -190,24 +195,30 @@ class EventReader:
         Raises what `read` raises.
         """
         try:
-            for header, payload, _ in self._frames(extent, self._begin(extent), extent.first_id):
+            for header, payload, _ in self._frames(extent, self._begin(extent, extent.first_id), extent.first_id):
                 yield header, payload
                 if header.write_order_id + extent.base_id + header.count > extent.last_id:
                     return
         finally:
             self._release()
 
-    def _begin(self, extent: Extent) -> int:
-        """Return where to look for an extent's first event: behind the frame that was read last, if it is there."""
-        if self._last is not None and self._last[0][:2] == extent[:2] and extent.first_id > self._last[2].last_id:
-            return self._last[1]
-        return extent.offset
+    def _begin(self, extent: Extent, first_id: int) -> int:
+        """Return where to look for an event: behind the frame before it, if it is known, or behind the last one."""
+        offset = extent.offset
+        if self._ends_in == extent[:2]:
+            offset = self._ends.get(first_id, offset)
+        if self._last is not None and self._last[0][:2] == extent[:2] and first_id > self._last[2].last_id:
+            offset = max(offset, self._last[1])
+        return offset
 
     def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield the header, verified payload and end of each PUT frame from the one that holds ``first_id`` on."""
         file, seed = self._file(extent)
         written = self._end_of(extent.file)
         file_end = file.size() if written is None else written
+        if self._ends_in != extent[:2]:
+            self._ends_in, self._ends, self._ends_after = extent[:2], {}, extent.first_id
+        self._ends_after = min(self._ends_after, extent.first_id)
         base, window, size = 0, _NOTHING, self._window_bytes
         while True:
             at = offset - base
@@ -221,7 +232,13 @@ class EventReader:
                 raise self._damaged(extent, offset)
             start = at + HEADER_SIZE_BYTES
             end = offset + frame_size(header.length)
-            if header.type == FrameType.PUT and header.write_order_id + extent.base_id + header.count > first_id:
+            if header.type == FrameType.PUT:
+                behind_id = header.write_order_id + extent.base_id + header.count
+                if behind_id > self._ends_after:
+                    self._ends[behind_id] = end
+                    if len(self._ends) > _MOST_ENDS:
+                        del self._ends[next(iter(self._ends))]
+            if header.type == FrameType.PUT and behind_id > first_id:
                 self._large = end - offset > size
                 if start + header.length > len(window):
                     if end > file_end:

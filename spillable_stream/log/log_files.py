@@ -160,9 +160,9 @@ class LogFiles:
             self._close_reading()
 
     def _close_reading(self) -> None:
-        if self._reading:
-            self._reading[1].close()
-            self._reading = None
+        reading, self._reading = self._reading, None  # first: an interrupt may end the close after the file's own
+        if reading:
+            reading[1].close()
 
     def close(self) -> None:
         """Close the file that was followed."""

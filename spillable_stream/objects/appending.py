@@ -39,8 +39,7 @@ from spillable_stream.objects.store import StoreError, is_refusal
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
 
 _LARGE_BYTES = 256 << 10
-# Refusals in a row: one of an expired token, or of a clock that is set, may pass while an append is in doubt.
-_BELIEVED = 2
+_BELIEVED = 2  # refusals in a row
 
 _log = logging.getLogger(__name__)
 
@@ -243,7 +242,7 @@ class Appending:
             StorageError: the fence is in its place: nothing was committed.
             CommitOutcomeUnknownError: nobody answers, still, or the store refuses to tell.
         """
-        fence, refused = self.attempt(attempt.at, []), 0
+        fence, refusals = self.attempt(attempt.at, []), _Refusals()
         for _ in self.patience.attempts():
             try:
                 if self._slots.create(fence.number, fence.for_request()):
@@ -253,8 +252,7 @@ class Appending:
                 raise
             except (StoreError, CorruptionError) as e:
                 cause = e
-                refused = refused + 1 if is_refusal(e) else 0
-                if refused < _BELIEVED:
+                if not refusals.believed_with(e):
                     continue
                 if (there := self._shown(fence.number)) is None:
                     raise self._unanswered(attempt, e) from e
@@ -291,7 +289,7 @@ class Appending:
         Raises:
             CommitOutcomeUnknownError: it is not, or nobody answers.
         """
-        at, cause, refused = attempt.at, _nothing_sent(), 0
+        at, cause, refusals = attempt.at, _nothing_sent(), _Refusals()
         for _ in self.patience.attempts():
             try:
                 token = self._slots.token(at.number)
@@ -299,8 +297,7 @@ class Appending:
                 token = NO_TOKEN
             except (StoreError, CorruptionError) as e:
                 cause = e
-                refused = refused + 1 if is_refusal(e) else 0
-                if refused == _BELIEVED:
+                if refusals.believed_with(e):
                     break
                 continue
             if token == at.token:
@@ -323,6 +320,18 @@ class Appending:
     @property
     def _where(self) -> str:
         return self._slots.store.root
+
+
+class _Refusals:
+    """Refusals in a row: one of an expired token, or of a clock that is set, may pass while an append is in doubt."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def believed_with(self, error: SpillableError) -> bool:
+        """Count an error, and tell whether the refusals up to it are believed."""
+        self._count = self._count + 1 if is_refusal(error) else 0
+        return self._count >= _BELIEVED
 
 
 def _nothing_committed(why: object) -> StorageError:

@@ -37,10 +37,10 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         StoreError: the store refused or failed.
     """
     hint = checkpoints.hint()
-    base = checkpoints.at(hint.checkpoint) if hint is not None and hint.checkpoint else _newest(slots, checkpoints)
+    base = checkpoints.at(hint.checkpoint) if hint is not None and hint.checkpoint else None
     for look in range(_MOST_LOOKS):
         if base is None:
-            base = checkpoints.newest() or _first(slots, is_last=look == _MOST_LOOKS - 1)
+            base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
         if base is not None:
             try:
                 return _replayed(slots, base)
@@ -49,31 +49,31 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     raise ChannelBusyError(f"{slots.store.root} changes faster than it can be read; try again")
 
 
-def _newest(slots: Slots, checkpoints: Checkpoints) -> Checkpoint | None:
-    """Return the newest state to begin with where no hint leads: most likely there is no checkpoint yet."""
-    first = begin(partial(slots.read, 0))
+def _newest(slots: Slots, checkpoints: Checkpoints, *, is_last: bool) -> Checkpoint | None:
+    """Return the newest checkpoint, or the state with which the channel began.
+
+    Returns:
+        None if slot 0 was collected: there is a checkpoint by now.
+
+    Raises:
+        DataLossError: that is so in the last look, too.
+    """
+    first = begin(partial(slots.read, 0))  # most likely there is no checkpoint yet
     found = checkpoints.newest()
     if found is not None:
         first.cancel()
         return found
-    return _state_of(slots, first.result())
-
-
-def _first(slots: Slots, *, is_last: bool) -> Checkpoint | None:
-    """Return the state with which the channel began; None if slot 0 was collected: there is a checkpoint by now."""
-    slot = slots.read(0)
+    slot = first.result()
     if slot is None and is_last:
         raise DataLossError(
             "slot 0 is missing, and there is no whole checkpoint: objects of the channel were removed",
             f"{slots.store.root}/{slot_key(0)}",
         )
-    return _state_of(slots, slot)
+    return None if slot is None else _state_of(slots, slot)
 
 
-def _state_of(slots: Slots, slot: Slot | None) -> Checkpoint | None:
+def _state_of(slots: Slots, slot: Slot) -> Checkpoint:
     """Return the state that slot 0 holds."""
-    if slot is None:
-        return None
     if slot.header.state is None:
         raise CorruptionError("slot 0 holds no state", f"{slots.store.root}/{slot_key(0)}", 0)
     try:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
-__all__ = ["CHECKS", "FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "require_sound"]
+__all__ = ["CHECKS", "FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "one_test", "require_sound"]
 
 CHECKS = "check/"
 """What the keys begin with of the objects that a test makes; a test that is killed leaves some."""
@@ -31,6 +33,8 @@ _CONFLICTS = 5  # in a row, before "nobody could create it" is a fault
 _PATIENCE_SECONDS = 120.0  # of a thread that waits for the others of its race
 _NOT_FOUND = "it does not return an object that was just created"
 _NOT_CREATED = "it does not create an object that is not there"
+
+_sound: ContextVar[set[str] | None] = ContextVar("sound", default=None)  # the stores of a block of `one_test`
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,16 @@ def check_store(store: Store, *, races: int = QUICK_RACES, threads: int = _THREA
     return StoreVerdict(store.root, races, threads, check.winners, tuple(dict.fromkeys(check.faults)))
 
 
+@contextmanager
+def one_test() -> Iterator[None]:
+    """Let `require_sound` test no store twice in the block, nor in threads that run in a copy of its context."""
+    before = _sound.set(set())
+    try:
+        yield
+    finally:
+        _sound.reset(before)
+
+
 def require_sound(store: Store) -> None:
     """Refuse a store that fails the quick test.
 
@@ -86,9 +100,14 @@ def require_sound(store: Store) -> None:
         UnsafeStoreError: it does.
         StoreError: the store refused a request, or can't be reached.
     """
+    sound = _sound.get()
+    if sound is not None and store.root in sound:
+        return
     verdict = check_store(store)
     if not verdict.sound:
         raise UnsafeStoreError(f"{verdict.root} is not safe for a channel: {verdict.faults[0]}; use another store")
+    if sound is not None:
+        sound.add(store.root)
 
 
 class _Check:

@@ -15,6 +15,7 @@ from spillable_stream.log.staged_file import StagedFileWriter, uptime_seconds
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.lock import FileLock
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.one_module import replace_in
 from tests.support.segments import numbers
 
 
@@ -62,7 +63,7 @@ def test_a_clock_that_jumps_expires_no_staging(
     writer = StagedFileWriter(fs, layout, "query", 3)
     writer.close()
     now = time.time()
-    monkeypatch.setattr(abandoned_segments.time, "time", lambda: now + jump_seconds)
+    replace_in(monkeypatch, abandoned_segments, "time", time=lambda: now + jump_seconds)
     assert left(fs, layout, set(), {}, 3600) == 1
     os.utime(writer.path, (now - jump_seconds, now - jump_seconds))
     assert left(fs, layout, set(), {}, 3600) == 1

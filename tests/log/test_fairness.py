@@ -11,7 +11,7 @@ import pytest
 from spillable_stream import Channel
 
 COMMITTER = """
-import sys, time
+import os, sys, time
 from typing import Any
 from spillable_stream import Channel, Event
 from spillable_stream.storage.file import File
@@ -25,8 +25,9 @@ class SlowFile(File):
 class SlowFileSystem(FileSystem):
     def open(self, path, **how):
         file = super().open(path, **how)
-        fd, file._fd = file._fd, -1
-        return SlowFile(path, fd)
+        slow = SlowFile(path, os.dup(file.fileno()))
+        file.close()
+        return slow
 
 channel = Channel(sys.argv[1], fs=SlowFileSystem())
 print("ready", flush=True)

@@ -14,6 +14,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.log_files import LogFiles, Position
 from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.storage.file import File
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.logs import append, begin, contents
 
@@ -174,6 +175,23 @@ def test_a_file_that_is_used_again_while_it_is_read_is_missing_and_not_damaged(
     layout.log_file(1).rename(layout.path / "used again")
     with pytest.raises(FileNotFoundError):
         list(records)
+
+
+def test_an_interrupt_at_the_end_of_a_close_leaves_no_closed_file_to_read_on(
+    files: LogFiles, three_files: list[Position], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, second, third = three_files
+    assert puts(files, second, third) == [(3, 402)]
+    close = File.close
+
+    def interrupted(file: File) -> None:
+        close(file)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(File, "close", interrupted)
+        files.leave(4)
+    assert puts(files, second, third) == [(3, 402)]
 
 
 def test_a_file_that_the_log_left_is_closed(files: LogFiles, three_files: list[Position]) -> None:

@@ -14,6 +14,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import WriteAheadLog
 from tests.support.fake_files import FaultyFileSystem, nth
 from tests.support.logs import STATE, append, begin, contents
+from tests.support.one_module import replace_in
 
 
 def test_a_full_file_rolls_to_the_next(open_log: Callable[..., WriteAheadLog], layout: Layout) -> None:
@@ -110,7 +111,7 @@ def test_a_state_that_fits_no_header_lets_the_file_grow_and_is_asked_again_a_min
     begin(wal)
     append(wal, bytes(400))
     asked, now, room = [0], [1000.0], [False]
-    monkeypatch.setattr(rolling.time, "monotonic", lambda: now[0])
+    replace_in(monkeypatch, rolling, "time", monotonic=lambda: now[0])
 
     def image() -> dict[str, Any]:
         asked[0] += 1

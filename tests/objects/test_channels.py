@@ -125,7 +125,7 @@ def test_a_group_has_one_owner_and_the_next_one_waits_for_its_answer(opened: Ope
     one, other = opened(), opened()
     put(one, b"0")
     one.consumer("g")
-    with pytest.raises(GroupOwnedError, match="which answers"):
+    with pytest.raises(GroupOwnedError, match="which is this process: the thread 'MainThread' took with another"):
         other.consumer("g", owner_timeout_seconds=0)
     one.close()
     assert take(other, group="g") == [b"0"]

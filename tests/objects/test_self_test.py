@@ -10,7 +10,7 @@ import pytest
 from spillable_stream.errors import UnsafeStoreError
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.self_test import FULL_RACES, check_store, require_sound
+from spillable_stream.objects.self_test import FULL_RACES, check_store, one_test, require_sound
 from spillable_stream.objects.store import Store, StoreError
 from tests.support import lying_store
 from tests.support.faulty_store import Fault, FaultyStore, Request, at, once
@@ -101,6 +101,22 @@ def test_keys_are_of_this_check_alone() -> None:
     check_store(store, races=1)
     keys = {request.key for request in store.requests if request.kind == "create"}
     assert all(key.startswith("check/") for key in keys) and len(keys) == 2 * 4
+
+
+def test_a_sound_store_is_one_test_in_a_block_and_any_other_each_time() -> None:
+    store, other = FaultyStore(MemoryStore("s3://bucket/one")), FaultyStore(MemoryStore("s3://bucket/other"))
+    with one_test():
+        require_sound(store)
+        asked = len(store.requests)
+        require_sound(store)
+        assert len(store.requests) == asked and not other.requests
+        require_sound(other)
+        assert other.requests
+        for _ in range(2):
+            with pytest.raises(UnsafeStoreError):
+                require_sound(lying_store.StuckStore())
+    require_sound(store)
+    assert len(store.requests) == 2 * asked
 
 
 @pytest.mark.slow
