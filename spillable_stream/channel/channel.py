@@ -189,6 +189,8 @@ class Channel:
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.
 
+        One that is forgotten, neither committed nor rolled back, gives its events back with a ResourceWarning.
+
         Args:
             group: the group's name; the first take makes the group if it is missing.
 
@@ -203,7 +205,7 @@ class Channel:
     def consumer(
         self,
         group: str,
-        owner_timeout_seconds: float = 10.0,
+        owner_timeout_seconds: float | None = None,
         starting: str = "earliest",
         resume: bool = False,
         note: str = "",

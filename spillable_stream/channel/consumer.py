@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from typing import TypeVar, TypeVarTuple
 
 from spillable_stream.arguments import flag, function, seconds, text, whole_number
+from spillable_stream.channel.claims import Claims
 from spillable_stream.channel.group_reader import GroupReader
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.expiry import now_us
 from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.held_groups import patience_with
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.engine.take_requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.errors import (
@@ -30,13 +31,13 @@ from spillable_stream.errors import (
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
-from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import Range, RangeSet, count_of
+from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["Consumer"]
 
 _log = logging.getLogger(__name__)
+
+_OWNER_SECONDS = 10.0
 
 T = TypeVar("T")
 _Ts = TypeVarTuple("_Ts")
@@ -48,7 +49,8 @@ class Consumer:
     Args:
         engine: the channel.
         group: the group's name; it is created if it is new.
-        owner_timeout_seconds: how long to wait for a former owner to go.
+        owner_timeout_seconds: how long to wait for a former owner to go; by default 10 s, and not for another handle
+            that the calling thread has made the owner: it would wait for itself.
         starting: where a new group starts: "earliest", "latest", or the ID of its first event.
         resume: keep the takes that a former owner prepared (`prepared`), for a reader that repeats its
             micro-batches; else they are rolled back.
@@ -60,8 +62,7 @@ class Consumer:
         owner: what was written beside the group of this owner, and of no other (`Ownership.note`), when it came.
         former_owner: what was there of the last one (`Ownership.former`).
         active_calls: the calls that a close waits for, and that allow no other call inside.
-        moved_at: the first transaction ID that was not in use when this owner last moved the group (`seek`); 0 before.
-            What was claimed with an earlier value, and what was prepared with a smaller ID, is void.
+        claims: what it has claimed, and not committed or given back.
 
     Raises:
         GroupOwnedError: another live consumer owns the group.
@@ -72,24 +73,24 @@ class Consumer:
         self,
         engine: Engine,
         group: str,
-        owner_timeout_seconds: float = 10.0,
+        owner_timeout_seconds: float | None = None,
         starting: str = "earliest",
         resume: bool = False,
         note: str = "",
         create: Callable[[], object] | None = None,
     ) -> None:
         self.group: str = check_group(group)
-        wait_seconds, resume = seconds("owner_timeout_seconds", owner_timeout_seconds), flag("resume", resume)
+        resume = flag("resume", resume)
+        if owner_timeout_seconds is None:
+            owner_timeout_seconds = patience_with(engine.owners.owner_of(group), _OWNER_SECONDS)
+        wait_seconds = seconds("owner_timeout_seconds", owner_timeout_seconds)
         create = partial(create_group, engine, group, starting) if create is None else function("create", create)
         self._engine = engine
         self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.path}")
-        self.moved_at: int = 0
-        self._held = RangeSet()
-        self._passed: RangeSet | None = None  # of these the expired ones, which the next commit takes
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
-        self._snapshot = engine.follower.snapshot
         self._reader = GroupReader(engine, group, self._mutex)
+        self.claims: Claims = Claims(engine, group, self._reader, self._mutex)
         self._ownership = engine.owners.own(group, wait_seconds, text("note", note))
         self.owner: str = self._ownership.note
         self.former_owner: str = self._ownership.former
@@ -115,21 +116,15 @@ class Consumer:
         elif orphans and not resume:
             self._engine.commit(Rollback(orphans))
 
-    def _state(self, state: ChannelState) -> GroupState:
-        found = state.groups.get(self.group)
-        if found is None:
-            raise ChannelClosedError(f"the group {self.group!r} of {self._engine.path} was dropped")
-        return found
-
     def position(self) -> int:
         """Return the ID up to which the group has taken every event."""
         with self._engine.snapshot() as state:
-            return self._state(state).position
+            return self.claims.group_in(state).position
 
     def lost(self) -> list[Range]:
         """Return the events that the group had yet to take when they were lost, until it takes a later one."""
         with self._engine.snapshot() as state:
-            return list(self._state(state).lost)
+            return list(self.claims.group_in(state).lost)
 
     def prepared(self) -> dict[int, list[Range]]:
         """Return what take transactions are prepared and not committed: transaction ID to ranges, oldest first."""
@@ -139,7 +134,7 @@ class Consumer:
     def untaken(self, first_id: int, last_id: int) -> list[Range]:
         """Return the ranges between two IDs that the group has yet to take."""
         with self._engine.snapshot() as state:
-            group = self._state(state)
+            group = self.claims.group_in(state)
             return list(group.ahead.gaps(max(first_id, group.position + 1), last_id))
 
     def is_taken(self, first_id: int, last_id: int) -> bool:
@@ -149,14 +144,9 @@ class Consumer:
     def available(self) -> bool:
         """Tell whether there is an event to claim, without a look at the log: for `Engine.wait_for`, which looks."""
         with self._mutex, self._known as state:
-            return next(self._free(state), None) is not None
+            return next(self.claims.free(state), None) is not None
 
-    def _free(self, state: ChannelState) -> Iterator[Range]:
-        group = self._state(state)
-        busy = group.ahead.union(self._held) if len(self._held) else group.ahead
-        return busy.gaps(group.position + 1, state.last_id)
-
-    def claim(self, limit: int, moved_at: int | None = None) -> list[Range]:
+    def claim(self, limit: int, moved_at: int | None = None, into: list[Range] | None = None) -> list[Range]:
         """Take up to ``limit`` events out of the queue's head and return their IDs.
 
         Expired events are passed over: nobody is given them, and the next commit of this owner counts them as taken.
@@ -164,7 +154,9 @@ class Consumer:
 
         Args:
             limit: how many at most.
-            moved_at: `moved_at` at the first claim of the same transaction; None if this is the first.
+            moved_at: `Claims.moved_at` at the first claim of the same transaction; None if this is the first.
+            into: an empty list, which is returned and has the IDs as soon as they are claimed; None for a new one. Its
+                owner gives it back after an interrupt.
 
         Raises:
             OptionError: ``limit`` is not an integer of at least 1.
@@ -172,19 +164,18 @@ class Consumer:
         """
         if type(limit) is not int or limit < 1:  # the whole rule is asked only of what looks wrong, for speed
             limit = whole_number("limit", limit)
-        claimed, expired = self._call("a take", self._claim, limit, limit, moved_at)
-        most_judged = limit
-        while expired and (left := limit - count_of(claimed)) > 0:
-            most_judged *= 2  # a long run of expired events is read few times, and not once for each of them
-            try:
-                more, expired = self._call("a take", self._claim, left, most_judged, moved_at)
-            except BaseException:
-                self.release(claimed, moved_at=moved_at)
-                raise
-            claimed += more
-        if not claimed and self._passed is not None:
-            with suppress(TransactionStateError, *REFUSALS):  # the former: a seek came first, and has given them back
-                self._commit([])
+        claimed: list[Range] = [] if into is None else into
+        try:
+            expired, most_judged = self._call("a take", self.claims.claim, limit, limit, moved_at, claimed), limit
+            while expired and (left := limit - count_of(claimed)) > 0:
+                most_judged *= 2  # a long run of expired events is read few times, and not once for each of them
+                expired = self._call("a take", self.claims.claim, left, most_judged, moved_at, claimed)
+            if not claimed and self.claims.passed is not None:
+                with suppress(TransactionStateError, *REFUSALS):  # the former: a seek came first, and gave them back
+                    self._commit([])
+        except BaseException:
+            self.claims.give_back(claimed, moved_at)
+            raise
         return claimed
 
     def _call(self, call: str, section: Callable[[*_Ts], T], *arguments: *_Ts) -> T:
@@ -203,77 +194,6 @@ class Consumer:
             return section(*arguments)
         finally:
             del calls.threads[me]
-
-    def _moved(self) -> TransactionStateError:
-        return TransactionStateError(
-            f"the group {self.group!r} of {self._engine.path} was moved by a seek since this transaction took "
-            "from it: nothing of it is committed. Roll it back, and begin another one"
-        )
-
-    def _claim(self, limit: int, most_judged: int, moved_at: int | None) -> tuple[list[Range], list[Range]]:
-        """Return up to ``limit`` events, and those before or among them that have expired and are passed over.
-
-        Whether they have is asked of up to ``most_judged`` events, at least ``limit``.
-        """
-        claimed: list[Range] = []
-        with self._mutex:
-            with self._snapshot as state:
-                if moved_at is not None and moved_at != self.moved_at:
-                    raise self._moved()
-                may_expire = state.blocks.disk.has_expiry or state.blocks.memory.has_expiry
-                by_us = now_us() if may_expire else 0
-                if by_us:
-                    claimed = self._first_free(state, most_judged, by_us)
-                else:
-                    for first, last in self._free(state):
-                        last = min(last, first + limit - 1)
-                        claimed.append((first, last))
-                        limit -= last - first + 1
-                        if limit <= 0:
-                            break
-                for first, last in claimed:
-                    self._held.add(first, last)
-            return self._pass_over(claimed, limit, by_us) if by_us else (claimed, [])
-
-    def _first_free(self, state: ChannelState, limit: int, by_us: int) -> list[Range]:
-        """Return the first events that nobody has; whole blocks that have expired don't count against the limit."""
-        found = RangeSet()
-        for first, last in self._free(state):
-            while first <= last and limit > 0:
-                through = state.blocks.expired_through(first, last, by_us)
-                end = min(last, through + limit)
-                found.add(first, end)
-                limit -= end - through
-                first = end + 1
-        return list(found)
-
-    def _pass_over(self, claimed: list[Range], limit: int, by_us: int) -> tuple[list[Range], list[Range]]:
-        """Divide events that were just claimed into the first that are left to take, and those that have expired.
-
-        What is behind ``limit`` of the former is given back.
-        """
-        try:
-            expired = RangeSet(self._reader.expired(claimed, by_us))
-        except BaseException:
-            for first, last in claimed:
-                self._held.remove(first, last)
-            raise
-        left: list[Range] = []
-        for first, last in (r for each in claimed for r in expired.gaps(*each)):
-            if limit <= 0:
-                break
-            last = min(last, first + limit - 1)
-            left.append((first, last))
-            limit -= last - first + 1
-        if limit <= 0:
-            for first, last in RangeSet(claimed).within(left[-1][1] + 1, claimed[-1][1]):
-                self._held.remove(first, last)
-                expired.remove(first, last)
-        if expired:
-            self._passed = self._passed or RangeSet()
-            for first, last in expired:
-                self._passed.add(first, last)
-        return left, list(expired)
 
     def read(self, ranges: Iterable[Range]) -> list[ReadBatch]:
         """Return the claimed events, in order.
@@ -300,8 +220,7 @@ class Consumer:
 
         Raises what `commit` does.
         """
-        with self._mutex:
-            expired = self._reader.expired([r for each in ranges for r in self._held.gaps(*each)], now_us())
+        expired = self.claims.expired_among(ranges)
         prepare = Prepare(self.group, ranges, self._ownership.require, after, expired)
         takes = self._takes(commit)
         request = TakesAndPrepare(takes, prepare) if takes else prepare
@@ -313,25 +232,22 @@ class Consumer:
         Args:
             ranges: the events.
             prepared: the transaction's ID if `prepare` wrote it, else 0.
-            moved_at: `moved_at` when they were claimed; None if they were claimed just now.
+            moved_at: `Claims.moved_at` when they were claimed; None if they were claimed just now.
 
         Raises:
             ChannelClosedError: the consumer was closed, or its group dropped: the events are back in the queue.
             TransactionStateError: the group was moved since (`seek`): the events are back in the queue.
         """
-        require = partial(self._require_unmoved, self.moved_at if moved_at is None else moved_at, prepared)
+        require = partial(self._require_unmoved, self.claims.moved_at if moved_at is None else moved_at, prepared)
         take = Take(self.group, ranges, prepared, self._ownership.position, require)
         commit = self._engine.commit
-        done = self._call("a commit", commit, take) if self._passed is None else self._commit([take])
-        with self._mutex:
-            for first, last in ranges:
-                self._held.remove(first, last)
+        done = self._call("a commit", commit, take) if self.claims.passed is None else self._commit([take])
+        self.claims.release(ranges)
         return done.transaction_id
 
     def _commit(self, takes: list[Take]) -> CommitResult:
         """Commit takes, and with them that of the expired events that were passed over, in one append."""
-        with self._mutex:
-            passed, moved_at, self._passed = self._passed or RangeSet(), self.moved_at, None
+        passed, moved_at = self.claims.take_passed()
         require, ranges = partial(self._require_unmoved, moved_at, 0), list(passed)
         over = [Take(self.group, ranges, 0, self._ownership.position, require, ranges)] if ranges else []
         if not over and not takes:  # another thread has just committed it
@@ -339,14 +255,9 @@ class Consumer:
         try:
             done = self._call("a commit", self._engine.commit, Takes([*over, *takes]))
         except BaseException:
-            with self._mutex:
-                if moved_at == self.moved_at:
-                    self._passed = passed.union(self._passed or ())
+            self.claims.put_back_passed(passed, moved_at)
             raise
-        with self._mutex:
-            if moved_at == self.moved_at:
-                for first, last in passed:
-                    self._held.remove(first, last)
+        self.claims.release(passed, moved_at)
         return done
 
     def commit_all(self, takes: Iterable[tuple[list[Range], int]]) -> None:
@@ -362,7 +273,7 @@ class Consumer:
 
     def _takes(self, takes: Iterable[tuple[list[Range], int]]) -> Takes | None:
         requests = [
-            Take(self.group, r, tx, self._ownership.position, partial(self._require_unmoved, self.moved_at, tx))
+            Take(self.group, r, tx, self._ownership.position, partial(self._require_unmoved, self.claims.moved_at, tx))
             for r, tx in takes
         ]
         return Takes(requests) if requests else None
@@ -370,8 +281,8 @@ class Consumer:
     def _require_unmoved(self, moved_at: int, prepared: int) -> None:
         """Prove that this is the owner, and what it commits was claimed or prepared where the group is now."""
         self._ownership.require()
-        if moved_at != self.moved_at or 0 < prepared < moved_at:
-            raise self._moved()
+        if moved_at != self.claims.moved_at or 0 < prepared < moved_at:
+            raise self.claims.moved()
 
     def release(self, ranges: Iterable[Range], prepared: int = 0, moved_at: int | None = None) -> None:
         """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared.
@@ -379,13 +290,10 @@ class Consumer:
         Args:
             ranges: the events.
             prepared: the transaction's ID if `prepare` wrote it, else 0.
-            moved_at: `moved_at` when they were claimed; None if they were claimed just now. What a seek has given back
-                may be claimed again by now.
+            moved_at: `Claims.moved_at` when they were claimed; None if they were claimed just now. What a seek has
+                given back may be claimed again by now.
         """
-        with self._mutex:
-            if moved_at in (None, self.moved_at):
-                for first, last in ranges:
-                    self._held.remove(first, last)
+        self.claims.release(ranges, moved_at)
         if prepared:
             self._call("a rollback", self._engine.commit, Rollback([prepared]))
 
@@ -415,28 +323,23 @@ class Consumer:
 
         It raises what `seek` raises, and what ``choose`` raises: nothing is changed then.
         """
-        seek = Seek(self.group, choose, self._ownership, self._engine.path, reset, self._give_back)
+        seek = Seek(self.group, choose, self._ownership, self._engine.path, reset, self.claims.void)
 
         def move() -> int:
             with self._mutex:  # nothing is claimed before the group is there
                 with self._engine.snapshot() as state:
-                    self._state(state)
-                claimed = self.moved_at, self._held, self._passed
+                    self.claims.group_in(state)
+                claimed = self.claims.copy()
                 try:
                     self._engine.commit(seek)
                 except CommitOutcomeUnknownError:
                     raise
                 except SpillableError:  # the group was not moved: what was claimed still is
-                    self.moved_at, self._held, self._passed = claimed
+                    self.claims.restore(claimed)
                     raise
             return seek.next_id
 
         return self._call("a seek", move)
-
-    def _give_back(self, transaction: int) -> None:
-        """Void what was claimed and prepared: the group is being moved, under the channel's lock."""
-        self.moved_at = transaction
-        self._held, self._passed = RangeSet(), None
 
     def write_note(self, note: str) -> None:
         """Write something else about the owner beside the group, after its process and the time.

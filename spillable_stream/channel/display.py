@@ -9,9 +9,10 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from spillable_stream.arguments import instance
-from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
+from spillable_stream.channel.figures import age_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats, WorkerStats
 from spillable_stream.channel.worker_status import worker_text
+from spillable_stream.counted import counted
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
@@ -83,7 +84,7 @@ def _tier(name: str, colour: str, tier: TierStats) -> str:
     """Return the bars of a tier: one for its events and, for memory, one for its bytes."""
     if not tier.events and not tier.event_capacity:
         return _bar(name, colour, 0, 0, "none")
-    events = f"{tier.events:,} of {count_text(tier.event_capacity, 'event')}"
+    events = f"{tier.events:,} of {counted(tier.event_capacity, 'event')}"
     bars = _bar(name, colour, tier.events, tier.event_capacity, events)
     if tier.byte_capacity is not None:
         size = f"{size_text(tier.payload_bytes)} of {size_text(tier.byte_capacity)}"
@@ -96,7 +97,7 @@ def _kept(stats: ChannelStats) -> str:
     kept = stats.kept
     if not kept.events:
         return ""
-    text = f"{count_text(kept.events, 'event')} ({size_text(kept.payload_bytes)}) since ID {kept.first_id:,}"
+    text = f"{counted(kept.events, 'event')} ({size_text(kept.payload_bytes)}) since ID {kept.first_id:,}"
     return _bar("kept", _KEPT, kept.events, kept.events + stats.channel_size, text)
 
 
@@ -106,7 +107,7 @@ def _delayed(stats: ChannelStats) -> str:
     if delayed.next_due is None:
         return ""
     left = max(0.0, delayed.next_due - time.time())
-    size = f"{count_text(delayed.events, 'event')} ({size_text(delayed.payload_bytes)})"
+    size = f"{counted(delayed.events, 'event')} ({size_text(delayed.payload_bytes)})"
     return _line(f"delayed: {size}, the next due in {age_text(left)}")
 
 
@@ -115,7 +116,7 @@ def _spool(stats: ChannelStats) -> str:
     spool = stats.spool
     if spool is None:
         return ""
-    text = f"in the spool, to be shipped: {count_text(spool.events, 'event')} ({size_text(spool.size_bytes)})"
+    text = f"in the spool, to be shipped: {counted(spool.events, 'event')} ({size_text(spool.size_bytes)})"
     if spool.oldest_seconds is not None:
         text += f", the oldest {age_text(spool.oldest_seconds)} old"
     return _line(text + (f" · {escape(spool.trouble)}" if spool.trouble else ""))
@@ -141,7 +142,7 @@ def _bar(name: str, colour: str, held: int, capacity: int, text: str) -> str:
 def _facts(stats: ChannelStats) -> str:
     return _line(
         f"overflow {'<b>active</b>' if stats.overflow_active else 'not active'}"
-        f" · {count_text(stats.spilled_transactions, 'transaction')} spilled"
+        f" · {counted(stats.spilled_transactions, 'transaction')} spilled"
         + (f" · oldest event {age_text(stats.oldest_age_seconds)} old" if stats.oldest_age_seconds is not None else "")
     )
 
@@ -150,17 +151,17 @@ def _losses(stats: ChannelStats) -> str:
     found = []
     if stats.lost:
         count = count_of(stats.lost)
-        found.append(f"<b>{count_text(count, 'event')} lost</b> with a memory tier: IDs {ranges_text(stats.lost)}")
+        found.append(f"<b>{counted(count, 'event')} lost</b> with a memory tier: IDs {ranges_text(stats.lost)}")
     if stats.doubtful:
         found.append(f"perhaps lost, if they were ever put: IDs {ranges_text(stats.doubtful)}")
     expired = [(name, g.expired) for name, g in stats.groups.items() if g.expired]
     found += [
-        f"<b>{count_text(count_of(ranges), 'event')} expired</b> before {escape(name)} took them: IDs "
+        f"<b>{counted(count_of(ranges), 'event')} expired</b> before {escape(name)} took them: IDs "
         f"{ranges_text(ranges)}"
         for name, ranges in expired[:_MOST_NAMES]
     ]
     if len(expired) > _MOST_NAMES:
-        found.append(f"events expired for {count_text(len(expired) - _MOST_NAMES, 'more group')}")
+        found.append(f"events expired for {counted(len(expired) - _MOST_NAMES, 'more group')}")
     style = f"border-left:4px solid {_WARNING};background:{_WARNING}26;padding:2px 8px"
     return _line("<br>".join(found), style) if found else ""
 
@@ -173,8 +174,8 @@ def _strip(drain_order: Sequence[int]) -> str:
     total = sum(map(abs, shown))
     cells = "".join(_run(run, total) for run in shown)
     if rest:
-        text = f"… {count_text(len(rest), 'more run')}"
-        title = f"{text}: {count_text(sum(map(abs, rest)), 'event')}"
+        text = f"… {counted(len(rest), 'more run')}"
+        title = f"{text}: {counted(sum(map(abs, rest)), 'event')}"
         cells += f'<span title="{title}" style="flex:none;padding:0 6px;background:{_TRACK}">{text}</span>'
     style = "display:flex;margin-top:2px;font-size:11px;line-height:20px;text-align:center;white-space:nowrap"
     return _line(f'drain order, first to be taken at the left<div style="{style}">{cells}</div>')
@@ -184,7 +185,7 @@ def _run(run: int, total: int) -> str:
     count, (place, colour, ink) = abs(run), ("in memory", _MEMORY, "#fff") if run > 0 else ("on disk", _DISK, "#000")
     label = f"{count:,}" if len(f" {count:,}") <= _STRIP_CHARACTERS * count / total else ""
     return (
-        f'<span title="{count_text(count, "event")} {place}" style="flex:{count} 1 0;min-width:3px;height:20px;'
+        f'<span title="{counted(count, "event")} {place}" style="flex:{count} 1 0;min-width:3px;height:20px;'
         f'overflow:hidden;background:{colour};color:{ink}">{label}</span>'
     )
 

@@ -15,10 +15,12 @@ import pyarrow as pa
 from spillable_stream.channel.event import Event, read_event
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.event_message import event_message
 
 __all__ = ["EventColumns", "batch_from_columns", "batch_from_events"]
 
 _PIECE_BYTES = 64 << 10
+_FEW_HEADERS = 256  # from some more on, Arrow is faster
 
 
 class EventColumns:
@@ -115,6 +117,16 @@ class EventColumns:
             SchemaError: the bodies or the headers have more than 2 GiB together.
         """
         return _event_batch(self._offsets, self._keys, ["" if v is None else v for v in self._values], self.bodies)
+
+    def small_message(self) -> bytes | None:
+        """Return the encapsulated Arrow message of `batch`; None if Arrow should make it, since they have much."""
+        if self.size_bytes > _PIECE_BYTES or len(self._keys) > _FEW_HEADERS:
+            return None
+        keys = [key.encode() for key in self._keys]
+        values = [b"" if value is None else value.encode() for value in self._values]
+        if self.size_bytes + sum(map(len, keys)) + sum(map(len, values)) > _PIECE_BYTES:
+            return None
+        return event_message(self._offsets, keys, values, self.bodies)
 
 
 def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:

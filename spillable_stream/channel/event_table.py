@@ -13,8 +13,9 @@ import pyarrow as pa
 from spillable_stream.arguments import whole_number
 from spillable_stream.channel.arrow_batches import read_batches
 from spillable_stream.channel.event import ID_COLUMN
-from spillable_stream.channel.figures import count_text, size_text
+from spillable_stream.channel.figures import size_text
 from spillable_stream.channel.seek_target import SeekTarget
+from spillable_stream.counted import counted
 from spillable_stream.engine.engine import Engine
 
 __all__ = ["EventTable", "body_text", "events_from", "last_events", "value_text"]
@@ -153,9 +154,7 @@ def _html(events: EventTable) -> str:
     ]
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     more = len(events) - _MOST_ROWS
-    note = f"<div>… and {count_text(more, 'more event')}</div>" if more > 0 else ""
-    title = (
-        f'<b>{count_text(len(events), "event")}</b> of <code style="background:none">{escape(events.channel)}</code>'
-    )
+    note = f"<div>… and {counted(more, 'more event')}</div>" if more > 0 else ""
+    title = f'<b>{counted(len(events), "event")}</b> of <code style="background:none">{escape(events.channel)}</code>'
     table = f'<table style="border-collapse:collapse;margin-top:6px"><tr>{head}</tr>{body}</table>'
     return f'<div style="font-size:13px;line-height:1.5">{title}{table}{note}</div>'

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spillable_stream.counted import counted
 from spillable_stream.state.ranges import Range
 
-__all__ = ["age_text", "count_text", "ranges_text", "rate_text", "short_text", "size_text"]
+__all__ = ["age_text", "ranges_text", "rate_text", "short_text", "size_text"]
 
 _MOST_RANGES = 10
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
 _THOUSANDS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**4, "k"))
-
-
-def count_text(number: int, noun: str) -> str:
-    """Return how many there are of something, as ``1,000 events``.
-
-    Args:
-        number: how many.
-        noun: one of them; an s makes it several.
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size_text(size_bytes: int) -> str:
@@ -58,4 +49,4 @@ def ranges_text(ranges: Sequence[Range]) -> str:
     """Return ranges of write-order IDs, as ``3 to 4, 9``; of many, the first ones."""
     shown = ", ".join(f"{a:,} to {b:,}" if a < b else f"{a:,}" for a, b in ranges[:_MOST_RANGES])
     more = len(ranges) - _MOST_RANGES
-    return shown + (f" … {count_text(more, 'more range')}" if more > 0 else "")
+    return shown + (f" … {counted(more, 'more range')}" if more > 0 else "")

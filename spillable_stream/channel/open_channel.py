@@ -216,13 +216,13 @@ class OpenChannel:
         with self._mutex:
             if self._left:
                 return
-            self._left = True
-            _open_channels.discard(self)
-            self.owned.close()
             try:
+                self.owned.close()
                 self._engine.leave(checkpoint=checkpoint, flush=flush)
             finally:
                 self._engine.close()
+                _open_channels.discard(self)
+                self._left = True  # not before: after an interrupt, the next close does what is left to do
                 _log.debug("closed %s", self.path, extra=fields(self.path))
 
     def park(self) -> None:

@@ -14,7 +14,8 @@ from spillable_stream.engine.task_plans import StagedFile
 from spillable_stream.errors import DiskSpaceError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import SegmentRef
-from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.dues import pack_dues
+from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.row_values import row_reader
 
 __all__ = ["MOST_EVENTS", "PutBuffer"]
@@ -54,6 +55,7 @@ class PutBuffer:
         self._ttl_us = self._due_ms = 0  # of what waits
         self._frames_bytes = 0
         self._frame_bytes = engine.follower.frame_bytes
+        self._compression = engine.follower.state.options.compression
 
     def begin_run(self, each_us: int, due_ms: int) -> None:
         """Begin to add events of a ttl, in microseconds, and a due time: all events of a frame have the same ttl."""
@@ -83,9 +85,16 @@ class PutBuffer:
         """Encode what waits."""
         if not self.waiting:
             return
-        rows, events, self._rows, self._events, self.waiting = self._rows, self._events, [], None, 0
-        batch = row_reader(self._schema).batch(rows) if events is None else events.batch()
-        self.add(batch, self._ttl_us, array("q", [self._due_ms]) * batch.num_rows if self._due_ms else ())
+        rows, events, count, ttl_us = self._rows, self._events, self.waiting, self._ttl_us
+        self._rows, self._events, self.waiting = [], None, 0
+        dues = array("q", [self._due_ms]) * count if self._due_ms else array("q")
+        if events is None:
+            self.add(row_reader(self._schema).batch(rows), ttl_us, dues)
+        elif self._compression == "none" and (message := events.small_message()) is not None:
+            packed = pack_dues(dues) if dues else b""
+            self._hold([Frame.of(FrameType.PUT, message, count, self._schema_id, ttl_us, packed)], bool(dues))
+        else:
+            self.add(events.batch(), ttl_us, dues)
 
     def add(self, batch: pa.RecordBatch, each_us: int, dues_ms: Sequence[int] = ()) -> None:
         """Add a batch in the channel's schema, and stage everything if it is too much for the log.
@@ -95,12 +104,16 @@ class PutBuffer:
             each_us: the ttl of each, in microseconds; 0 for none.
             dues_ms: when each is due, where this transaction carries it, in milliseconds since 1970; else empty.
         """
-        options = self._engine.follower.state.options
-        frames = encode_batch(batch, self._schema_id, options.compression, each_us, dues_ms, self._frame_bytes)
-        self.has_dues = self.has_dues or bool(dues_ms)
+        frames = encode_batch(batch, self._schema_id, self._compression, each_us, dues_ms, self._frame_bytes)
+        self._hold(frames, bool(dues_ms))
+
+    def _hold(self, frames: list[Frame], has_dues: bool) -> None:
+        """Keep frames for the commit, staged where it is too much for the log."""
+        self.has_dues = self.has_dues or has_dues
         self.frames += frames
         self._frames_bytes += total_size(frames)
-        if self._frames_bytes > options.max_inline_bytes and self._frames_bytes > self._inline_bytes():
+        most_bytes = self._engine.follower.state.options.max_inline_bytes
+        if self._frames_bytes > most_bytes and self._frames_bytes > self._inline_bytes():
             self._stage()
 
     def _inline_bytes(self) -> int:

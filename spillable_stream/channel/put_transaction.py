@@ -18,6 +18,7 @@ from spillable_stream.channel.put_buffer import MOST_EVENTS, PutBuffer
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
+from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
@@ -320,8 +321,8 @@ class PutTransaction(Transaction):
             )
         if held > capacity and self.is_bounded:
             raise TransactionCapacityError(
-                f"the transaction would hold {held:,} events, transactionCapacity is {capacity:,}; commit more often, "
-                "or raise it"
+                f"the transaction would hold {counted(held, 'event')}, transactionCapacity is {capacity:,}; "
+                "commit more often, or raise it"
             )
 
     def _require_sound(self, call: str) -> None:
@@ -406,6 +407,14 @@ class PutTransaction(Transaction):
         delayed = self._delay()
         delayed.add_batch(batch, dues_ms, each_us)
         delayed.stage_if_many()
+
+    def _forget(self) -> str:
+        if not self.count:
+            return ""
+        return (
+            f"a put transaction of {self._engine.path} with {counted(self.count, 'event')} was forgotten, but neither "
+            "committed nor rolled back"
+        )
 
     def _rollback(self) -> None:
         if self._delayed is not None:

@@ -7,17 +7,22 @@ system or the store refuses in the middle of making one, those that were made be
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.open_arguments import OpenArguments
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.objects.location import channel_path
+from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["WantedChannel", "check_channel", "open_channels"]
+__all__ = ["WantedChannel", "check_channel", "find_or_make", "open_channels"]
+
+T = TypeVar("T")
+W = TypeVar("W")
 
 
 class WantedChannel(NamedTuple):
@@ -31,41 +36,82 @@ class WantedChannel(NamedTuple):
     path: str | os.PathLike[str]
     options: Mapping[str, Any] = {}
 
-    def open(self, *, create: bool) -> Channel:
-        """Return a handle; raises what `Channel` raises."""
+    def open(self, create: bool) -> Channel:
+        """Return a handle, of a new channel if it is missing and may be made; raises what `Channel` raises."""
         return Channel(self.path, create=create, **self.options)
 
-    def find(self) -> Channel | None:
-        """Return a handle of the channel; None if it is missing, and can be made. It raises what `Channel` raises."""
-        try:
-            return self.open(create=False)
-        except NotAChannelError as e:
-            if not e.is_missing:
-                raise
+    def check(self) -> None:
+        """Refuse a channel that is missing as `check_channel` does."""
         check_channel(self.path, **self.options)
-        return None
+
+    def most_events(self, there: Channel | None) -> int:
+        """Return the most events of a transaction of the channel; of one that is missing, what it will be made with."""
+        if there is not None:
+            return there.put_options().transaction_capacity
+        new = OpenArguments.of(channel_path(self.path), self.options, None, readonly=False).new_channel()
+        return new.options.transaction_capacity
 
 
-def open_channels(wanted: Sequence[WantedChannel]) -> list[Channel]:
+def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], object] | None = None) -> list[Channel]:
     """Return handles of channels, in order; those that are missing are made.
 
     Args:
         wanted: the channels.
+        agree: is told the most events of a transaction of each, in order, before any is made; raises to refuse them.
 
     Raises what `Channel` raises; nothing is left open then, even where one can not be closed cleanly.
     """
-    if len(wanted) == 1:
-        return [wanted[0].open(create=True)]
-    opened: dict[int, Channel] = {}
     with ExitStack() as stack:
-        for number, one in enumerate(wanted):
-            if (found := one.find()) is not None:
-                opened[number] = stack.enter_context(found)
-        for number, one in enumerate(wanted):
-            if number not in opened:
-                opened[number] = stack.enter_context(one.open(create=True))
+
+        def open_one(one: WantedChannel, create: bool) -> Channel:
+            return stack.enter_context(one.open(create))
+
+        def settle(found: Sequence[Channel | None]) -> None:
+            if agree is not None:
+                agree([one.most_events(there) for one, there in zip(wanted, found, strict=True)])
+
+        opened = find_or_make(wanted, open_one, WantedChannel.check, lambda calls: [call() for call in calls], settle)
         stack.pop_all()
-    return [opened[number] for number in range(len(wanted))]
+    return opened
+
+
+def find_or_make(
+    wanted: Sequence[W],
+    open_one: Callable[[W, bool], T],
+    check: Callable[[W], object],
+    run: Callable[[Sequence[Callable[[], Any]]], list[Any]],
+    settle: Callable[[Sequence[T | None]], object] | None = None,
+) -> list[T]:
+    """Open channels, those that are missing when all others are open, and return what was wanted of each, in order.
+
+    Args:
+        wanted: the channels.
+        open_one: opens one, and makes it if it is missing and the argument says so; raises what `Channel` raises.
+        check: refuses one that is missing, as `check_channel` does.
+        run: makes several calls, in this thread or in a copy of its context, and returns their results in order.
+        settle: is told what was found, None for what is missing, before any is made; raises to refuse all of it.
+
+    Raises what these raise.
+    """
+    if len(wanted) == 1 and settle is None:
+        return [open_one(wanted[0], True)]
+
+    def find(one: W) -> T | None:
+        try:
+            return open_one(one, False)
+        except NotAChannelError as e:
+            if not e.is_missing:
+                raise
+            return None
+
+    found: list[T | None] = run([partial(find, one) for one in wanted])
+    missing = [one for one, there in zip(wanted, found, strict=True) if there is None]
+    with one_test():
+        run([partial(check, one) for one in missing])
+        if settle is not None:
+            settle(found)
+        made = iter(run([partial(open_one, one, True) for one in missing]))
+    return [next(made) if there is None else there for there in found]
 
 
 def check_channel(path: str | os.PathLike[str], **options: Any) -> None:

@@ -17,6 +17,7 @@ from spillable_stream.channel.spool_channel import SpoolOwner, open_spool_channe
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
 from spillable_stream.channel.stored_options import store_options
+from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
@@ -277,7 +278,6 @@ class Spool:
         with self._closing:
             if not self._is_closed:
                 self._thread.end()
-                self._is_closed = True
                 self._end(ship)
 
     def _end(self, ship: bool) -> None:
@@ -290,6 +290,7 @@ class Spool:
             with self._mutex:
                 self._mover.close(is_answered=self._trouble is None)
             self._local.close()
+            self._is_closed = True  # not before: after an interrupt, the next close does what is left to do
 
     def _ship_until(self, deadline: float) -> None:
         try:
@@ -307,9 +308,9 @@ class Spool:
     def _report_left(self) -> None:
         if left := self._mover.waiting()[0]:
             _log.warning(
-                "%s: %s events stay in the spool %s; the next handle with this spool ships them",
+                "%s: %s left in the spool %s; the next handle with this spool ships them",
                 self._store_path,
-                f"{left:,}",
+                counted(left, "event", "are"),
                 self._local.path,
                 extra=fields(self._store_path, file=self._local.path, count=left),
             )

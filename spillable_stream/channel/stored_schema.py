@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from spillable_stream.engine.engine import Engine
@@ -11,7 +13,28 @@ from spillable_stream.format.batch import encode_schema, merge_schemas
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
 
-__all__ = ["has_columns", "store_columns"]
+__all__ = ["has_columns", "store_columns", "widened"]
+
+
+def widened(path: object, schemas: Sequence[pa.Schema], schema: pa.Schema, *, typed: bool) -> pa.Schema:
+    """Return a channel's newest schema with the columns that another one adds to it.
+
+    Args:
+        path: the channel.
+        schemas: the schemas that it has had.
+        schema: the other one.
+        typed: whether it is a typed channel.
+
+    Raises:
+        SchemaError: the schema does not fit, or the channel can't have another one.
+    """
+    merged = merge_schemas(schemas[-1], schema)
+    if not merged.equals(schemas[-1]):
+        if not typed:
+            raise SchemaError(f"{path} is an event channel (headers, body) and can't have other columns")
+        if len(schemas) == MAX_SCHEMAS:
+            raise SchemaError(f"{path} has had {MAX_SCHEMAS:,} schemas and can have no other; make a new channel")
+    return merged
 
 
 def has_columns(engine: Engine, schema: pa.Schema) -> bool:
@@ -38,13 +61,9 @@ def store_columns(engine: Engine, schema: pa.Schema) -> int:
     """
     engine.follow()
     schemas = engine.schemas()
-    merged = merge_schemas(schemas[-1], schema)
+    merged = widened(engine.path, schemas, schema, typed=engine.is_typed())
     if merged.equals(schemas[-1]):
         return len(schemas) - 1
-    if not engine.is_typed():
-        raise SchemaError(f"{engine.path} is an event channel (headers, body) and can't have other columns")
-    if len(schemas) == MAX_SCHEMAS:
-        raise SchemaError(f"{engine.path} has had {MAX_SCHEMAS:,} schemas and can have no other; make a new channel")
     if engine.log.is_view:
         engine.refuse_to_write("another column")
     added: SchemaRecord = {"id": len(schemas), "schema": encode_schema(merged)}

@@ -15,6 +15,7 @@ from spillable_stream.channel.event import Event
 from spillable_stream.channel.taken_events import events_from_batch, rows_from_batch, table_from_batches
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.channel.ttl import ttl_left_us
+from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.expiry import now_us
@@ -45,6 +46,7 @@ class TakeTransaction(Transaction):
         self._consumer: Consumer | None = None
         self._typed = typed
         self._ranges: list[Range] = []
+        self._claimed: list[Range] = []  # by the take that is under way, or that an interrupt has ended
         self._moved_at = 0  # the consumer's, before the first claim
         self._expiring: list[ReadBatch] = []  # what `take_batch` gave of events with a ttl
         self.count: int = 0
@@ -139,11 +141,14 @@ class TakeTransaction(Transaction):
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(
-                f"the transaction has taken {self.count:,} events, which is transactionCapacity; commit it first"
+                f"the transaction has taken {counted(self.count, 'event')}, which is transactionCapacity; "
+                "commit it first"
             )
         if self._consumer is None:
             self._consumer = self._open_consumer()
         consumer = self._consumer
+        if self._claimed:
+            consumer.claims.give_back(self._claimed, self._moved_at)
         deadline = time.monotonic() + timeout_seconds
         while True:
             ranges = self._claim(consumer, min(limit, capacity), deadline)
@@ -151,21 +156,24 @@ class TakeTransaction(Transaction):
             try:
                 given = convert(consumer.read(ranges))
             except BaseException as e:
-                consumer.release(ranges, moved_at=self._moved_at)
-                if isinstance(e, DataLossError) and consumer.is_taken(*ranges[0]):  # they have expired meanwhile
+                unread = list(ranges)
+                consumer.claims.give_back(ranges, self._moved_at)
+                if isinstance(e, DataLossError) and consumer.is_taken(*unread[0]):  # they have expired meanwhile
                     continue
                 self._engine.counters.event_take_error_count += 1
                 raise
-            self._ranges += ranges
-            self.count += count_of(ranges)
+            taken = count_of(ranges)
+            self._ranges += ranges  # no call within these three lines: an interrupt leaves all done or none
+            self._claimed = []
+            self.count += taken
             return given
 
     def _claim(self, consumer: Consumer, limit: int, deadline: float) -> list[Range]:
         """Claim events; none if there are none until the deadline, in seconds of the monotonic clock."""
         while True:
             if not self._ranges:
-                self._moved_at = consumer.moved_at
-            ranges = consumer.claim(limit, self._moved_at)
+                self._moved_at = consumer.claims.moved_at
+            ranges = consumer.claim(limit, self._moved_at, self._claimed)
             if ranges:
                 return ranges
             if self._engine.deliveries.deliver():
@@ -188,6 +196,8 @@ class TakeTransaction(Transaction):
         return [row for r in found for row in rows_from_batch(r._replace(batch=fit_batch(r.batch, schema)))]
 
     def _commit(self) -> None:
+        if self._claimed and self._consumer:
+            self._consumer.claims.give_back(self._claimed, self._moved_at)
         if self._ranges and self._consumer:
             try:
                 tx = self._consumer.commit(self._ranges, moved_at=self._moved_at)
@@ -199,4 +209,16 @@ class TakeTransaction(Transaction):
 
     def _rollback(self) -> None:
         if self._consumer:
-            self._consumer.release(self._ranges, moved_at=self._moved_at)
+            for claimed in (self._claimed, self._ranges):
+                self._consumer.claims.give_back(claimed, self._moved_at)
+
+    def _forget(self) -> str:
+        consumer = self._consumer
+        claimed = self._ranges + self._claimed
+        if consumer is None or not claimed or consumer.active_calls.ended:
+            return ""
+        consumer.claims.release_later(claimed, self._moved_at)
+        return (
+            f"a take transaction of the group {consumer.group!r} of {self._engine.path} was forgotten, but neither "
+            f"committed nor rolled back: {counted(self.count, 'event', 'are')} back in the queue"
+        )

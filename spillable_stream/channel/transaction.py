@@ -10,6 +10,7 @@ thread and process that began it. Puts and takes never mix.
 
 from __future__ import annotations
 
+import warnings
 from enum import Enum
 from os import getpid
 from threading import get_ident
@@ -35,8 +36,10 @@ class State(Enum):
 class Transaction:
     """What put and take transactions share: the states, and the ``with`` statement."""
 
+    state: State = State.NEW  # also of one whose making failed
+
     def __init__(self, engine: Engine) -> None:
-        self.state: State = State.NEW
+        self.state = State.NEW
         self.committed: CommitResult = NOTHING_COMMITTED
         self._engine = engine
         self._pid, self._thread = getpid(), get_ident()
@@ -94,6 +97,17 @@ class Transaction:
         if self.state is State.OPEN:
             raise TransactionStateError("close() of an open transaction; commit or roll back first")
         self.state = State.CLOSED
+
+    def __del__(self) -> None:
+        if self.state is State.OPEN and self._pid == getpid() and (lost := self._forget()):
+            warnings.warn(f"{lost}. Commit it, or use it in a with block", ResourceWarning, stacklevel=2, source=self)
+
+    def _forget(self) -> str:
+        """Undo all of it though nobody said so: nothing refers to it any more. Return what was undone; "" for nothing.
+
+        It may run in any thread, in the middle of anything, so it waits for no lock.
+        """
+        return ""
 
     def _commit(self) -> None:
         raise TypeError(f"{type(self).__name__} can't commit")

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_changes import GroupChanges, drop_of
@@ -264,7 +265,7 @@ class AutomaticGroups:
             name,
             path,
             idle,
-            f"{untaken:,} events no longer wait for it" if untaken else "it had taken every event",
+            f"{counted(untaken, 'event', 'do')} not wait for it any more" if untaken else "it had taken every event",
             extra=fields(path, group=name),
         )
 

@@ -120,7 +120,7 @@ class Checkpointing:
             TransactionStateError: this thread is inside another call to the channel.
         """
         self._log.require_open()
-        if self._follower.snapshot.thread == threading.get_ident():
+        if self._follower.snapshot.is_mine():
             self._active_calls.refuse("a checkpoint")
         wait_seconds = self._log.lock_timeout_seconds
         self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=spares))
@@ -131,7 +131,7 @@ class Checkpointing:
 
         Without the wait, a consumer that keeps up with the producers would start a new file again and again.
         """
-        if self._follower.snapshot.thread == threading.get_ident():  # a signal handler's take
+        if self._follower.snapshot.is_mine():  # a signal handler's take
             return
         now, end = time.monotonic(), self._follower.positions.disk
         if end != self._idle:

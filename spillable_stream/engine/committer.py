@@ -114,7 +114,8 @@ class Committer:
             TransactionStateError: this thread is inside of another commit, or looks at the channel.
         """
         active_calls, me = self._active_calls, get_ident()
-        if me in active_calls.threads or self._follower.snapshot.thread == me:
+        snapshot = self._follower.snapshot
+        if me in active_calls.threads or (snapshot.is_held() and snapshot.is_mine()):  # a call less for most
             active_calls.refuse("a commit")
         active_calls.threads[me] = "a commit"
         try:

@@ -68,8 +68,7 @@ def create_channel(
         ChannelBusyError: another process has been creating it for too long.
         StorageError: the file system refused.
     """
-    check_creation(fs, path, fixed)
-    planned = planned_layout(path, fixed)
+    planned = check_creation(fs, path, fixed)
     fs.access = Access(planned.mode)
     fs.make_directory(path)
     planned.grant(fs)
@@ -91,13 +90,13 @@ def create_channel(
                 )
         creating.check_exclusive(fs)
         if not has_identity(fs, path):
-            _create_files(fs, _planned(fs, path, fixed), options, schemas)
+            _create_files(fs, _continued(fs, planned), options, schemas)
     finally:
         creating.close()
 
 
-def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> None:
-    """Refuse a creation that can be seen to be impossible; nothing is made.
+def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
+    """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is made.
 
     What another creation, under way or cut short, has made is judged under its lock only, by `create_channel`.
 
@@ -117,13 +116,13 @@ def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> None:
     for directory in (path, *planned.directories().values()):
         fs.require_place(directory)
     _refuse_strangers(fs, path, planned)
-    if fs.exists(path / _LOCK):
-        return
-    try:
-        _planned(fs, path, fixed)
-    except SpillableError:
-        if not fs.exists(path / _LOCK):  # else another creation has begun meanwhile
-            raise
+    if not fs.exists(path / _LOCK):
+        try:
+            _continued(fs, planned)
+        except SpillableError:
+            if not fs.exists(path / _LOCK):  # else another creation has begun meanwhile
+                raise
+    return planned
 
 
 def _refuse_strangers(fs: FileSystem, path: Path, planned: Layout) -> None:
@@ -148,21 +147,21 @@ def _directories(layout: Layout) -> list[Path]:
     return [*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])]
 
 
-def _planned(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
-    """Return the layout of the new channel, after proving that its directories hold no events.
+def _continued(fs: FileSystem, planned: Layout) -> Layout:
+    """Return the layout, with the identity of a creation that was cut short, after proving that it holds no events.
 
     Raises:
         OptionError: two of its directories are the same.
         NotAChannelError: the directories hold a channel, or what is left of one.
         ForeignDirectoryError: a directory belongs to another channel.
     """
-    layout = planned_layout(path, fixed)
-    earlier = read_owner(fs, path)  # left by an interrupted creation, or by a channel that lost its identity file
-    cut_short, channel = [layout], ""
+    # Left by an interrupted creation, or by a channel that lost its identity file.
+    earlier = read_owner(fs, planned.path)
+    layout, cut_short, channel = planned, [planned], ""
     if earlier is not None:
-        layout, channel = replace(layout, channel=earlier.channel), earlier.channel
+        layout, channel = replace(planned, channel=earlier.channel), earlier.channel
         if earlier.layout is not None:
-            cut_short.append(layout_of(path, earlier.layout))
+            cut_short.append(layout_of(planned.path, earlier.layout))
     _require_distinct(fs, layout)
     require_unowned(fs, layout)
     for found in cut_short:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
-from threading import get_ident
 from typing import NamedTuple
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
@@ -104,7 +103,7 @@ class Deliveries:
         now_ms, log = self.clock_ms(), self._log
         if log.is_view or not self._follower.state.delays.are_due(now_ms) or time.monotonic() < self._again_at:
             return False
-        if self._follower.snapshot.thread == get_ident() or not self._due(self._follower.state, now_ms):
+        if self._follower.snapshot.is_mine() or not self._due(self._follower.state, now_ms):
             return False
         try:
             if log.is_far:
@@ -229,8 +228,12 @@ class Deliveries:
         self._came_damaged &= waiting.keys()
 
     def _index(self, file: DelayedFile) -> DelayedIndex:
-        index = self._indexes.setdefault((file.number, file.name), DelayedIndex(self.files))
+        key = file.number, file.name
+        index = self._indexes.pop(key, None)
+        if index is None:
+            index = DelayedIndex(self.files)
         index.follow(file)
+        self._indexes[key] = index  # not before: an interrupt may leave it with half of what it read
         return index
 
     def _leave(self, file: DelayedFile, cause: CorruptionError | StorageError) -> None:

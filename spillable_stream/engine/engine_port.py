@@ -6,6 +6,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
+import pyarrow as pa
+
 from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
 from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk
 from spillable_stream.engine.engine import Engine
@@ -38,6 +40,9 @@ class EnginePort(Generic[EngineT]):
         self._engine = engine
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def schemas(self) -> list[pa.Schema]:
+        return self._engine.schemas()
 
     def snapshot(self) -> AbstractContextManager[ChannelState]:
         return self._engine.snapshot()

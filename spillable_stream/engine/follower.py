@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from threading import get_ident
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -25,85 +25,70 @@ from spillable_stream.state.channel_state import ChannelState
 __all__ = ["AsKnown", "Follower", "Snapshot"]
 
 
-class Snapshot:
-    """The state, up to date and held still while it is read more than once: ``with … as state``.
-
-    It may be entered again inside, where the state is still held.
+class _Held:
+    """A block in which a follower's state is held still, whoever else follows.
 
     Args:
         follower: whose state it is.
         mutex: what holds it still.
 
     Attributes:
-        thread: the thread that is inside; 0 if none is.
-        depth: how many blocks it is inside of.
+        is_held: tells whether this thread has the mutex; a function in C.
     """
 
+    # A function in C, found when the block begins: one in Python could be interrupted before it does anything.
+    __exit__: Callable[..., None] = property(attrgetter("_release"))  # type: ignore[assignment]
+
     def __init__(self, follower: Follower, mutex: threading.RLock) -> None:
-        self.thread: int = 0
-        self.depth: int = 0
         self._follower = follower
         self._mutex = mutex
+        self._release: Callable[..., None] = mutex.__exit__
+        self.is_held: Callable[[], bool] = attrgetter("_is_owned")(mutex)
+
+
+class Snapshot(_Held):
+    """The state, up to date and held still while it is read more than once: ``with … as state``.
+
+    It may be entered again inside, where the state is still held.
+    """
+
+    def is_mine(self) -> bool:
+        """Tell whether this thread is inside of such a block, or of one of `AsKnown`."""
+        return self.is_held() and not self._follower.advancing
 
     def __enter__(self) -> ChannelState:
-        follower = self._follower
+        follower, is_inside = self._follower, self.is_mine()
         had: list[bool] = []
-        if follower.is_far and self.thread != get_ident():  # a look may wait for a commit, which needs the mutex
+        if follower.is_far and not is_inside:  # a look may wait for a commit, which needs the mutex
             follower.look()
         try:
             had.extend(map(self._mutex.acquire, (True,)))  # one call from C: no interrupt comes in between
-            is_known = self.depth and not follower.applying
-            state = follower.state if is_known else follower.follow(looked=follower.is_far)
-            self.thread = get_ident()
-            self.depth += 1
+            return follower.state if is_inside and not follower.applying else follower.renewed(looked=follower.is_far)
         except BaseException:
             if had:
                 self._mutex.release()
             raise
-        return state
-
-    def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        if not self.depth:
-            self.thread = 0
-        self._mutex.release()
 
 
-class AsKnown:
+class AsKnown(_Held):
     """The state as this handle knows it, held still without a look at the log: ``with … as state``.
 
     For what follows a look of the same call, or a commit: with a log far away, each look is a request. It is held like
     a `Snapshot`, and either may be entered inside of the other. What the log has meanwhile, it may not show: whoever
     misses something takes a `Snapshot` and looks again.
-
-    Args:
-        follower: whose state it is.
-        snapshot: what knows which thread is inside.
-        mutex: what holds both still.
     """
 
-    def __init__(self, follower: Follower, snapshot: Snapshot, mutex: threading.RLock) -> None:
-        self._follower = follower
-        self._snapshot = snapshot
-        self._mutex = mutex
-
     def __enter__(self) -> ChannelState:
-        follower, snapshot = self._follower, self._snapshot
+        follower = self._follower
         had: list[bool] = []
         try:
             had.extend(map(self._mutex.acquire, (True,)))  # as in `Snapshot`
             is_known = not follower.half_applied and not follower.applying
-            state = follower.state if is_known else follower.follow(looked=follower.is_far)
-            snapshot.thread = get_ident()
-            snapshot.depth += 1
+            return follower.state if is_known else follower.renewed(looked=follower.is_far)
         except BaseException:
             if had:
                 self._mutex.release()
             raise
-        return state
-
-    def __exit__(self, *_: object) -> None:
-        self._snapshot.__exit__()
 
 
 class Follower:
@@ -127,6 +112,7 @@ class Follower:
         as_known: holds it still without a look at the log.
         is_far: whether a look at the log is a request to another host, and may wait for a commit.
         frame_bytes: about how large the frames of a large batch get, in bytes.
+        advancing: whether the thread that has the mutex is about to bring the state up to date, or does so.
         applying: whether the state is being changed, by the thread that has the mutex.
         half_applied: whether it is, or a change was interrupted: then it is loaded again before anybody has it.
     """
@@ -135,6 +121,7 @@ class Follower:
     state: ChannelState
 
     def __init__(self, log: Log, active_calls: ActiveCalls, leave_files: Callable[[], None]) -> None:
+        self.advancing: bool = False
         self.applying: bool = False
         self.half_applied: bool = False
         self.samples: Samples = Samples()
@@ -158,7 +145,7 @@ class Follower:
         log.obey(self.state)
         self.samples.record(self.state)
         self.snapshot: Snapshot = Snapshot(self, self._mutex)
-        self.as_known: AsKnown = AsKnown(self, self.snapshot, self._mutex)
+        self.as_known: AsKnown = AsKnown(self, self._mutex)
 
     # ── following ───────────────────────────────────────────────────────────────────────────
 
@@ -189,16 +176,24 @@ class Follower:
                 return self._follow_view()
             log.require_open()
         if self.is_far:
-            if self.snapshot.thread != get_ident():
+            if not self.snapshot.is_mine():
                 if not looked:
                     self.look()
                 self._advance(log.latest_position)
             return self.state
         applied = self.applied
         head = log.position()
-        if (head is not applied or self.half_applied) and self.snapshot.thread != get_ident():
+        if (head is not applied or self.half_applied) and not self.snapshot.is_mine():
             self._advance(log.latest_position, head, applied)
         return self.state
+
+    def renewed(self, *, looked: bool) -> ChannelState:
+        """Do what `follow` does for a thread that has the mutex, and is about to hold the state still."""
+        before, self.advancing = self.advancing, True
+        try:
+            return self.follow(looked=looked)
+        finally:
+            self.advancing = before
 
     def catch_up(self) -> None:
         """Apply what was published under the commit lock, which is held."""
@@ -217,30 +212,34 @@ class Follower:
             applied: the position that was applied before that; None if it was not known.
         """
         with self._mutex:
-            if self.applying:
-                self._active_calls.refuse("a look")
-            # Where another thread applied something meanwhile, what was seen may be older than that.
-            head = position() if seen is None or applied is None or self.applied is not applied else seen
-            if head is self.applied and not self.half_applied:
-                return
-            end = Positions.of(head)
-            if end == self.positions and not self.half_applied:
-                self.applied = head
-                return
-            if self.half_applied:
-                self._load()
-            elif end.is_before(self.positions):  # read while it was written twice
-                return
-            else:
-                try:
-                    self._apply_until(end)
-                except (FileNotFoundError, CorruptionError):
-                    # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
+            before, self.advancing = self.advancing, True
+            try:
+                if self.applying:
+                    self._active_calls.refuse("a look")
+                # Where another thread applied something meanwhile, what was seen may be older than that.
+                head = position() if seen is None or applied is None or self.applied is not applied else seen
+                if head is self.applied and not self.half_applied:
+                    return
+                end = Positions.of(head)
+                if end == self.positions and not self.half_applied:
+                    self.applied = head
+                    return
+                if self.half_applied:
                     self._load()
-            self.applied = head if self.positions == end else None
-            self._log.obey(self.state)
-            if self.positions.disk.file_id != self._current:
-                self._leave()
+                elif end.is_before(self.positions):  # read while it was written twice
+                    return
+                else:
+                    try:
+                        self._apply_until(end)
+                    except (FileNotFoundError, CorruptionError):
+                        # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
+                        self._load()
+                self.applied = head if self.positions == end else None
+                self._log.obey(self.state)
+                if self.positions.disk.file_id != self._current:
+                    self._leave()
+            finally:
+                self.advancing = before
 
     def _leave(self) -> None:
         """Close what is open of files that the log has left: as long as it is, their disk space is not free."""
@@ -280,17 +279,21 @@ class Follower:
             return self.follow(unchecked=True)
 
     def _renew_if_stale(self, *, surely: bool = False) -> None:
-        if self.snapshot.thread == get_ident():
+        if self.snapshot.is_mine():
             return
         with self._mutex:
-            if self.applying:
-                self._active_calls.refuse("a look")
-            if surely or not self._log.is_current():
-                self.half_applied, self.applied = True, None  # first: an interrupt may come before the state is loaded
-                self._log.renew()
-                self._load()
-                self._current = self.positions.disk.file_id
-                self._log.obey(self.state)
+            before, self.advancing = self.advancing, True
+            try:
+                if self.applying:
+                    self._active_calls.refuse("a look")
+                if surely or not self._log.is_current():
+                    self.half_applied, self.applied = True, None  # first: an interrupt may come before it is loaded
+                    self._log.renew()
+                    self._load()
+                    self._current = self.positions.disk.file_id
+                    self._log.obey(self.state)
+            finally:
+                self.advancing = before
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""

@@ -133,7 +133,7 @@ class GroupOwners(Protocol):
             timeout_seconds: how long to wait for an owner to go, or for another change; each change is one commit.
 
         Raises:
-            GroupOwnedError: a live consumer owns it, or another process changes it.
+            GroupOwnedError: a live consumer owns it, or another process or thread changes it.
             OptionError: the channel has no group of this name.
         """
 

@@ -70,5 +70,5 @@ class HandleLock:
 
     def wait(self) -> None:
         """Wait until no other thread has it, but not for long."""
-        if not self.is_mine and self._lock.acquire(timeout=self._timeout_seconds):
-            self._lock.release()
+        with contextlib.suppress(LockTimeoutError), self.had():
+            pass

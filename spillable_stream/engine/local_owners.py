@@ -15,14 +15,15 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import existing_group
+from spillable_stream.engine.held_groups import HeldGroup, is_of_this_process, refusal_here
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.position_hint import PositionHint
-from spillable_stream.errors import GroupOwnedError, StorageError
+from spillable_stream.errors import CommitOutcomeUnknownError, GroupOwnedError, SpillableError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock, has_ended, process_note
+from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
 from spillable_stream.storage.lru import LruCache
 
 __all__ = ["LocalOwners", "LocalOwnership", "UnownedGroup", "look_for_owner", "remove_files_of"]
@@ -47,6 +48,7 @@ class LocalOwnership:
         self.position: PositionHint = position
         self._group = group
         self._lock = lock
+        self._held = HeldGroup(note)
 
     def require(self) -> None:
         """Prove that nobody else can own the group; the channel's lock is held.
@@ -77,6 +79,7 @@ class LocalOwnership:
         """Give the group up."""
         self.position.close()
         self._lock.close()
+        self._held.close()
 
     def leave(self) -> None:
         """In a forked child: close the files; the lock is the parent's."""
@@ -96,6 +99,7 @@ class UnownedGroup:
         self.position: PositionHint = position
         self._group = group
         self._lock = lock
+        self._forgotten = ""
 
     @property
     def note(self) -> str:
@@ -103,8 +107,14 @@ class UnownedGroup:
         return self._lock.read_holder()
 
     def forget_note(self) -> None:
-        self._lock.file.truncate(0)
+        self._forgotten = self._forgotten or self.note
+        self._lock.blank_holder()
         self._lock.file.sync()
+
+    def recall_note(self) -> None:
+        """Write the note again that was forgotten: the change did not come to be, and the note still counts."""
+        if self._forgotten:
+            self._lock.unblank_holder(self._forgotten)
 
     def require(self) -> None:
         """Prove that nobody can own the group; the channel's lock is held.
@@ -153,7 +163,8 @@ class LocalOwners:
             try:
                 if not lock.acquire_alone(timeout_seconds):
                     owner = lock.read_holder()
-                    raise GroupOwnedError(
+                    here = refusal_here(group, layout.path, owner, ", take with it, or use another group")
+                    raise here or GroupOwnedError(
                         f"the group {group!r} of {layout.path} is owned by {owner or 'another process'}; "
                         f"waited {timeout_seconds:g} s. Stop it, or use another group",
                         owner,
@@ -181,7 +192,14 @@ class LocalOwners:
                     if group not in follow().groups:  # it was dropped before the file was opened, which made it
                         remove_files_of(fs, layout, group)
                     existing_group(self._follower.state, group, layout.path)
-                    yield UnownedGroup(group, lock, position)
+                    hold = UnownedGroup(group, lock, position)
+                    try:
+                        yield hold
+                    except CommitOutcomeUnknownError:
+                        raise
+                    except SpillableError:
+                        hold.recall_note()
+                        raise
             finally:
                 position.close()
                 lock.close()
@@ -189,8 +207,12 @@ class LocalOwners:
     def _owned(self, group: str, owner: str, otherwise: str) -> GroupOwnedError:
         """Return the refusal of a change. One that another process makes for long leaves the last owner's note."""
         path = self._log.path
-        if not owner or has_ended(owner):
-            return GroupOwnedError(f"another process changes the group {group!r} of {path}, or owns it; try again")
+        if here := refusal_here(group, path, owner, otherwise):
+            return here
+        if not owner or has_ended(owner) or is_of_this_process(owner):
+            return GroupOwnedError(
+                f"another process or thread changes the group {group!r} of {path}, or owns it; try again"
+            )
         return GroupOwnedError(f"the group {group!r} of {path} is owned by {owner}; stop it first{otherwise}", owner)
 
     def look(self, group: str) -> OwnerSeen:
@@ -200,7 +222,7 @@ class LocalOwners:
 
     def owner_of(self, group: str) -> str:
         try:
-            return self._log.fs.read_file(self._log.layout.group_lock(group)).decode(errors="replace")
+            return holder_text(self._log.fs.read_file(self._log.layout.group_lock(group)))
         except (FileNotFoundError, StorageError):
             return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.state.memory_loss_rules import MemoryLoss
 from spillable_stream.state.ranges import count_of, shown
@@ -26,7 +27,9 @@ def report_memory_loss(path: str, loss: MemoryLoss) -> None:
 def _message(path: str, loss: MemoryLoss) -> str:
     count = count_of(loss.lost)
     message = f"the memory tier of {path} is gone: "
-    message += f"{count:,} events are lost, {shown(loss.lost)}" if loss.lost else "no event is known to be lost"
+    message += (
+        f"{counted(count, 'event', 'are')} lost, {shown(loss.lost)}" if loss.lost else "no event is known to be lost"
+    )
     if loss.taken:
         message += f" (of them every group had taken {count_of(loss.taken):,}, which were kept: {shown(loss.taken)})"
     if loss.doubtful:

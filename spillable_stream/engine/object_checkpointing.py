@@ -126,7 +126,7 @@ class ObjectCheckpointing:
             TransactionStateError: this thread is inside another call to the channel.
         """
         self._log.require_open()
-        if self._follower.snapshot.thread == threading.get_ident():
+        if self._follower.snapshot.is_mine():
             self._active_calls.refuse("a checkpoint")
         timeout_seconds = self._log.lock_timeout_seconds
         if not self._alone.acquire(timeout=timeout_seconds):

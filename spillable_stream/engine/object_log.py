@@ -16,9 +16,7 @@ from spillable_stream.engine.known_slots import KnownSlots
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.object_appends import ObjectAppends
 from spillable_stream.engine.object_looks import ObjectLooks
-from spillable_stream.errors import (
-    ChannelClosedError,
-)
+from spillable_stream.errors import ChannelClosedError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.commit_lock import do_nothing
@@ -31,9 +29,7 @@ from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.identity import extend_identity
-from spillable_stream.objects.loading import (
-    load,
-)
+from spillable_stream.objects.loading import load
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace

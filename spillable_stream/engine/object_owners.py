@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
+from spillable_stream.engine.held_groups import HeldGroup, refusal_here
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
@@ -33,6 +34,7 @@ from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import (
     ChannelClosedError,
+    CommitOutcomeUnknownError,
     GroupOwnedError,
     OptionError,
     SpillableError,
@@ -76,6 +78,7 @@ class ObjectOwnership:
         self.position: None = None
         self.left_note: str = ""
         self._owners = owners
+        self._held = HeldGroup(note)
 
     def require(self) -> None:
         """Prove that the state still says so, where a commit is planned.
@@ -112,6 +115,7 @@ class ObjectOwnership:
 
     def close(self) -> None:
         """Give the group up; where the store does not answer, another owner has to claim it."""
+        self._held.close()
         self._owners.give_up(self)
 
     def leave(self) -> None:
@@ -260,7 +264,7 @@ class ObjectOwners:
         Raises:
             TransactionStateError: this thread commits, or looks at the channel.
         """
-        if self._follower.snapshot.thread == threading.get_ident():
+        if self._follower.snapshot.is_mine():
             raise TransactionStateError(f"a group of {self.path} can't get another owner inside of a look at the state")
         self._appender.commit_alone(request)
 
@@ -301,6 +305,11 @@ class ObjectOwners:
             try:
                 self._require_group(group)
                 yield held
+            except CommitOutcomeUnknownError:
+                raise
+            except SpillableError:
+                owned.left_note = former  # the change did not come to be, and the note still counts
+                raise
             finally:
                 self.give_up(owned)
 
@@ -393,8 +402,9 @@ class _Waiting:
         return known if now - self._claimed[1] >= self._owners.answer_seconds else _WAIT
 
     def _owned(self, known: Owner) -> GroupOwnedError:
-        return GroupOwnedError(
-            f"the group {self._group!r} of {self._owners.path} is owned by {known.note}, which answers; stop it, or "
+        path = self._owners.path
+        return refusal_here(self._group, path, known.note, ", or use it") or GroupOwnedError(
+            f"the group {self._group!r} of {path} is owned by {known.note}, which answers; stop it, or "
             "use another group",
             known.note,
         )

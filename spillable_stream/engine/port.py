@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+import pyarrow as pa
+
 from spillable_stream.engine.delayed_puts import Delayed, DelayedChunk, Held
 from spillable_stream.engine.handed_over import HandedOver, beginning_with
 from spillable_stream.engine.one_look import one_look
@@ -103,6 +105,9 @@ class ChannelPort(Protocol):
 
     def place(self) -> str:
         """Return which channel it is, by whatever path it was opened; a copy, which has its UUID, is another one."""
+
+    def schemas(self) -> list[pa.Schema]:
+        """Return the schemas that the channel has had, oldest first, as far as this handle has followed."""
 
     def snapshot(self) -> AbstractContextManager[ChannelState]:
         """Hold the state still, up to date, while it is looked at: ``with port.snapshot() as state``.

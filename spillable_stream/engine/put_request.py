@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.requests import COMMIT_BYTES, SEGMENT_BYTES, Request
@@ -112,10 +113,10 @@ class Put(Request):
         fits_memory = wanted.events <= limits.events and wanted.payload_bytes <= most_bytes
         if wanted.events <= disk or (fits_memory and not self.delayed):
             return None
-        most, option = f"disk holds at most {disk:,} events (overflowCapacity)", "overflowCapacity"
+        most, option = f"disk holds at most {counted(disk, 'event')} (overflowCapacity)", "overflowCapacity"
         if limits.events and not self.delayed:
             memory = (
-                f"memory holds at most {limits.events:,} events and {most_bytes:,} bytes (memoryCapacity, and "
+                f"memory holds at most {counted(limits.events, 'event')} and {most_bytes:,} bytes (memoryCapacity, and "
                 "byteCapacity less its buffer)"
             )
             most = f"{memory}, {most}" if disk else memory
@@ -128,7 +129,7 @@ class Put(Request):
     def _do(self) -> str:
         """Return the beginning of a sentence about it: how many events do."""
         events = self.use().events
-        return "1 event does" if events == 1 else f"{events:,} events do"
+        return counted(events, "event", "do")
 
     def done(self, plan: AppendPlan) -> CommitResult | None:
         """Return the result again if a query's or a producer's batch was committed before; otherwise None.

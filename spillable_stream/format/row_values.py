@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.conversion import cast_column
 from spillable_stream.format.types import NOT_ARROW, with_leaves
@@ -73,7 +74,7 @@ class RowReader:
             ]
             return pa.RecordBatch.from_arrays(columns, schema=self.schema)
         except (*NOT_ARROW, ArithmeticError) as e:
-            raise SchemaError(f"{len(rows):,} rows do not make a batch: {e}; put fewer at once") from e
+            raise SchemaError(f"{counted(len(rows), 'row', 'do')} not make a batch: {e}; put fewer at once") from e
 
 
 _readers: dict[int, RowReader] = {}

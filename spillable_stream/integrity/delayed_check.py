@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.dues import parse_dues
 from spillable_stream.format.frame import FrameType, file_seed
@@ -161,7 +162,7 @@ def _name_unnamed(port: DelaysPort, whole: DelayedFile, known: DelayedFile | Non
 
 
 def _counted(events: int) -> str:
-    return f"{events:,} delayed event{'' if events == 1 else 's'}"
+    return counted(events, "delayed event")
 
 
 def whole_pairs(file: Readable, seed: int, of: DelayedFile) -> Iterator[tuple[int, DelayedFrame | None, int]]:

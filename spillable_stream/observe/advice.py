@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spillable_stream.channel.figures import age_text, count_text, ranges_text, size_text
+from spillable_stream.channel.figures import age_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats
+from spillable_stream.counted import counted
 from spillable_stream.observe.observation import Observation
 from spillable_stream.state.ranges import count_of
 
@@ -61,7 +62,7 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
     if stats.lost:
         yield Advice(
             Urgency.ERROR,
-            f"{count_text(count_of(stats.lost), 'event')} lost with a memory tier or with damage: IDs "
+            f"{counted(count_of(stats.lost), 'event')} lost with a memory tier or with damage: IDs "
             f"{ranges_text(stats.lost)}.",
             f"Put them again from where they came; if the loss is new, run: spillable verify {path}",
         )
@@ -75,7 +76,7 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
         if group.expired:
             yield Advice(
                 Urgency.ERROR,
-                f"{count_text(count_of(group.expired), 'event')} expired before {name} took them: IDs "
+                f"{counted(count_of(group.expired), 'event')} expired before {name} took them: IDs "
                 f"{ranges_text(group.expired)}.",
                 "Raise retentionMs or retentionBytes, or set retentionUntaken to keep.",
             )
@@ -100,7 +101,7 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
         )
     for worker in stats.workers:
         if worker.is_troubled:
-            trouble = worker.trouble or f"{count_text(worker.left_calls, 'call')} did not return in time"
+            trouble = worker.trouble or f"{counted(worker.left_calls, 'call')} did not return in time"
             yield Advice(
                 Urgency.WARNING,
                 f"The worker of {worker.group} {_WORKER_STATES.get(worker.state, 'is in trouble')}: {trouble}.",
@@ -108,7 +109,7 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
             )
     if (spool := stats.spool) is not None and (spool.trouble or (spool.oldest_seconds or 0.0) > _SPOOL_SECONDS):
         oldest = f", the oldest for {age_text(spool.oldest_seconds)}" if spool.oldest_seconds is not None else ""
-        waiting = f"{count_text(spool.events, 'event')} ({size_text(spool.size_bytes)})"
+        waiting = f"{counted(spool.events, 'event')} ({size_text(spool.size_bytes)})"
         yield Advice(
             Urgency.WARNING,
             f"{waiting} wait in the spool{oldest}, on this host only. {spool.trouble}".rstrip(),

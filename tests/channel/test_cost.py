@@ -263,7 +263,7 @@ def test_puts_over_drained_files_allocate_nothing_and_cut_nothing_but_ends(open_
 
 @pytest.mark.parametrize(
     ("options", "work", "most"),
-    [({}, "put", 188), ({}, "take", 261), (MEMORY, "put", 209), (MEMORY, "take", 279)],
+    [({}, "put", 190), ({}, "take", 262), (MEMORY, "put", 211), (MEMORY, "take", 280)],
     ids=["disk-put", "disk-take", "memory-put", "memory-take"],
 )
 def test_python_does_as_much_for_a_thousand_events_as_for_one(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from spillable_stream import Event, SchemaError
 from spillable_stream.channel.event_columns import EventColumns, batch_from_columns
+from spillable_stream.format.batch import EVENT_SCHEMA, decode_batch
 from tests.support.any_events import EVENTS
 
 
@@ -47,3 +48,23 @@ def test_pieces_have_the_same_events(events: list[Event], most_bytes: int) -> No
     for piece in pieces:
         joined.extend(piece)
     assert joined.batch().equals(columns.batch()) and joined.size_bytes == columns.size_bytes
+
+
+@given(st.lists(EVENTS, min_size=1, max_size=20))
+def test_a_small_message_has_the_batch(events: list[Event]) -> None:
+    columns = EventColumns.of(events)
+    message = columns.small_message()
+    assert message is not None and decode_batch(message, EVENT_SCHEMA).equals(columns.batch())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(Event(bytes(70_000)), id="a large body"),
+        pytest.param(Event(b"", {"k": "v" * 70_000}), id="a large value"),
+        pytest.param(Event(b"", {"k" * 70_000: None}), id="a large key"),
+        pytest.param(Event(b"", {f"{i}": "" for i in range(257)}), id="many headers"),
+    ],
+)
+def test_a_message_that_is_not_small_is_left_to_arrow(event: Event) -> None:
+    assert EventColumns.of([event]).small_message() is None

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning, TakeTransaction
-from spillable_stream.channel import consumer
+from spillable_stream.channel import claims
 from spillable_stream.engine import deliveries as deliveries_module
 from spillable_stream.engine.expiry import now_us
 from spillable_stream.log import head as head_module
@@ -77,7 +77,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.passed_seconds = 0
         self.clocks = ExitStack()
         for module, name, clock in (
-            (consumer, "now_us", lambda: now_us() + self.passed_seconds * 1_000_000),
+            (claims, "now_us", lambda: now_us() + self.passed_seconds * 1_000_000),
             (deliveries_module, "wall_clock_ms", lambda: self.now_ms),  # of an open, too
         ):
             self.clocks.enter_context(mock.patch.object(module, name, clock))
@@ -252,8 +252,6 @@ class ChannelMachine(RuleBasedStateMachine):
             self.memory.update(range(self.last_id + 1, self.last_id + 1 + more))
         elif 0 < more <= self.memory_capacity and not late:
             self.overflow = True
-        elif late:
-            self.settle()
         self.enter(bodies, [None] * more)
         self.waiting += late
 

@@ -82,7 +82,9 @@ def test_another_process_takes_from_where_a_group_was_moved(kept: Channel, path:
 def test_a_group_that_another_handle_owns_is_not_moved(kept: Channel, open_channel: Open) -> None:
     other = open_channel()
     owner = other.consumer("g").owner
-    with pytest.raises(GroupOwnedError, match=rf"the group 'g' of .* is owned by {re.escape(owner)}; stop it first"):
+    with pytest.raises(
+        GroupOwnedError, match=rf"the group 'g' of .* is owned by {re.escape(owner)}, which is this process"
+    ):
         kept.seek("g", "earliest")
     assert kept.stats().groups["g"].position == 7
     other.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -406,3 +408,22 @@ def test_put_many_takes_an_iterable_of_events(open_channel: Open, events: Any) -
         with pytest.raises(SchemaError, match="put_many takes a list or another iterable of events, not "):
             tx.put_many(events)
         tx.put(Event(b"x"))
+
+
+def test_a_put_transaction_that_is_forgotten_stores_nothing_and_warns(open_channel: Open) -> None:
+    channel = open_channel(max_inline_bytes=4096)
+    tx = channel.put_transaction()
+    tx.begin()
+    tx.put_many([Event(os.urandom(10))] * 8192)
+    assert tx._buffer.segment is not None
+    staged = channel.engine().layout.segment_file(tx._buffer.segment.name)
+    with pytest.warns(ResourceWarning, match=r"a put transaction of .* with 8,192 events was forgotten, but neither"):
+        del tx
+    channel.checkpoint()
+    assert not staged.exists()
+    empty = channel.put_transaction()
+    empty.begin()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del empty
+    assert take(channel) == []

@@ -8,7 +8,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelClosedError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.channel import several_channels
-from spillable_stream.channel.several_channels import WantedChannel, check_channel, open_channels
+from spillable_stream.channel.several_channels import WantedChannel, check_channel, find_or_make, open_channels
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -71,6 +71,20 @@ def test_none_is_made_in_stores_of_which_one_refuses() -> None:
         assert not stores["s3://bucket/good"].objects
 
 
+def test_a_store_that_was_tested_for_a_check_is_not_tested_again_to_make_a_channel() -> None:
+    seen: list[FaultyStore] = []
+
+    def seen_by(store: MemoryStore) -> FaultyStore:
+        seen.append(FaultyStore(store))
+        return seen[-1]
+
+    with stores_in_memory(seen_by) as stores:  # type: ignore[arg-type]
+        for channel in open_channels([WantedChannel(f"s3://bucket/{name}") for name in "ab"]):
+            channel.close()
+    tests = [s.inner.root for s in seen if any(request.key.startswith("check/") for request in s.requests)]
+    assert sorted(tests) == sorted(stores) == ["s3://bucket/a", "s3://bucket/b"]
+
+
 def test_those_that_were_there_are_closed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Channel(tmp_path / "there").close()
     (tmp_path / "file").write_text("x")
@@ -105,6 +119,26 @@ def test_one_that_can_not_be_closed_leaves_no_other_open(tmp_path: Path, monkeyp
     with pytest.raises(SpillableError):
         open_channels([WantedChannel(tmp_path / name) for name in ("a", "b", "c", "file")])
     assert sorted(map(str, closed)) == [str(tmp_path / name) for name in "abc"]
+
+
+def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_made() -> None:
+    steps: list[str] = []
+
+    def open_one(name: str, create: bool) -> str:
+        steps.append(f"make {name}" if create else f"find {name}")
+        if name != "b" and not create:
+            raise NotAChannelError(name, is_missing=True)
+        return name.upper()
+
+    def check(name: str) -> None:
+        steps.append(f"check {name}")
+
+    assert find_or_make("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
+    assert steps == ["find a", "find b", "find c", "check a", "check c", "make a", "make c"]
+
+
+def test_one_alone_is_made_without_a_look_before() -> None:
+    assert find_or_make(["a"], lambda name, create: (name, create), pytest.fail, pytest.fail) == [("a", True)]
 
 
 def test_a_check_makes_nothing(tmp_path: Path) -> None:

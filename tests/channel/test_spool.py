@@ -398,7 +398,7 @@ def test_a_close_while_the_store_is_down_leaves_it_to_the_next_open(
     put(channel, *numbered(5, 5))
     fail(channel, Fault.UNAVAILABLE)
     channel.close()
-    assert "5 events stay in the spool" in caplog.text
+    assert "5 events are left in the spool" in caplog.text
     channel = by_hand(durability=durability)
     assert channel.flush() == 5
     assert take(channel) == numbered(0, 10)

@@ -12,11 +12,13 @@ from spillable_stream import Channel, DataLossError, MemoryLossWarning, Producer
 from spillable_stream.channel import spool_mover
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
+from spillable_stream.engine import object_owners
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.object_owners import ObjectOwners
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, put, take
 from tests.support.object_channels import URL, stores_in_memory
+from tests.support.one_module import replace_in
 from tests.support.spools import without_threads
 
 
@@ -173,7 +175,7 @@ def test_a_copy_of_a_spool_that_a_live_mover_ships_is_refused(pair: Pair, monkey
     monkeypatch.setattr(Consumer, "close", lambda _: None)
     owners = pair.store.engine().owners
     assert isinstance(owners, ObjectOwners)
-    monkeypatch.setattr("spillable_stream.engine.object_owners.time.sleep", lambda _: owners.answer_claims())
+    replace_in(monkeypatch, object_owners, "time", sleep=lambda _: owners.answer_claims())
     with pytest.raises(ProducerBusyError, match=f"spool-{pair.spool.uuid}"):
         copy.own()
     monkeypatch.undo()

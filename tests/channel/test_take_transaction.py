@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -11,15 +14,19 @@ import pytest
 
 from spillable_stream import (
     Channel,
+    Event,
     OptionError,
     TransactionCapacityError,
 )
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.channel.transaction import State
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.event_reader import ReadBatch
-from tests.support.events import numbered, put, take
+from tests.support.events import numbered, peek, put, take
+from tests.support.expiry import WallClock
+from tests.support.interrupts import Interrupts
 
 Open = Callable[..., Channel]
 BOTH = pytest.mark.parametrize("kind", ["put_transaction", "take_transaction"])
@@ -54,6 +61,33 @@ def test_rolled_back_takes_return_to_the_head_in_order(open_channel: Open) -> No
         tx.rollback()
     assert take(channel, 3) == numbered(0, 3)
     assert take(channel) == numbered(3, 3)
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["rolled back", "goes on"])
+@pytest.mark.parametrize("ttl", [None, 10], ids=["for good", "expired in between"])
+def test_an_interrupt_anywhere_of_a_take_leaves_no_event_claimed(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, ttl: int | None, goes_on: bool
+) -> None:
+    """Or nobody is given them before the handle is closed, and then behind later ones."""
+    clock, channel, left = WallClock(monkeypatch), open_channel(), list[bytes]()
+    for i, body in enumerate(numbered(0, 8)):
+        with channel.put_transaction() as tx:
+            tx.put(Event(body), ttl=ttl if i % 2 else None)
+        left += [] if ttl and i % 2 else [body]
+    clock.pass_by(11)
+    for number in count(1):
+        tx = channel.take_transaction()
+        tx.begin()
+        interrupts = Interrupts(number, "channel/take_transaction.py", "channel/consumer.py", "channel/claims.py")
+        interrupts.run(partial(tx.take_many, 3))
+        if goes_on:
+            before = tx.count
+            assert [event.body for event in tx.take_many(8)] == left[before:]
+        tx.rollback()
+        assert peek(channel, 8) == left
+        if not interrupts.hit:
+            break
+    assert number > 20
 
 
 def test_take_waits_for_an_event(open_channel: Open) -> None:
@@ -102,7 +136,7 @@ def test_events_that_expire_between_claim_and_read_are_passed_over(
 
     def overtaken(consumer: Consumer, ranges: list[tuple[int, int]]) -> list[ReadBatch]:
         if not expired:
-            expired.append(ranges)
+            expired.append(list(ranges))
             channel.engine().commit(Control(FrameType.RETENTION, {"through": 1}))
         return read(consumer, ranges)
 
@@ -126,3 +160,106 @@ def test_a_limit_and_a_timeout_that_are_no_numbers_are_refused_by_their_names(op
             tx.take("1")  # type: ignore[arg-type]
         given: Any = getattr(tx, call)(1, float("inf"))
         assert len(given) == 1
+
+
+# ── one that is forgotten ───────────────────────────────────────────────────────────────────────
+
+
+def begun(channel: Channel, limit: int) -> TakeTransaction:
+    """Return a transaction that was begun, and has taken some events."""
+    tx = channel.take_transaction()
+    tx.begin()
+    assert len(tx.take_many(limit)) == limit
+    return tx
+
+
+def test_a_take_transaction_that_is_forgotten_gives_its_events_back_with_a_warning(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    tx = begun(channel, 3)
+    with pytest.warns(
+        ResourceWarning, match=r"group 'default' of .* was forgotten, .*: 3 events are back in the queue"
+    ):
+        del tx
+    assert take(channel) == numbered(0, 10)
+
+
+def test_one_that_took_nothing_or_is_over_is_forgotten_without_a_word(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for end in (TakeTransaction.commit, TakeTransaction.rollback):
+            tx = begun(channel, 1)
+            end(tx)
+            del tx
+        empty = channel.take_transaction("new")
+        empty.begin()
+        del empty
+        tx = begun(channel, 1)
+        channel.close()  # the events are back in the queue
+        del tx
+    assert said == []
+
+
+def test_what_is_forgotten_waits_for_no_thread_and_comes_in_its_place(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    first, second = begun(channel, 2), begun(channel, 3)
+    locked, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with channel.consumer("default")._mutex:
+            locked.set()
+            assert free.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(30)
+    with pytest.warns(ResourceWarning):
+        del first
+    free.set()
+    holder.join()
+    assert take(channel, 3) == [*numbered(0, 2), *numbered(5, 1)]
+    second.rollback()
+    assert take(channel) == [*numbered(2, 3), *numbered(6, 4)]
+
+
+def test_a_take_that_waits_gets_what_another_thread_forgets(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    kept, found = [begun(channel, 1)], []
+
+    def wait() -> None:
+        with channel.take_transaction() as tx:
+            found.append(tx.take(30))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    with pytest.warns(ResourceWarning):
+        kept.clear()
+    waiting.join(30)
+    assert [event.body for event in found if isinstance(event, Event)] == [b"x"]
+
+
+def test_what_a_seek_has_given_back_is_not_given_back_again(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=3_600_000)
+    put(channel, *numbered(0, 4))
+    before = begun(channel, 2)
+    channel.seek("default", "earliest")
+    after = begun(channel, 2)
+    with pytest.warns(ResourceWarning):
+        del before
+    assert take(channel) == numbered(2, 2)
+    after.commit()
+
+
+def test_a_forked_child_forgets_nothing_of_its_parent(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 4))
+    tx = begun(channel, 2)
+    tx._pid += 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del tx
+    assert take(channel) == numbered(2, 2)

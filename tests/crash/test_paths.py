@@ -294,7 +294,7 @@ def lost_file(directory: Path, configuration: str, name: str, how: str, seed: in
     return wrong
 
 
-@TIERS
+@pytest.mark.parametrize("configuration", ["disk", pytest.param("small memory", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", STRAYS)
 @pytest.mark.parametrize("how", HOW)
 def test_a_file_that_a_cleaner_takes_away_under_open_handles_costs_nothing_more(

@@ -11,6 +11,7 @@ from spillable_stream import Channel, StorageError
 from spillable_stream.engine import checkpointing
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log import commit_lock
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.lab.machine import mounted
@@ -18,6 +19,7 @@ from tests.support.damage import flip, log_file, reboot
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.full_disk import drain, fill, used_bytes
+from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
 MIB = 1 << 20
@@ -224,8 +226,8 @@ def test_a_checkpoint_is_due_when_the_last_one_is_as_old_as_the_interval(
 ) -> None:
     channel, other = open_channel(checkpoint_interval=interval_ms), open_channel()
     now = [1_700_000_000.7]
-    monkeypatch.setattr(checkpointing.time, "time", lambda: now[0])
-    monkeypatch.setattr(checkpointing.time, "time_ns", lambda: int(now[0] * 1e9))
+    replace_in(monkeypatch, checkpointing, "time", time=lambda: now[0])
+    replace_in(monkeypatch, commit_lock, "time", time_ns=lambda: int(now[0] * 1e9))
     channel.checkpoint()
     for handle in (channel, other):
         now[0] = 1_700_000_000.7 + (interval_ms - 2) / 1000

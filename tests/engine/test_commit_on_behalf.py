@@ -10,9 +10,7 @@ import pytest
 
 import spillable_stream as ss
 import spillable_stream.spark
-from spillable_stream import (
-    Channel,
-)
+from spillable_stream import Channel
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, put

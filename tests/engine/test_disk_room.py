@@ -20,6 +20,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import log_file
 from tests.support.events import numbered, put, take
 from tests.support.full_disk import DiskOf64MiB, drain, drain_without_a_word, fill, until_refused, used_bytes
+from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
 
@@ -167,7 +168,7 @@ def test_takes_give_space_back_once_a_second_and_only_if_they_emptied_a_file(
     channel = open_channel(fs=NearlyFullDisk(), max_file_size=1000)
     for body in numbered(0, 40):
         put(channel, body * 200)
-    monkeypatch.setattr(disk_room.time, "monotonic", lambda: now[0])
+    replace_in(monkeypatch, disk_room, "time", monotonic=lambda: now[0])
     monkeypatch.setattr(disk_room.DiskRoom, "_give_back", lambda _, timeout_seconds: given.append(timeout_seconds))
     for _ in range(5):
         take(channel, 4)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, TransactionStateError
-from spillable_stream.engine import follower
+from spillable_stream.engine import deliveries, follower
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.damage import log_file
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.interrupts import Interrupts
 from tests.support.object_channels import URL, stores_in_memory
+from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
 
@@ -36,13 +39,13 @@ def test_handles_follow_each_other(open_channel: Open) -> None:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the pauses between looks, in seconds, which take no time."""
     now, found = [0.0], list[float]()
-    monkeypatch.setattr(follower.time, "monotonic", lambda: now[0])
 
     def sleep(seconds: float) -> None:
         found.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(follower.time, "sleep", sleep)
+    for waits in (deliveries, follower):
+        replace_in(monkeypatch, waits, "time", monotonic=lambda: now[0], sleep=sleep)
     return found
 
 
@@ -224,9 +227,32 @@ def test_the_state_as_it_is_known_stands_still_without_a_look(
         with follower.snapshot as inner, follower.as_known as innermost:
             assert inner is innermost is state and state.last_id == 0, "it is still held"
         assert channel.engine().follow().last_id == 0
-    assert follower.snapshot.thread == 0
+    assert not follower.snapshot.is_mine()
     with follower.snapshot as state, follower.as_known as inner:
         assert inner is state and state.last_id == 1
+
+
+@pytest.mark.parametrize("held", ["snapshot", "as_known"])
+def test_an_interrupt_anywhere_leaves_the_state_to_other_threads_and_calls(open_channel: Open, held: str) -> None:
+    channel, other = open_channel(), open_channel()
+
+    def look() -> None:
+        with getattr(channel.engine().follower, held) as state:
+            assert state.last_id >= 0
+
+    for number in count(1):
+        put(other, b"0")
+        interrupts = Interrupts(number, "engine/follower.py", "test_follower.py")
+        interrupts.run(look)
+        if not interrupts.hit:
+            break
+        thread = threading.Thread(target=channel.stats, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), f"place {number}: another thread waits for ever"
+        put(channel, b"1")
+        assert channel.stats().last_id == 2 * number
+    assert number > 5
 
 
 def test_no_commit_begins_inside_of_the_state_as_it_is_known(open_channel: Open) -> None:

@@ -13,6 +13,7 @@ from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CommitOutcomeUnknownError
 from tests.support.interrupts import Interrupts
+from tests.support.one_module import replace_in
 
 
 @dataclass
@@ -351,7 +352,7 @@ class Alternating(Log):
         super().__init__()
         self.now = 0.0
         self.waits = 0
-        monkeypatch.setattr(group_commit.time, "monotonic", lambda: self.now)
+        replace_in(monkeypatch, group_commit, "time", monotonic=lambda: self.now)
         real = Ticket.wait
 
         def wait(ticket: Ticket, timeout_seconds: float) -> None:
@@ -370,7 +371,7 @@ def test_threads_that_never_meet_wait_for_each_other_ever_more_rarely(monkeypatc
     log = Alternating(monkeypatch)
     commits = GroupCommit(log.commit)
     for i in range(1000):
-        monkeypatch.setattr(group_commit.threading, "get_ident", lambda i=i: i % 2)
+        replace_in(monkeypatch, group_commit, "threading", get_ident=lambda i=i: i % 2)
         commits.submit(Sized(i))
     assert len(log.groups) == 1000
     assert log.waits == 20, "after 0, 1, 3, 7, 15, 31, 63 and then always 64 commits"
@@ -380,7 +381,7 @@ def test_a_wait_that_brought_company_is_made_again_the_next_time(monkeypatch: py
     log = Alternating(monkeypatch)
     commits = GroupCommit(log.commit)
     for i in range(9):
-        monkeypatch.setattr(group_commit.threading, "get_ident", lambda i=i: i % 2)
+        replace_in(monkeypatch, group_commit, "threading", get_ident=lambda i=i: i % 2)
         commits.submit(Sized(i))
     assert commits._vain == 7
     commits._passed_over = 7
@@ -392,6 +393,6 @@ def test_a_wait_that_brought_company_is_made_again_the_next_time(monkeypatch: py
         commits._queue.append(company)
 
     monkeypatch.setattr(Ticket, "wait", joined)
-    monkeypatch.setattr(group_commit.threading, "get_ident", lambda: 1)
+    replace_in(monkeypatch, group_commit, "threading", get_ident=lambda: 1)
     commits.submit(Sized(9))
     assert (log.groups[-1], commits._vain) == ([9, 99], 0)

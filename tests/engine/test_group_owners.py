@@ -88,7 +88,7 @@ def test_a_new_owner_passes_through_the_commit_lock_before_its_group_is_made(ope
     channel = open_channel()
     owners = Watched(channel)
     channel.consumer("g")
-    assert owners.told() == ["own", "require locked", "forget_former"]
+    assert owners.told() == ["owner_of", "own", "require locked", "forget_former"]
 
 
 def test_each_commit_of_an_owner_proves_that_it_is_one_and_keeps_the_position_under_the_lock(
@@ -139,7 +139,7 @@ def test_whoever_lost_the_group_before_it_had_the_lock_gives_it_up(open_channel:
     owners.refused = {"require"}
     with pytest.raises(GroupOwnedError, match="somebody else owns it"):
         channel.consumer("g")
-    assert owners.told() == ["own", "require locked", "close"]
+    assert owners.told() == ["owner_of", "own", "require locked", "close"]
     owners.refused = set()
     channel.consumer("g")
 

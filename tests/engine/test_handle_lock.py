@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import (
-    Channel,
-)
+from spillable_stream import Channel
 from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from tests.support.object_channels import in_thread, log_of
 

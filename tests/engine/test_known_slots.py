@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import (
-    Channel,
-)
+from spillable_stream import Channel
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, put, take
 from tests.support.object_channels import asked, collect_now, in_thread, store_of

@@ -75,7 +75,7 @@ def test_an_owner_has_the_note_that_is_beside_the_group_and_the_next_one_gets_an
     first = engine.owners.own("g", 0, "first")
     assert engine.owners.owner_of("g") == first.note
     assert first.note.startswith(f"pid {os.getpid()} on ") and first.note.endswith(", first")
-    with pytest.raises(GroupOwnedError, match=r"the group 'g' of .* is owned by pid .*, first; waited 0 s"):
+    with pytest.raises(GroupOwnedError, match=r"the group 'g' of .* is owned by pid .*, first, which is this process"):
         engine.owners.own("g", 0, "second")
     first.close()
     second = engine.owners.own("g", 0, "second")

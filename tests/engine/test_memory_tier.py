@@ -107,6 +107,16 @@ def test_the_overflow_ends_when_a_take_finds_enough_memory_free(open_channel: Op
     assert not channel.stats().overflow_active
 
 
+@pytest.mark.parametrize("deliver_after", [None, 100], ids=["at once", "late"])
+def test_no_put_ends_the_overflow(open_channel: Open, deliver_after: int | None) -> None:
+    channel = open_channel(memory_capacity=15, overflow_timeout=0)
+    put(channel, *numbered(0, 9))
+    put(channel, *numbered(9, 7))
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"one more"), deliver_after=deliver_after)
+    assert channel.stats().overflow_active, "though much of the memory is free"
+
+
 def test_a_transaction_larger_than_memory_goes_to_disk_at_once_and_begins_no_overflow(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, overflow_timeout=1e9)
     put(channel, *numbered(0, 11))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from spillable_stream import (
-    Channel,
-)
+from spillable_stream import Channel
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put
 from tests.support.faulty_store import Request

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,45 @@ def test_a_seek_that_the_disk_refuses_leaves_the_group_where_it_was(path: Path) 
         assert peek(channel, group="g") == numbered(5, 5)
 
 
+@pytest.mark.parametrize("change", [lambda c: c.seek("g", 5), lambda c: c.drop_group("g")], ids=["seek", "drop"])
+def test_a_change_that_the_disk_refuses_leaves_what_the_last_owner_noted(
+    path: Path, change: Callable[[Channel], object]
+) -> None:
+    """A worker notes there how often an event has failed."""
+    fs = FaultyFileSystem()
+    with Channel(path, fs=fs, retention_ms=HOUR_MS, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 10))
+        with Channel(path, minimum_required_space=0) as worker:
+            note = worker.consumer("g", note="an event has failed twice").owner
+        owners = channel.engine().owners
+        with fs.failing(lambda call: call.name == "write" and call.file.startswith("log-")):
+            for _ in range(2):
+                with pytest.raises(StorageError):
+                    change(channel)
+        assert owners.owner_of("g") == note
+        change(channel)
+        assert owners.owner_of("g") == ""
+
+
+@pytest.mark.parametrize("store", ["", "object+file://"])
+def test_a_seek_that_is_refused_leaves_what_the_last_owner_noted(path: Path, store: str) -> None:
+    options: dict[str, Any] = {} if store else {"minimum_required_space": 0}
+    with Channel(f"{store}{path}", retention_ms=HOUR_MS, **options) as channel:
+        put(channel, *numbered(0, 10))
+        with Channel(f"{store}{path}", **options) as worker:
+            worker.consumer("g").leave_note("an event has failed twice")
+        engine = channel.engine()
+        engine.follow()
+        note = engine.owners.owner_of("g")
+        assert note.endswith("an event has failed twice")
+        for _ in range(2):
+            with pytest.raises(OptionError, match="beyond the next event"):
+                channel.seek("g", 1000)
+            assert engine.owners.owner_of("g") == note
+        channel.seek("g", 5)
+        assert engine.owners.owner_of("g") == ""
+
+
 def test_a_seek_that_the_disk_refuses_leaves_an_open_transaction_as_it_was(path: Path) -> None:
     fs = FaultyFileSystem()
     with Channel(path, fs=fs, retention_ms=HOUR_MS, minimum_required_space=0) as channel:
@@ -248,7 +288,9 @@ def test_a_group_without_an_owner_is_moved_by_anybody(open_channel: Open, channe
 
 def test_a_group_with_a_live_owner_is_not_moved_and_the_owner_is_named(open_channel: Open, channel: Channel) -> None:
     other = open_channel()
-    with pytest.raises(GroupOwnedError, match=r"the group 'g' of .* is owned by pid .*; stop it first") as caught:
+    with pytest.raises(
+        GroupOwnedError, match=r"the group 'g' of .* is owned by pid .*Close that handle first"
+    ) as caught:
         seek_group(other.engine(), "g", to(0, channel.path))
     assert caught.value.owner == channel.consumer("g").owner
     assert channel.consumer("g").position() == 7

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.engine import telemetry
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from tests.support.events import numbered, peek, put, take
+from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
 
@@ -22,7 +24,7 @@ def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
 ) -> None:
     channel = open_channel()
     state, samples, clock = channel.engine().state, Samples(), [1000.0]
-    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
+    replace_in(monkeypatch, telemetry, "time", time=lambda: clock[0])
     samples.record(state, now=True)
     clock[0] += 100
     put(channel, *numbered(0, 50))
@@ -38,7 +40,7 @@ def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
 def test_an_hour_of_samples_of_many_groups_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     state, samples, clock = ChannelState(ChannelOptions(memory_capacity=0), []), Samples(), [1000.0]
     state.groups = {f"group {i}": GroupState(0) for i in range(1_000)}
-    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
+    replace_in(monkeypatch, telemetry, "time", time=lambda: clock[0])
     tracemalloc.start()
     try:
         for _ in range(600):
@@ -55,7 +57,7 @@ def test_an_hour_of_samples_of_many_groups_takes_little_memory(monkeypatch: pyte
 
 def test_rates_are_right_where_groups_come_go_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     state, samples, clock = ChannelState(ChannelOptions(memory_capacity=0), []), Samples(), [1000.0]
-    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
+    replace_in(monkeypatch, telemetry, "time", time=lambda: clock[0])
     state.groups = {"a": GroupState(100)}
     samples.record(state, now=True)
     clock[0] += 10

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, ChannelFullError, StorageError
-from spillable_stream.engine import tier_ports
-from spillable_stream.engine.committer import Committer
+from spillable_stream.engine import committer, tier_ports
 from spillable_stream.errors import DiskSpaceError
 from tests.support.bare_engine import AsStaged, NoMemory, NoMoving, NoRoom
 from tests.support.events import numbered, put, take
+from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
 
@@ -98,15 +98,14 @@ def test_a_put_that_waits_for_room_looks_as_often_as_its_committer_says(
     slept: list[float] = []
     channel, other = open_channel(overflow_capacity=1, keep_alive=30), open_channel()
     put(channel, b"0")
-    committer: Committer = channel.engine().committer
-    committer.poll_seconds = 7.0
+    channel.engine().committer.poll_seconds = 7.0
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 3:
             take(other, 1)
 
-    monkeypatch.setattr("spillable_stream.engine.committer.time.sleep", sleep)
+    replace_in(monkeypatch, committer, "time", sleep=sleep)
     put(channel, b"1")
     assert set(slept) == {7.0}
 

@@ -14,13 +14,14 @@ from spillable_stream import Channel, verify
 from spillable_stream.engine import deliveries
 from tests.golden.dump import CLOCK_MS, dump
 from tests.golden.make_object import NAME, url_of
+from tests.support.object_channels import OwnersClock
 
 STORED = Path(__file__).parent / "object_v2"
 EXPECTED = json.loads((STORED / f"{NAME}.json").read_text())
 
 
 @pytest.fixture
-def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owners_clock: OwnersClock) -> Path:
     """A copy of the channel, at the time when it was made."""
     monkeypatch.setattr(deliveries, "wall_clock_ms", lambda: CLOCK_MS)
     shutil.copytree(STORED / NAME, tmp_path / NAME)

@@ -1,0 +1,87 @@
+"""The groups that handles of this process own: one that wants such a group may be waiting for itself.
+
+An owner's note names its process and the time (`Ownership.note`), which no other ownership of the process has.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+from spillable_stream.errors import GroupOwnedError
+from spillable_stream.storage.lock import process_note
+
+__all__ = ["HeldGroup", "is_of_this_process", "patience_with", "refusal_here"]
+
+
+class HeldGroup:
+    """A group that a handle of this process owns, while the object is alive and not closed.
+
+    Args:
+        note: what the owner wrote about itself.
+    """
+
+    def __init__(self, note: str) -> None:
+        self.thread: threading.Thread = threading.current_thread()  # its ident may be another one's when it has ended
+        self._key = _key(note)
+        _held[self._key] = self
+
+    def close(self) -> None:
+        """Forget it: the group is given up."""
+        _held.pop(self._key, None)
+
+
+_held: weakref.WeakValueDictionary[str, HeldGroup] = weakref.WeakValueDictionary()
+
+
+def _key(note: str) -> str:
+    return note.partition(", ")[0]
+
+
+def is_of_this_process(note: str) -> bool:
+    """Tell whether this process wrote a note, and is not the child of the one that did."""
+    return note.startswith(f"{process_note()} ")
+
+
+def _found(note: str) -> HeldGroup | None:
+    return _held.get(_key(note)) if is_of_this_process(note) else None
+
+
+def patience_with(note: str, timeout_seconds: float) -> float:
+    """Return for how many seconds to wait for an owner: for none if the calling thread itself would have to close it.
+
+    A handle that nobody has any more, and nobody closed, gives its group up when its garbage is collected: that is now.
+
+    Args:
+        note: what the owner wrote about itself.
+        timeout_seconds: how long to wait for any other one.
+    """
+    if not _is_of_this_thread(note):
+        return timeout_seconds
+    gc.collect()
+    return 0.0 if _is_of_this_thread(note) else timeout_seconds
+
+
+def _is_of_this_thread(note: str) -> bool:
+    held = _found(note)
+    return held is not None and held.thread is threading.current_thread()
+
+
+def refusal_here(group: str, path: object, note: str, otherwise: str) -> GroupOwnedError | None:
+    """Return the error about an owner that is a handle of this process; None if it is elsewhere.
+
+    Args:
+        group: the group's name.
+        path: the channel.
+        note: what the owner wrote about itself.
+        otherwise: what else a user may do about it.
+    """
+    held = _found(note)
+    if held is None:
+        return None
+    return GroupOwnedError(
+        f"the group {group!r} of {path} is owned by {note}, which is this process: the thread "
+        f"{held.thread.name!r} took with another handle of the channel. Close that handle first{otherwise}",
+        note,
+    )
