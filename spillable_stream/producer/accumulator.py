@@ -13,6 +13,7 @@ from itertools import islice
 from threading import get_ident
 from typing import Any, NoReturn
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import (
     EventTooLargeError,
     ProducerClosedError,
@@ -34,6 +35,7 @@ from spillable_stream.producer.trouble import text_of
 __all__ = ["Accumulator"]
 
 _HEALED_SECONDS = 1.0  # a waiting send checks for room this often, even if nobody wakes it
+_PATIENCE_SECONDS = 0.02  # of waiting sends with the batches under way
 _OLDEST = 100
 
 
@@ -44,8 +46,8 @@ class Accumulator:
         config: the thresholds, and the limit on memory.
         clock: the time.
         ship: called with a destination that has a batch ready; the mutex is held.
-        opened: called with the time at which a new batch will have lingered, in the clock's monotonic seconds; the
-            mutex is held.
+        opened: called with the time at which open batches may have to be shipped, in the clock's monotonic seconds;
+            the mutex is held.
         threads: the producer's threads. They must not wait for room, since only they can free it.
 
     Attributes:
@@ -92,6 +94,7 @@ class Accumulator:
         self.most_bytes: int = config.batch_size_threshold_in_bytes + BATCH_BYTES
         self.last_index: int = config.batch_count_threshold - 1
         self._linger_seconds = config.linger_ms / 1000
+        self._out_of_patience_at: float | None = None  # when open batches are shipped because sends wait for room
         self._done_events = 0
 
     def add(
@@ -125,18 +128,7 @@ class Accumulator:
             batch = self._open.get(destination)
             if batch is None or self.closing or self.held_bytes + size_bytes > self.bound_bytes:
                 batch = self._batch_with_room(destination, size_bytes, 1, max_block_ms)
-            future = SendFuture(batch, batch.count)
-            self._fill(batch, (body,), 1, size_bytes)
-            if headers:
-                batch.headers = batch.headers or {}
-                batch.headers[future.index] = headers
-            if times is not None:
-                batch.set_times(future.index, 1, times)
-            if callback is not None:
-                batch.callbacks = batch.callbacks or []
-                batch.callbacks.append((callback, future.index, 1))
-            self._ship_full(batch)
-            return future
+            return self._put(batch, (body,), {0: headers} if headers else {}, size_bytes, callback, times)
 
         future = self.mutex.run(add)
         if destination not in self._open:  # it was shipped: yield the interpreter to an I/O thread now, not in 5 ms
@@ -173,32 +165,38 @@ class Accumulator:
 
         def add() -> SendFuture:
             batch = self._batch_with_room(destination, size_bytes, len(bodies), max_block_ms)
-            future = SendFuture(batch, batch.count, len(bodies))
-            self._fill(batch, bodies, len(bodies), size_bytes)
-            if headers:
-                batch.headers = batch.headers or {}
-                batch.headers.update((future.index + i, of_one) for i, of_one in headers.items())
-            if times is not None:
-                batch.set_times(future.index, len(bodies), times)
-            if callback is not None:
-                batch.callbacks = batch.callbacks or []
-                batch.callbacks.append((callback, future.index, len(bodies)))
-            self._ship_full(batch)
-            return future
+            return self._put(batch, bodies, headers, size_bytes, callback, times)
 
         return self.mutex.run(add)
 
-    def _fill(self, batch: ProducerBatch, bodies: Sequence[Any], count: int, size_bytes: int) -> None:
-        """Add events to an open batch; without a call in between, so that an interrupt leaves all done or none."""
-        own = batch.bodies
-        own += bodies
+    def _put(
+        self,
+        batch: ProducerBatch,
+        bodies: Sequence[Any],
+        headers: Mapping[int, dict[str, str]],
+        size_bytes: int,
+        callback: Callback | None,
+        times: SendTimes | None,
+    ) -> SendFuture:
+        """Add events to an open batch that has room for them, and ship it if it is full then."""
+        count = len(bodies)
+        future, own = SendFuture(batch, batch.count, count), batch.bodies
+        own += bodies  # no call within these four lines: an interrupt leaves all done or none
         batch.count += count
         batch.size_bytes += size_bytes
         self.held_bytes += size_bytes
-
-    def _ship_full(self, batch: ProducerBatch) -> None:
+        if headers:
+            batch.headers = batch.headers or {}
+            for i, of_one in headers.items():
+                batch.headers[future.index + i] = of_one
+        if times is not None:
+            batch.set_times(future.index, count, times)
+        if callback is not None:
+            batch.callbacks = batch.callbacks or []
+            batch.callbacks.append((callback, future.index, count))
         if batch.count > self.last_index or batch.size_bytes >= self.most_bytes:
             self._ship_open(batch.destination)
+        return future
 
     def add_whole(
         self,
@@ -209,6 +207,7 @@ class Accumulator:
         callback: Callback | None,
         sequence: int | None,
         max_block_ms: int | None = None,
+        times: SendTimes | None = None,
     ) -> SendFuture:
         """Ship events as a separate batch.
 
@@ -222,6 +221,7 @@ class Accumulator:
             callback: called with the result.
             sequence: the number that the application chose for the batch; None for the producer's next number.
             max_block_ms: how long to wait for room, in milliseconds; None for the producer's ``max_block_ms``.
+            times: their own times; None for those of all.
 
         Raises:
             OptionError: the number is invalid, or the producer numbers the batches of this destination.
@@ -245,6 +245,8 @@ class Accumulator:
             batch = self._new_batch(destination, number)
             batch.own_sequence = sequence is not None
             fill(batch)
+            if times is not None:
+                batch.set_times(0, count, times)
             batch.count = count
             if callback is not None:
                 batch.callbacks = [(callback, 0, count)]
@@ -259,7 +261,7 @@ class Accumulator:
     def _check_count(self, destination: Destination, count: int) -> None:
         if count > destination.max_events:
             raise TransactionCapacityError(
-                f"{count:,} events can't be one batch for {destination.name}, whose transactions have at most "
+                f"{counted(count, 'event')} can't be one batch for {destination.name}, whose transactions have at most "
                 f"{destination.max_events:,} (transactionCapacity); send fewer at once"
             )
 
@@ -274,7 +276,9 @@ class Accumulator:
             batch = None
         if batch is None:
             batch = self._new_batch(destination, destination.next_sequence())
-            self._opened(batch.created + (0 if self.room.waiters else self._linger_seconds))
+            self._opened(batch.created + self._linger_seconds)
+            if self.room.waiters:
+                self._expect_room()
             seen = batch if runs_undivided() else None
             self._open[destination] = batch  # no call within these four lines: an interrupt leaves all done or none
             self.batches[batch] = None
@@ -322,7 +326,7 @@ class Accumulator:
                     self._refuse_all()
                 if waiter in self.room.given:
                     return
-                self.ship_open()  # lingering would only delay the room
+                self._expect_room()
                 now = self._clock.monotonic()
                 if deadline is not None and now >= deadline:
                     raise self._full(size_bytes, now - began, self._done_events - done_before)
@@ -351,8 +355,20 @@ class Accumulator:
             del self.room.given[place.waiter]
             place.waiter = None
             return
-        self.ship_open()
+        self._expect_room()
         raise self._full(size_bytes, 0, 0)
+
+    def _expect_room(self) -> None:
+        """Let open batches be shipped for the sends that wait: now if there are no others, else unless others end soon.
+
+        If they were shipped for every send that waits, they would be small, and free little room for what they cost:
+        eight threads sent a third of what one did.
+        """
+        others = len(self.batches) > len(self._open)
+        due = self._clock.monotonic() + (_PATIENCE_SECONDS if others else 0)
+        if self._out_of_patience_at is None or due < self._out_of_patience_at:
+            self._opened(due)
+            self._out_of_patience_at = due
 
     def leave(self, place: Place) -> None:
         """Give up a place in the queue, with any room that it was given. The mutex is held."""
@@ -384,10 +400,10 @@ class Accumulator:
         errors = {b.destination.name: b.attempts[-1].error_message for b in oldest if b.attempts}
         why = "".join(f". {name} failed last with: {message}" for name, message in errors.items())
         others = len(self.room.waiters) + len(self.room.given) - 1  # without this one
-        before = f", and {others:,} other sends wait for room" if others else ""
+        before = f", and {counted(others, 'other send', 'are')} waiting for room" if others else ""
         rate = f"; {done / waited_seconds:,.0f} events/s were done meanwhile" if waited_seconds else ""
         return ProducerTimeoutError(
-            f"no room for {size_bytes:,} bytes: {len(self.batches):,} batches hold {self.held_bytes:,} of "
+            f"no room for {size_bytes:,} bytes: {counted(len(self.batches), 'batch', 'have')} {self.held_bytes:,} of "
             f"total_size_in_bytes {self._total_bytes:,}{before}. Waited {waited_seconds:.2f} s{rate}; send less, or "
             f"raise total_size_in_bytes or max_block_ms{why}"
         )
@@ -406,6 +422,9 @@ class Accumulator:
             self._done_events += batch.count
         if self.room.waiters or self.bound_bytes != self._total_bytes:
             self._give_room()
+        self._out_of_patience_at = None
+        if self.room.waiters:
+            self._expect_room()
         self.changed.notify_all()
 
     def sent_events(self) -> int:
@@ -450,7 +469,7 @@ class Accumulator:
             self._shipping.pop(destination, None)
 
     def ship_lingered(self, now: float) -> float | None:
-        """Ship the batches that have lingered; while a send waits for room, ship all of them.
+        """Ship the batches that have lingered; all of them if a send waited long enough for room, or was refused it.
 
         Args:
             now: the time, in the clock's monotonic seconds.
@@ -458,12 +477,14 @@ class Accumulator:
         Returns:
             When the next batch will have lingered; None if no batch is open.
         """
-        if self.room.waiters:
+        patience = self._out_of_patience_at
+        if patience is not None and patience <= now:
+            self._out_of_patience_at = patience = None
             self.ship_open()
         while self._open:
             destination, batch = next(iter(self._open.items()))
             due = batch.created + self._linger_seconds
             if due > now:
-                return due
+                return due if patience is None else min(due, patience)
             self._ship_open(destination)
-        return None
+        return patience

@@ -251,4 +251,4 @@ class _Waiting:
             if error is not None:
                 future.set_exception(error)
             else:
-                future.set_result(sent.result())
+                future.set_result(sent.batch.result_of(sent.index, sent.count))

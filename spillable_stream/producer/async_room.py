@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerClosedError, ProducerTimeoutError
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
@@ -77,8 +78,8 @@ class AsyncRoom:
                             raise ProducerTimeoutError(f"{max_block_ms:,} ms made no room: {e}") from None
                 elif late:
                     raise ProducerTimeoutError(
-                        f"no room within {max_block_ms:,} ms: {len(self._queue) - 1:,} other sends wait for it in this "
-                        "event loop; send less, or raise total_size_in_bytes or max_block_ms"
+                        f"no room within {max_block_ms:,} ms: {counted(len(self._queue) - 1, 'other send', 'are')} "
+                        "waiting for it in this event loop; send less, or raise total_size_in_bytes or max_block_ms"
                     )
                 look_at = loop.time() + _HEALED_SECONDS
                 with suppress(TimeoutError):

@@ -14,6 +14,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.format.row_values import row_reader
@@ -23,6 +24,7 @@ from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, tex
 from spillable_stream.producer.fingerprint import fingerprint
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.send_times import SendTimes, TimedRun, row_times
+from spillable_stream.producer.target import as_first_sent
 from spillable_stream.producer.threads import Threads
 from spillable_stream.producer.trouble import say
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from spillable_stream.producer.dead_letters import DeadLetter
     from spillable_stream.producer.destination import Destination
 
-__all__ = ["Callback", "ProducerBatch", "Watcher", "counted"]
+__all__ = ["Callback", "ProducerBatch", "Watcher"]
 
 Callback = Callable[[Result], object]
 
@@ -161,7 +163,7 @@ class ProducerBatch:
     def fingerprint(self) -> int:
         """Return a fingerprint of the events, to recognize a resent batch; raises what `encode` raises."""
         if not self._fingerprint:
-            self._fingerprint = fingerprint(self.encode())
+            self._fingerprint = fingerprint(as_first_sent(self.destination.target, self.encode()))
         return self._fingerprint
 
     def columns(self) -> tuple[Sequence[bytes], dict[int, dict[str, str]]]:
@@ -250,10 +252,10 @@ class ProducerBatch:
         if whole.first_id and self.timed:
             before = self._delayed_before(index)
             if self._delayed_before(index + count) > before:
-                return replace(whole, first_id=0, last_id=-1)
+                return whole.with_ids(0, -1)
             index -= before
         if whole.first_id:
-            return replace(whole, first_id=whole.first_id + index, last_id=whole.first_id + index + count - 1)
+            return whole.with_ids(whole.first_id + index, whole.first_id + index + count - 1)
         return whole if whole.successful else replace(whole, events=self.events(index, count))
 
     def error_of(self, index: int, count: int) -> SendFailedError | None:
@@ -391,8 +393,3 @@ def _call(user_code: Callable[[], object]) -> None:
         user_code()
     except BaseException as e:
         say(logging.ERROR, "a callback of a producer raised", error=e)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 event", "2 events"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

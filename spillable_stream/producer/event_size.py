@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import EventTooLargeError
 from spillable_stream.format.value_leaf import GC_HEAD_BYTES
 from spillable_stream.format.views import without_others
@@ -74,5 +75,7 @@ def copy_of_batch(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     try:
         message = without_others(batch).serialize()
     except pa.ArrowCapacityError as e:
-        raise EventTooLargeError(f"a batch of {batch.num_rows:,} events is too large to send at once: {e}") from e
+        raise EventTooLargeError(
+            f"a batch of {counted(batch.num_rows, 'event')} is too large to send at once: {e}"
+        ) from e
     return pa.ipc.read_record_batch(message, batch.schema), message.size

@@ -17,10 +17,11 @@ from dataclasses import replace
 from functools import partial
 from threading import Thread
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerTimeoutError
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
-from spillable_stream.producer.batch import ProducerBatch, counted
+from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.callbacks import Callbacks
 from spillable_stream.producer.clock import Clock, SteadyClock
 from spillable_stream.producer.config import ProducerConfig
@@ -309,7 +310,7 @@ class Pipeline:
 
         if late := self._mutex.run(flush):
             raise ProducerTimeoutError(
-                f"a flush was not done after {timeout_seconds:g} s: {late:,} events are still on their way"
+                f"a flush was not done after {timeout_seconds:g} s: {counted(late, 'event', 'are')} still on the way"
             )
 
     def after_fork(self) -> None:

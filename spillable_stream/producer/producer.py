@@ -39,7 +39,7 @@ from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.own_copy import own_event, own_row, own_rows
 from spillable_stream.producer.pipeline import Pipeline
 from spillable_stream.producer.room import Place
-from spillable_stream.producer.routing import Only, Route
+from spillable_stream.producer.routing import Forked, Only, Route
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import Receiver, Receivers, Target
 from spillable_stream.producer.targets import Targets
@@ -261,10 +261,10 @@ class Producer:
 
         def fill(batch: ProducerBatch) -> None:
             batch.bodies, batch.headers = bodies, headers or None
-            if times is not None:
-                batch.set_times(0, len(bodies), times)
 
-        return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence, max_block_ms)
+        return accumulator.add_whole(
+            destination, fill, len(bodies), size_bytes, callback, sequence, max_block_ms, times
+        )
 
     def send_batch(
         self,
@@ -292,11 +292,9 @@ class Producer:
 
         def fill(of: ProducerBatch) -> None:
             of.record_batch = own
-            if times is not None:
-                of.set_times(0, own.num_rows, times)
 
-        accumulator = self._pipeline.accumulator
-        return accumulator.add_whole(destination, fill, own.num_rows, size_bytes, callback, sequence, max_block_ms)
+        accumulator, rows = self._pipeline.accumulator, own.num_rows
+        return accumulator.add_whole(destination, fill, rows, size_bytes, callback, sequence, max_block_ms, times)
 
     def _numbered(self, key: str | None, sequence: int | None) -> Destination:
         """Return where a batch goes that may have a number of the application's."""
@@ -407,7 +405,7 @@ class Producer:
 
     def _is_here(self) -> bool:
         """Tell whether the threads are in this process: not in a forked child that has not sent anything."""
-        return not isinstance(self._route, _Forked)
+        return not isinstance(self._route, Forked)
 
     def after_fork(self) -> None:
         """In a forked child: what was sent and the name are the parent's; begin anew with the first send."""
@@ -415,30 +413,15 @@ class Producer:
         self._forked, self._given_id = True, None
         self._targets.leave_claims()
         self._pipeline.after_fork()
-        self._only, self._route = None, _Forked(self)
+        self._only, self._route = None, Forked(self._begin_in_child)
 
     def _begin_in_child(self) -> Route:
         with self._mutex:
-            if isinstance(self._route, _Forked):
+            if isinstance(self._route, Forked):
                 if self._closed:
                     raise ProducerClosedError("the producer is closed; make a new one")
                 self._start()
             return self._route
-
-
-class _Forked:
-    """The route of a producer in a forked child, until its first send."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-
-    def to(self, key: str | None) -> Destination:
-        """Start the producer's threads and return the destination."""
-        return self._producer._begin_in_child().to(key)
-
-    def fixed(self, key: str | None) -> Destination:
-        """Start the producer's threads and return the destination."""
-        return self._producer._begin_in_child().fixed(key)
 
 
 def _passing_id() -> str:

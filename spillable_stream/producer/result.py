@@ -51,6 +51,19 @@ class Result:
     events: Sequence[Any] = ()
     in_doubt: bool = False
 
+    def with_ids(self, first_id: int, last_id: int) -> Result:
+        """Return this result with other IDs: `dataclasses.replace`, in half the time."""
+        return Result(
+            self.successful,
+            first_id,
+            last_id,
+            self.reserved_attempts,
+            self.attempt_count,
+            self.dead_letter,
+            self.events,
+            self.in_doubt,
+        )
+
     @property
     def write_order_id(self) -> int:
         """The write-order ID of the event, or of the first one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.producer.destination import Destination
 from spillable_stream.sharding import HASH_BITS, shard_hash, shard_of_hash
 
-__all__ = ["ByName", "Only", "Route", "Sharded"]
+__all__ = ["ByName", "Forked", "Only", "Route", "Sharded"]
 
 
 class Route(Protocol):
@@ -118,3 +118,22 @@ class Sharded:
                 f"without adjust_shard_hash a key must be a hash of {HASH_BITS // 4} hexadecimal digits, not {key!r}"
             )
         return key
+
+
+class Forked:
+    """The route of a producer in a forked child, until its first send.
+
+    Args:
+        begin: starts the producer's threads, and returns its route from then on.
+    """
+
+    def __init__(self, begin: Callable[[], Route]) -> None:
+        self._begin = begin
+
+    def to(self, key: str | None) -> Destination:
+        """Start the producer's threads and return the destination; raises what its route raises."""
+        return self._begin().to(key)
+
+    def fixed(self, key: str | None) -> Destination:
+        """Start the producer's threads and return the destination; raises what its route raises."""
+        return self._begin().fixed(key)

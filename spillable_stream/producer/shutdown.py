@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
 from spillable_stream.log_records import fields
 from spillable_stream.producer.accumulator import Accumulator
-from spillable_stream.producer.batch import ProducerBatch, counted
+from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.callbacks import Callbacks
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.io_pool import IoPool
@@ -126,8 +127,9 @@ class Shutdown:
             doubtful = sum(b.count for b in left if b.in_doubt)
             doubt = f" ({doubtful:,} of them were tried, and may be stored)" if doubtful else ""
             raise ProducerTimeoutError(
-                f"a close was not done after {timeout_seconds:g} s: {sum(b.count for b in left):,} events were not "
-                f"sent, and their futures have them{doubt}; {running:,} batches are being committed and will tell"
+                f"a close was not done after {timeout_seconds:g} s: "
+                f"{counted(sum(b.count for b in left), 'event', 'were')} not sent, and their futures have them{doubt}; "
+                f"{counted(running, 'batch', 'are')} being committed and will tell"
             )
         if self._errors:
             message, error = self._errors[0]
@@ -221,8 +223,9 @@ class Shutdown:
         what = "everything is stored, but its channels could not be closed before the process ended"
         if events := unsent_events + unknown_events:
             what = (
-                f"{events:,} events were not stored before the process ended, and their futures have failed with them; "
-                f"{unknown_events:,} of them were being committed, or tried before, and may be stored"
+                f"{counted(events, 'event', 'were')} not stored before the process ended, and their futures "
+                f"have failed with them; {unknown_events:,} of them were being committed, or tried before, and may be "
+                "stored"
             )
         say(logging.ERROR, "%s: %s", self._name, what, about=fields(component=self._name, count=events))
 

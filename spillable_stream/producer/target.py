@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import threading
@@ -12,6 +13,7 @@ from functools import cache
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms
@@ -107,6 +109,7 @@ class ChannelTarget:
         self._owned = is_owned or not isinstance(channel, Channel)
         self._channel = channel if isinstance(channel, Channel) else Channel(channel)
         self.name: str = str(self._channel.path)
+        self._schemas = self._channel.port().schemas()
         self._claims: dict[str, ProducerClaim] = {}
         self._mutex = threading.Lock()
 
@@ -123,7 +126,13 @@ class ChannelTarget:
     @property
     def schema(self) -> pa.Schema:
         """The channel's schema."""
-        return self._channel.schema
+        return self.schemas()[-1]
+
+    def schemas(self) -> list[pa.Schema]:
+        """Return the schemas that the channel has had, oldest first; of a handle that was closed, those it knew."""
+        with contextlib.suppress(ChannelClosedError):  # the commit opens it again
+            self._schemas = self._channel.port().schemas()
+        return self._schemas
 
     @property
     def max_events(self) -> int:
@@ -221,6 +230,26 @@ class ChannelTarget:
 def lasting_name(target: Target) -> str:
     """Return what a target is known by after a restart: a channel's UUID, whatever its path is then, or the name."""
     return target.uuid if isinstance(target, ChannelTarget) else target.name
+
+
+def as_first_sent(target: Target, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch without columns that its channel got later, as far as they have no values in it.
+
+    So a batch that is sent again is what it was, whatever columns were added meanwhile.
+
+    Args:
+        target: where it goes.
+        batch: the events, with the target's columns.
+    """
+    if isinstance(target, ChannelTarget):
+        for schema in target.schemas()[:-1]:  # each has the columns of the one before, and then its own
+            if not any(_has_values(column) for column in batch.columns[len(schema) :]):
+                return batch.select(schema.names)
+    return batch
+
+
+def _has_values(column: pa.Array) -> bool:
+    return bool(pc.any(column.is_valid()).as_py())
 
 
 def commit_to(

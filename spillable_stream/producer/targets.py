@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Self
 
 from spillable_stream.arguments import text
 from spillable_stream.channel.several_channels import WantedChannel, open_channels
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.location import Location, channel_path
 from spillable_stream.option_types import ProducerKeywords
@@ -17,6 +19,40 @@ from spillable_stream.producer.routing import ByName, Only, Route, Sharded
 from spillable_stream.producer.target import ChannelTarget, Receiver, Receivers, Target, as_target
 
 __all__ = ["Targets"]
+
+
+class _Given(NamedTuple):
+    """What a producer was given to send to.
+
+    Args:
+        receivers: the receivers.
+        keys: the key of each, if they were given by key.
+        is_shared: whether they divide the keys among them.
+    """
+
+    receivers: Sequence[Receiver]
+    keys: Sequence[str] | None = None
+    is_shared: bool = False
+
+    @classmethod
+    def of(cls, given: Receiver | Receivers) -> Self:
+        """Return what was given: one receiver, several by key, or several that divide the keys; at least one."""
+        if isinstance(given, Mapping):
+            for key in given:
+                text("a key", key)
+            found = cls(list(given.values()), list(given))
+        elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+            found = cls(list(given), is_shared=True)
+        else:
+            found = cls([given])
+        if not found.receivers:
+            raise OptionError("a producer needs at least one channel to send to")
+        return found
+
+    @property
+    def shards(self) -> int:
+        """How many receivers divide the keys among them."""
+        return len(self.receivers) if self.is_shared else 1
 
 
 class Targets:
@@ -42,12 +78,12 @@ class Targets:
         self._by_place: dict[str | int, Target] = {}
         self.dead: Target | None = None
         try:
-            receivers = _receivers(given)
+            self._given = _Given.of(given)
+            receivers = self._given.receivers
             _require_elsewhere(dead_letter, receivers)
-            shards = len(receivers) if isinstance(given, Sequence) and not isinstance(given, (str, bytes)) else 1
-            targets = self._open([*receivers, *([] if dead_letter is None else [dead_letter])], options or {}, shards)
-            self._keys = _as_given(given, targets[: len(receivers)])
-            self.receiving: list[Target] = list({id(target): target for target in targets[: len(receivers)]}.values())
+            targets = self._open(receivers, [] if dead_letter is None else [dead_letter], options or {})
+            self._of_receivers = targets[: len(receivers)]
+            self.receiving: list[Target] = list({id(target): target for target in self._of_receivers}.values())
             if dead_letter is not None:
                 self.dead = targets[-1]
                 if self.dead in self.receiving:
@@ -59,19 +95,31 @@ class Targets:
     def __iter__(self) -> Iterator[Target]:
         return iter(self._by_place.values())
 
-    def _open(self, receivers: Sequence[Receiver], options: ProducerKeywords, shards: int) -> list[Target]:
-        """Return targets, in order; channels that are given by their paths are opened together."""
+    def _open(self, receivers: Sequence[Receiver], dead: Sequence[Receiver], options: ProducerKeywords) -> list[Target]:
+        """Return targets, in order; channels that are given by their paths are opened together.
+
+        None of these is made before it is known that the options fit all of them.
+        """
         found: dict[int, Target] = {}
         paths: dict[int, WantedChannel] = {}
-        for number, one in enumerate(receivers):
+        for number, one in enumerate((*receivers, *dead)):
             if isinstance(one, (str, os.PathLike)):
                 paths[number] = WantedChannel(one)
             else:
                 found[number] = self._keep(as_target(one))
-        ProducerConfig.of(options, local=False, max_events=sys.maxsize, channels=shards)
-        for number, channel in zip(paths, open_channels(list(paths.values())), strict=True):
+        ProducerConfig.of(options, local=False, max_events=sys.maxsize, channels=self._given.shards)
+
+        def agree(of_paths: list[int]) -> None:
+            most = {n: t.max_events for n, t in found.items()} | dict(zip(paths, of_paths, strict=True))
+            of_receivers = [most[n] for n in range(len(receivers))]
+            for number, one in enumerate(dead, len(receivers)):
+                _require_room_for(of_receivers, most[number], found[number].name if number in found else str(one))
+            ProducerConfig.of(options, local=False, max_events=min(of_receivers), channels=self._given.shards)
+
+        opened = open_channels(list(paths.values()), agree)
+        for number, channel in zip(paths, opened, strict=True):
             found[number] = self._keep(ChannelTarget(channel, is_owned=True))
-        return [found[number] for number in range(len(receivers))]
+        return [found[number] for number in sorted(found)]
 
     def _keep(self, opened: Target) -> Target:
         """Return a target, or the one that leads to the same place: its batches have one sequence of numbers."""
@@ -87,24 +135,22 @@ class Targets:
         Raises:
             OptionError: an option is wrong, or the dead letters' target takes smaller batches than another.
         """
-        if self.dead is not None and self.dead.max_events < max(t.max_events for t in self.receiving):
-            raise OptionError(
-                f"the dead-letter channel {self.dead.name} takes {self.dead.max_events:,} events at once, fewer than "
-                "a batch may have; raise its transactionCapacity"
-            )
-        most = min(t.max_events for t in self.receiving)
+        of_receivers = [target.max_events for target in self.receiving]
+        if self.dead is not None:
+            _require_room_for(of_receivers, self.dead.max_events, self.dead.name)
+        most = min(of_receivers)
         local = all(isinstance(t, ChannelTarget) for t in self.receiving)
-        channels = len(self._keys) if isinstance(self._keys, list) else 1
-        return ProducerConfig.of(given, local=local, max_events=most, channels=channels)
+        return ProducerConfig.of(given, local=local, max_events=most, channels=self._given.shards)
 
     def route(self, destinations: Sequence[Destination], config: ProducerConfig) -> Route:
         """Return the route that keys take to the destinations of `receiving`, which are in its order."""
         found = {id(target): destination for target, destination in zip(self.receiving, destinations, strict=True)}
-        if isinstance(self._keys, Mapping):
-            return ByName({key: found[id(target)] for key, target in self._keys.items()})
-        if isinstance(self._keys, list):
-            return Sharded([found[id(target)] for target in self._keys], config.buckets, config.adjust_shard_hash)
-        return Only(destinations[0])
+        theirs = [found[id(target)] for target in self._of_receivers]
+        if self._given.keys is not None:
+            return ByName(dict(zip(self._given.keys, theirs, strict=True)))
+        if self._given.is_shared:
+            return Sharded(theirs, config.buckets, config.adjust_shard_hash)
+        return Only(theirs[0])
 
     def leave_claims(self) -> None:
         """In a forked child: leave what keeps out other producers of the name to the parent."""
@@ -118,19 +164,13 @@ class Targets:
             target.close()
 
 
-def _receivers(given: Receiver | Receivers) -> list[Receiver]:
-    """Return the receivers that were given, whether by key, as a list or alone."""
-    if isinstance(given, Mapping):
-        for key in given:
-            text("a key", key)
-        found = list(given.values())
-    elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-        found = list(given)
-    else:
-        return [given]
-    if not found:
-        raise OptionError("a producer needs at least one channel to send to")
-    return found
+def _require_room_for(of_receivers: Sequence[int], most: int, dead: str) -> None:
+    """Refuse dead letters whose target takes fewer events at once than another, whose batches may all go there."""
+    if most < max(of_receivers):
+        raise OptionError(
+            f"the dead-letter channel {dead} takes {counted(most, 'event')} at once, fewer than a batch may have; "
+            "raise its transactionCapacity"
+        )
 
 
 def _require_elsewhere(dead_letter: Receiver | None, receivers: Sequence[Receiver]) -> None:
@@ -147,12 +187,3 @@ def _address(path: str | os.PathLike[str]) -> str:
 
 def _same_place(name: str) -> OptionError:
     return OptionError(f"{name} can't be the dead-letter channel: events are sent there")
-
-
-def _as_given(given: Receiver | Receivers, targets: Sequence[Target]) -> Target | dict[str, Target] | list[Target]:
-    """Return the targets of `_receivers` as these were given: one, a mapping or a list."""
-    if isinstance(given, Mapping):
-        return dict(zip(given, targets, strict=True))
-    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-        return list(targets)
-    return targets[0]

@@ -8,9 +8,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Event
-from spillable_stream.errors import (
-    ProducerTimeoutError,
-)
+from spillable_stream.errors import ProducerTimeoutError
 from spillable_stream.producer.event_size import BATCH_BYTES, BODY_BYTES, TINY_BODY_BYTES
 from tests.producer.conftest import MakeProducer
 from tests.support.events import numbered

@@ -102,7 +102,7 @@ def test_a_send_waits_no_longer_than_it_was_told(produce: MakeProducer, target: 
         assert [type(e) for e in found] == [ProducerTimeoutError] * 3
         first, second, at_once = map(str, found)
         assert first.startswith("20 ms made no room: no room for 964 bytes")
-        assert second.startswith("no room within 10 ms: 1 other sends wait for it")
+        assert second.startswith("no room within 10 ms: 1 other send is waiting for it")
         assert at_once.startswith("no room for 964 bytes")
 
     asyncio.run(main())

@@ -192,6 +192,35 @@ def test_rows_and_arrow_batches_that_are_sent_again_are_known(path: Path) -> Non
         assert channel.stats().channel_size == 200
 
 
+def send_rows(channel: Channel, rows: list[dict[str, Any]] | pa.Table) -> Any:
+    """Send rows as batch 1 in one run of a program, and return their IDs, or the error."""
+    with Producer(channel, producer_id="tail") as producer:
+        send_all = producer.send_many if isinstance(rows, list) else producer.send_batch
+        return _outcome(send_all(rows, sequence=1))
+
+
+@pytest.mark.parametrize("added", [pa.string(), pa.struct([("x", pa.int64())]), pa.list_(pa.int8())], ids=str)
+def test_a_batch_that_is_sent_again_after_columns_were_added_is_known(path: Path, added: pa.DataType) -> None:
+    schema = pa.schema([("n", pa.int64()), ("m", pa.int64())])
+    rows = [{"n": 1, "m": None}, {"n": 2, "m": None}]
+    with Channel(path, schema=schema) as channel:
+        assert send_rows(channel, rows) == (1, 2)
+        channel.evolve(schema.append(pa.field("added", added)))
+        assert send_rows(channel, rows) == send_rows(channel, pa.Table.from_pylist(rows, schema)) == (1, 2)
+        assert channel.stats().channel_size == 2
+
+
+def test_other_values_in_an_added_column_are_other_events(path: Path) -> None:
+    with Channel(path, schema=pa.schema([("n", pa.int64())])) as channel:
+        channel.evolve(pa.schema([("n", pa.int64()), ("added", pa.string())]))
+        row = {"n": 1, "added": "x"}
+        assert send_rows(channel, [row]) == (1, 1)
+        channel.evolve(pa.schema([("n", pa.int64()), ("added", pa.string()), ("later", pa.string())]))
+        assert send_rows(channel, [row]) == (1, 1)
+        for other in ({"n": 1}, {"n": 1, "added": "y"}, {**row, "later": "x"}):
+            assert "with other events" in send_rows(channel, [other])
+
+
 def test_an_id_that_numbered_by_itself_is_not_numbered_by_the_application_later(path: Path) -> None:
     with Channel(path) as channel:
         with Producer(channel, producer_id="tail", batch_count_threshold=1) as producer:

@@ -30,7 +30,6 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.target import ChannelTarget
 from spillable_stream.termination import exit_on_sigterm
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in a background job, it is ignored
 path, told = sys.argv[1:3]
 out = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 

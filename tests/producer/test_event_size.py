@@ -26,7 +26,7 @@ MakeProducer = Callable[..., Producer]
 Gathering = Callable[..., Producer]
 
 FACTOR = 1.5
-COUNT = 200
+COUNT = 100
 POINT = pa.struct([("x", pa.float64()), ("y", pa.float64()), ("label", pa.string())])
 ROWS: dict[str, tuple[pa.DataType, Make]] = {
     "small integers": (pa.int64(), lambda i: i % 200),

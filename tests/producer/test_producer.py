@@ -143,7 +143,7 @@ def test_a_full_buffer_that_need_not_be_waited_for_says_how_full_it_is(
     producer.send(b"x" * 400)
     held, total = BATCH_BYTES + 464, BATCH_BYTES + 1000
     with pytest.raises(
-        ProducerTimeoutError, match=rf"600 bytes: 1 batches hold {held:,} of total_size_in_bytes {total:,}\. Wait"
+        ProducerTimeoutError, match=rf"600 bytes: 1 batch has {held:,} of total_size_in_bytes {total:,}\. Wait"
     ):
         producer.send(b"y" * 536)
     assert isinstance(ProducerTimeoutError("x"), TimeoutError)

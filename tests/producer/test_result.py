@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 from spillable_stream import Result
 from spillable_stream.producer.result import Attempt
 
@@ -28,3 +30,9 @@ def test_dead_letters_have_the_error_for_which_they_are_there() -> None:
 def test_what_was_never_tried_has_no_error_and_no_id() -> None:
     result = Result(False)
     assert (result.error_code, result.error_message) == ("", "") and result.last_id < result.first_id
+
+
+def test_a_result_with_other_ids_is_the_same_otherwise() -> None:
+    whole = Result(True, 5, 9, (Attempt(True, 1.0),), 3, "dead", (b"x",), True)
+    assert all(getattr(whole, field.name) != field.default for field in fields(Result))
+    assert whole.with_ids(6, 7) == replace(whole, first_id=6, last_id=7)

@@ -73,7 +73,7 @@ def test_who_must_not_wait_is_refused_while_others_wait(produce: MakeProducer, t
     producer.send(b"x" * 400)
     with ThreadPoolExecutor(1) as pool:
         large = _waiting(pool, producer, b"L" * 900)
-        with pytest.raises(ProducerTimeoutError, match="and 1 other sends wait for room"):
+        with pytest.raises(ProducerTimeoutError, match="and 1 other send is waiting for room"):
             producer.send(b"s", max_block_ms=0)
         target.let_go()
         large.result(PATIENCE_SECONDS)
@@ -93,6 +93,57 @@ def test_whose_wait_is_over_makes_place_for_the_next(
         assert isinstance(large.exception(PATIENCE_SECONDS), ProducerTimeoutError)
         small.result(PATIENCE_SECONDS)  # nothing became free: it only stood behind
     assert not target.stored
+
+
+def test_open_batches_fill_up_while_others_may_end_and_give_room(produce: MakeProducer, target: FakeTarget) -> None:
+    """Before, each send that waited had them shipped, small as they were."""
+    target.hold()
+    producer = produce(total_size_in_bytes=3000, max_block_ms=-1, batch_count_threshold=2, linger_ms=60_000)
+    producer.send(b"a" * 400)
+    producer.send(b"b" * 400)
+    target.wait_for_attempts(1)
+    producer.send(b"c" * 400)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = _waiting(pool, producer, b"d" * 900)
+        assert producer.stats().queued_batches == 2 and len(target.attempts) == 1
+        target.let_go()
+        waiting.result(PATIENCE_SECONDS).result(PATIENCE_SECONDS)
+    assert [[body[:1] for body in bodies] for _, bodies in target.attempts] == [[b"a", b"b"], [b"c", b"d"]]
+
+
+def test_open_batches_are_shipped_for_a_send_that_waits_where_others_do_not_end(
+    produce: MakeProducer, clock: FakeClock
+) -> None:
+    stuck, good = FakeTarget(name="stuck"), FakeTarget(name="good")
+    stuck.hold()
+    options = {"total_size_in_bytes": 3000, "max_block_ms": -1, "batch_count_threshold": 2, "linger_ms": 60_000}
+    producer = produce({"stuck": stuck, "good": good}, io_thread_count=2, **options)
+    producer.send(b"a" * 400, key="stuck")
+    producer.send(b"b" * 400, key="stuck")
+    stuck.wait_for_attempts(1)
+    producer.send(b"c" * 400, key="good")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(producer.send, b"d" * 700, key="good")
+        while producer._pipeline.accumulator._out_of_patience_at is None:
+            assert not waiting.done()
+        assert not good.attempts
+        clock.advance(0.03)
+        waiting.result(PATIENCE_SECONDS)
+    assert good.bodies == [b"c" * 400]
+    stuck.let_go()
+
+
+def test_open_batches_are_shipped_for_a_send_that_found_no_room_and_did_not_wait(
+    produce: MakeProducer, target: FakeTarget
+) -> None:
+    """Or whoever sends so until there is room would send for as long as a batch lingers."""
+    producer = produce(total_size_in_bytes=1000, linger_ms=60_000)
+    sent = producer.send(b"a" * 400)
+    with pytest.raises(ProducerTimeoutError):
+        producer.send(b"b" * 700, max_block_ms=0)
+    assert sent.result(PATIENCE_SECONDS).successful
+    producer.flush(PATIENCE_SECONDS)
+    producer.send(b"b" * 700, max_block_ms=0)
 
 
 def test_a_close_ends_all_waits(produce: MakeProducer, target: FakeTarget) -> None:

@@ -70,8 +70,8 @@ def test_a_batch_that_has_waited_as_long_as_its_channel_keeps_a_put_was_tried_on
     producer = produce(full, batch_count_threshold=1, retries=0)
     began = clock.time()
     first, second = producer.send(b"first"), producer.send(b"second")
-    look(producer, clock, first.done)
-    result = first.exception().result  # type: ignore[union-attr]
+    look(producer, clock, lambda: len(full.attempts) == 1)
+    result = first.exception(PATIENCE_SECONDS).result  # type: ignore[union-attr]
     (attempt,) = result.reserved_attempts
     assert (attempt.error_code, attempt.time) == ("ChannelFullError", began)
     assert 3.0 <= float(attempt.error_message.split()[-2]) <= 3.0 + 2 * LONGEST_LOOK_SECONDS

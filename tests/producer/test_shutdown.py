@@ -53,7 +53,7 @@ def test_a_timeout_of_0_does_not_wait_and_what_was_not_sent_has_its_events(
     producer = produce(batch_count_threshold=1)
     futures = [producer.send(b"%d" % i) for i in range(3)]
     target.wait_for_attempts(1)
-    with pytest.raises(ProducerTimeoutError, match=r"after 0 s: 2 events were not sent.*1 batches are being committed"):
+    with pytest.raises(ProducerTimeoutError, match=r"after 0 s: 2 events were not sent.*1 batch is being committed"):
         producer.close(0)
     for i in (1, 2):
         error = futures[i].exception(PATIENCE_SECONDS)
@@ -72,7 +72,7 @@ def test_a_timeout_of_0_tries_nothing_again(produce: MakeProducer, target: FakeT
     producer = produce(linger_ms=0)
     future = producer.send(b"x")
     wait_for_retry(producer)
-    with pytest.raises(ProducerTimeoutError, match="1 events were not sent"):
+    with pytest.raises(ProducerTimeoutError, match="1 event was not sent"):
         producer.close(0)
     error = future.exception(PATIENCE_SECONDS)
     assert isinstance(error, SendFailedError) and len(target.attempts) == 1

@@ -89,6 +89,16 @@ def test_a_handle_that_its_owner_closed_is_opened_again_rather_than_events_lost(
         assert peek(again) == [b"1", b"2"]
 
 
+def test_a_handle_of_a_typed_channel_that_its_owner_closed_is_opened_again_likewise(path: Path) -> None:
+    channel = Channel(path, schema=pa.schema([("n", pa.int64())]))
+    with Producer(channel, **QUICK) as producer:
+        channel.close()
+        assert producer.send({"n": 1}).result(PATIENCE_SECONDS).attempt_count == 2
+        assert producer.send_batch(pa.table({"n": [2]})).result(PATIENCE_SECONDS).attempt_count == 1
+    with Channel(path) as again, again.take_transaction() as tx:
+        assert tx.take_many(10) == [{"n": 1}, {"n": 2}]
+
+
 def test_a_channel_that_was_removed_fails_with_the_events(path: Path) -> None:
     producer = Producer(path, retries=1, **QUICK)
     shutil.rmtree(path)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, OptionError, SpillableError
+from spillable_stream import Channel, OptionError, Producer, SpillableError
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.targets import Targets
 from tests.support.fake_targets import FakeTarget
@@ -61,7 +61,7 @@ def test_the_dead_letters_go_elsewhere_and_fit_there() -> None:
     target, small = FakeTarget(), FakeTarget(max_events=1)
     with pytest.raises(OptionError, match="can't be the dead-letter channel: events are sent there"):
         Targets(target, target)
-    with pytest.raises(OptionError, match="takes 1 events at once, fewer than a batch may have"):
+    with pytest.raises(OptionError, match="takes 1 event at once, fewer than a batch may have"):
         Targets(FakeTarget(), small).config({})
 
 
@@ -81,3 +81,36 @@ def test_each_key_leads_to_the_destination_of_its_target() -> None:
     destinations = destinations_of(shared)
     route = shared.route(destinations, shared.config({}))
     assert {route.to(f"key {i}") for i in range(100)} == set(destinations)
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "said"),
+    [
+        ({"batch_count_threshold": 20_000}, {}, "batch_count_threshold is 20,000, which is more than"),
+        ({"batch_count_threshold": 7}, {"SPILLABLE_TRANSACTION_CAPACITY": "5"}, "batch_count_threshold is 7, which"),
+        ({"linger_ms": -1}, {}, "linger_ms"),
+    ],
+)
+@pytest.mark.parametrize("several", [False, True])
+def test_no_channel_is_made_for_options_that_do_not_fit_it(
+    tmp_path: Path,
+    options: Any,
+    environment: dict[str, str],
+    said: str,
+    several: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OptionError, match=said):
+        Producer([tmp_path / "a", tmp_path / "b"] if several else tmp_path / "a", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_channel_is_made_where_the_dead_letters_have_too_little_room(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "dead", transaction_capacity=5) as dead,
+        pytest.raises(OptionError, match=rf"the dead-letter channel {tmp_path}/dead takes 5 events at once"),
+    ):
+        Producer(tmp_path / "a", dead_letter=dead)
+    assert [p.name for p in tmp_path.iterdir()] == ["dead"]
