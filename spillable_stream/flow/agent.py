@@ -56,6 +56,7 @@ class Agent:
     Attributes:
         findings: what was found in the configuration files.
         reload_seconds: how often `wait` looks for changed files; None for never.
+        signals: the signals that came while it ran, or waited.
 
     Raises:
         OptionError: a sink names a channel that is not there.
@@ -89,7 +90,7 @@ class Agent:
         self._seen: tuple[float, ...] = ()
         self._look_at = 0.0
         self._asked = threading.Event()
-        self._signals = StopSignals()
+        self.signals: StopSignals = StopSignals()
         self._reloads = 0
         self._started = self._stopped = False
         self._is_up = False  # whether everything was started
@@ -172,7 +173,7 @@ class Agent:
         Returns:
             Whether all have ended within ``shutdown_timeout_seconds``.
         """
-        with self._signals.watched(), self._mutex:
+        with self.signals.watched(), self._mutex:
             if not self._started or self._stopped:
                 return True
             self._stopped = True
@@ -220,8 +221,8 @@ class Agent:
 
     def _drain(self) -> None:
         """Wait until the channels are empty, or another signal comes."""
-        before = self._signals.ends
-        while not self.is_drained() and self._signals.ends == before:
+        before = self.signals.ends
+        while not self.is_drained() and self.signals.ends == before:
             time.sleep(_LOOK_SECONDS)
 
     def is_drained(self) -> bool:
@@ -246,19 +247,19 @@ class Agent:
             Whether the agent should stop.
         """
         end = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
-        with self._signals.watched():
+        with self.signals.watched():
             while not self._must_stop():
                 left = min(_WAIT_SECONDS, end - time.monotonic())
                 if left <= 0:
                     return False
                 self._asked.wait(left)
-                if self._signals.reloads > self._reloads or self._have_changed():
-                    self._reloads = self._signals.reloads
+                if self.signals.reloads > self._reloads or self._have_changed():
+                    self._reloads = self.signals.reloads
                     self.reload()
         return True
 
     def _must_stop(self) -> bool:
-        return self._asked.is_set() or self._signals.ends > 0
+        return self._asked.is_set() or self.signals.ends > 0
 
     def _have_changed(self) -> bool:
         """Whether the files have changed; looks every `reload_seconds`."""
@@ -280,10 +281,10 @@ class Agent:
             drain: whether the sinks first take what is in their channels.
 
         Returns:
-            Whether all went well: everything ended in time, and with ``once`` nothing failed, and every source and sink
-            of the files ran.
+            Whether all went well: everything ended in time, and with ``once`` nothing failed, every source and sink of
+            the files ran, and each source has read and stored all that there was.
         """
-        with self._signals.watched():
+        with self.signals.watched():
             self.start()
             failed = False
             if once:
@@ -299,7 +300,16 @@ class Agent:
                 failed = self.supervisor.has_failed() or bool(missing)
             else:
                 self.wait()
-            return self.stop(drain=drain or (once and not failed)) and not failed
+            at_end = once and not failed and not self._must_stop()
+            ended = self.stop(drain=drain or at_end)
+            return ended and not failed and not (once and self._has_missed())
+
+    def _has_missed(self) -> bool:
+        """Tell whether a source could not read or store something; says what, where it is seen last."""
+        missed = [(runner.name, what) for runner in self.sources.values() for what in list(runner.source.missed)]
+        for name, what in missed:
+            _log.error("%s: %s", name, what, extra=fields(component=name))
+        return bool(missed)
 
     def __enter__(self) -> Self:
         self.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
@@ -13,11 +12,10 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.changes import SinkUnit
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
-from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
-from spillable_stream.flow.open_channel import wanted_channels
+from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
@@ -92,10 +90,8 @@ def build_channels(agent: str, configs: Sequence[ComponentConfig], system: Mappi
     Raises:
         SpillableError: one can't be opened; none is made then.
     """
-    data, home = data_directory(system, os.environ), os.path.expanduser("~")
     times = [event_times(config) for config in configs]
-    wanted = wanted_channels([channel_arguments(agent, config, data, home) for config in configs])
-    opened = open_channels(wanted)
+    opened = open_channels(configured_channels(agent, configs, system))
     return {c.name: place_of(channel, t) for c, channel, t in zip(configs, opened, times, strict=True)}
 
 
@@ -121,6 +117,7 @@ def build_processor(agent: str, config: SourceConfig, places: Places, *, numbere
         producer=f"{agent}.{config.name}" if numbered else None,
         dead_letter=places[config.dead_letter].channel if config.dead_letter else None,
         times={channel: places[channel].times for channel in config.channels},
+        name=f"{agent}.{config.name}",
     )
 
 

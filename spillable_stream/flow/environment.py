@@ -11,11 +11,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
 from spillable_stream.flow.configuration.findings import CODES
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, Finding, Loaded
 from spillable_stream.flow.configuration.options import Kind
-from spillable_stream.flow.open_channel import directories_of, flume_file
+from spillable_stream.flow.open_channel import arguments_on_host, directories_of, flume_file
 from spillable_stream.flow.sinks.destinations import resolve
 
 __all__ = ["environment_findings"]
@@ -43,9 +42,7 @@ def _of_agent(agent: AgentConfig, system: Mapping[str, str], environment: Mappin
         for code, text in _of_source(source, environment):
             yield _finding(code, text, agent, source)
     for channel in agent.channels:
-        directory = data_directory(system, environment)
-        arguments = channel_arguments(agent.name, channel, directory, environment.get("HOME", "~"))
-        for code, text in _of_channel(directories_of(arguments)):
+        for code, text in _of_channel(directories_of(arguments_on_host(agent.name, channel, system, environment))):
             yield _finding(code, text, agent, channel)
     for sink in agent.sinks:
         for code, text in _of_sink(sink, system, environment):

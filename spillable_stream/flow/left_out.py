@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import ChannelFullError, PutTooLargeError
 from spillable_stream.log_records import fields
 
@@ -57,10 +58,10 @@ class LeftOut:
     def _say(self, channel: str, why: str) -> None:
         count = self._unsaid.pop(channel)
         _log.warning(
-            "%s: the optional channel %s did not get %d events: %s",
+            "%s: the optional channel %s did not get %s: %s",
             self._source,
             channel,
-            count,
+            counted(count, "event"),
             why,
             extra=fields(component=self._source, count=count),
         )

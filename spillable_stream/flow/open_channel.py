@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from spillable_stream.channel.several_channels import WantedChannel
 from spillable_stream.errors import NotAChannelError
-from spillable_stream.flow.configuration.channels import ChannelArguments
+from spillable_stream.flow.configuration.channels import ChannelArguments, channel_arguments, user_directories
+from spillable_stream.flow.configuration.model import ComponentConfig
 
-__all__ = ["directories_of", "flume_file", "wanted_channels"]
+__all__ = ["arguments_on_host", "configured_channels", "directories_of", "flume_file", "wanted_channels"]
 
 # Of Flume's data and checkpoint directories. Our own logs have six digits at least, and no .meta beside them.
 _FLUME_FILE = re.compile(
@@ -26,6 +27,36 @@ def flume_file(directory: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     return next((name for name in sorted(names) if _FLUME_FILE.fullmatch(name)), "")
+
+
+def configured_channels(
+    agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str]
+) -> list[WantedChannel]:
+    """Return channels of an agent as `wanted_channels` does, in the places that they have on this host.
+
+    Args:
+        agent: the agent's name.
+        configs: the channels.
+        system: the options of the command line (``-D``).
+
+    Raises what `wanted_channels` raises.
+    """
+    return wanted_channels([arguments_on_host(agent, config, system) for config in configs])
+
+
+def arguments_on_host(
+    agent: str, config: ComponentConfig, system: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> ChannelArguments:
+    """Return what opens a channel of a configuration, in the place that it has on this host.
+
+    Args:
+        agent: the agent's name.
+        config: the channel.
+        system: the options of the command line (``-D``).
+        environment: the environment; the process's own by default.
+    """
+    user = user_directories(system, os.environ if environment is None else environment)
+    return channel_arguments(agent, config, user.data, user.home)
 
 
 def wanted_channels(arguments: Sequence[ChannelArguments]) -> list[WantedChannel]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.counted import counted
 from spillable_stream.errors import EventTooLargeError, PutTooLargeError, SpillableError, TransactionCapacityError
 from spillable_stream.flow.event_batch import concat
 from spillable_stream.flow.interceptors.base import Rejected
@@ -70,7 +71,7 @@ class PartRoom:
         most = self._channels[name].put_options().transaction_capacity
         if part.num_rows > most:
             raise TransactionCapacityError(
-                f"a batch has {part.num_rows:,} events for the channel {name}, whose transactionCapacity is "
+                f"a batch has {counted(part.num_rows, 'event')} for the channel {name}, whose transactionCapacity is "
                 f"{most:,}: send {most:,} at most, or raise transactionCapacity"
             )
 

@@ -59,6 +59,7 @@ class ChannelProcessor:
         dead_letter: the channel for events that an interceptor can't pass; without one their batch fails.
         surroundings: the clock and the host that interceptors see.
         times: for how long events count in a channel, and when they are due there, by the channel's name.
+        name: what the log and dead letters call the source; ``producer`` by default.
 
     Attributes:
         chain: the interceptors.
@@ -83,15 +84,17 @@ class ChannelProcessor:
         dead_letter: Channel | None = None,
         surroundings: Surroundings = REAL,
         times: Mapping[str, EventTimes] | None = None,
+        name: str | None = None,
     ) -> None:
         if not instance("channels", channels, Mapping):  # type: ignore[type-abstract]
             raise OptionError("a channel processor needs a channel")
-        for name, channel in channels.items():
-            _require_channel(f"the channel {text('a channel', name)!r}", channel)
+        for key, channel in channels.items():
+            _require_channel(f"the channel {text('a channel', key)!r}", channel)
         if dead_letter is not None:
             _require_channel("dead_letter", dead_letter)
         if producer is not None:
             text("producer", producer)
+        called = producer or _NO_NAME if name is None else text("name", name)
         instance("surroundings", surroundings, Surroundings)
         self.chain: InterceptorChain = (
             interceptors if isinstance(interceptors, InterceptorChain) else InterceptorChain(interceptors, surroundings)
@@ -99,7 +102,7 @@ class ChannelProcessor:
         self.entrance: TapPoint = TapPoint()
         self.selector: Selector = Replicating() if selector is None else instance("selector", selector, Selector)
         self.selector.bind(tuple(channels))
-        self.left_out: LeftOut = LeftOut(producer or _NO_NAME, surroundings.now_ms)
+        self.left_out: LeftOut = LeftOut(called, surroundings.now_ms)
         self._channels = dict(channels)
         self.puts: PartPuts = PartPuts(self._channels)
         checked_times = self._checked_times({} if times is None else times)
@@ -109,9 +112,7 @@ class ChannelProcessor:
         self._is_started = self._is_closed = False
         self._turn = 0  # of the next batch without a number
         self._pending: RoutedBatch | None = None
-        self._router = Router(
-            producer or _NO_NAME, self._channels, self.chain, self.selector, checked_times, rejects, surroundings
-        )
+        self._router = Router(called, self._channels, self.chain, self.selector, checked_times, rejects, surroundings)
         self.stuck: Stuck = self._router.stuck
 
     def _checked_times(self, times: Mapping[str, EventTimes]) -> dict[str, EventTimes]:

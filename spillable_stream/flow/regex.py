@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.character_run import find_runs
 from spillable_stream.flow.checked_arguments import checked
@@ -102,7 +103,8 @@ def _group_of(text: str, at: int, pattern: Translation) -> tuple[int, int]:
         number, at = number * 10 + int(text[at]), at + 1
     if number > pattern.groups:
         raise OptionError(
-            f"the replacement {text!r} names group {number}, and {pattern.java!r} has {pattern.groups:,} groups"
+            f"the replacement {text!r} names group {number}, and {pattern.java!r} has "
+            f"{counted(pattern.groups, 'group')}"
         )
     return number, at
 

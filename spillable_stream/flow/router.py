@@ -57,7 +57,7 @@ class Router:
         selector: the selector.
         times: for how long events count in a channel, and when they are due there, by the channel's name.
         dead_letter: the name of the channel for events that can't pass; None if their batch fails.
-        surroundings: the clock.
+        surroundings: the clock, and chance.
 
     Attributes:
         stuck: the event that can't pass, where there is no dead-letter channel.
@@ -81,6 +81,8 @@ class Router:
         self._dead_letter = dead_letter
         self._surroundings = surroundings
         self._room = PartRoom(channels)
+        # A batch without a number is counted from 0 at each start: the run's own word keeps its events apart.
+        self._run = surroundings.random_bytes(8).hex()
 
     def divide(self, batch: pa.RecordBatch, turn: int, *, comes_again: bool, must_fit: bool = True) -> Parts:
         """Return the parts of a batch, each of which its channel could hold if it were empty.
@@ -98,7 +100,8 @@ class Router:
             OptionError: an event has wrong times, and there is no dead-letter channel.
             Exception: what an interceptor raises, where there is no dead-letter channel.
         """
-        passed, rejected = self._screen(batch, turn)
+        batch_id = f"{self._name}:{turn}" if comes_again else f"{self._name}:{self._run}-{turn}"
+        passed, rejected = self._screen(batch, batch_id)
         required: dict[str, pa.RecordBatch] = {}
         optional: dict[str, pa.RecordBatch] = {}
         if passed.num_rows:
@@ -107,18 +110,18 @@ class Router:
             optional = select_each(passed, routes.optional)
         if self._dead_letter is not None:
             rejected += self._room.divide(required, except_for=self._dead_letter)
-        times = self._take_times(required, optional, rejected, turn)
+        times = self._take_times(required, optional, rejected, batch_id)
         if rejected and (name := self._dead_letter) is not None:
-            dead = self._as_dead_letters(rejected, turn)
+            dead = self._as_dead_letters(rejected, batch_id)
             if name in times:
                 times[name] = times[name].and_untimed(required[name].num_rows, dead.num_rows)
             required[name] = concat([required[name], dead]) if name in required else dead
             optional.pop(name, None)
         if must_fit:
-            self._require_room(required, turn, comes_again)
+            self._require_room(required, batch_id, comes_again)
         return Parts(required, optional, times, passed.num_rows, len(rejected))
 
-    def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
+    def _screen(self, batch: pa.RecordBatch, batch_id: str) -> tuple[pa.RecordBatch, list[Rejected]]:
         """Return the events that pass the interceptors, and those that can't."""
         if self._dead_letter is not None:
             return self._chain.screen(batch)
@@ -127,7 +130,7 @@ class Router:
         except Exception:
             rejected = self._chain.screen(batch).rejected
             if rejected:
-                self.stuck.at(self._event_id(turn, 0), rejected[0].error)
+                self.stuck.at(_event_id(batch_id, 0), rejected[0].error)
             raise
         self.stuck.passed()
         return passed, []
@@ -137,7 +140,7 @@ class Router:
         required: dict[str, pa.RecordBatch],
         optional: dict[str, pa.RecordBatch],
         rejected: list[Rejected],
-        turn: int,
+        batch_id: str,
     ) -> dict[str, RowTimes]:
         """Return the times of the parts, and move events with wrong ones to ``rejected``.
 
@@ -150,31 +153,32 @@ class Router:
                 continue
             parts[name], found[name], wrong = times.divide(parts[name], self._surroundings.now_ms())
             if wrong and self._dead_letter is None:
-                self.stuck.at(self._event_id(turn, 0), wrong[0].error)
+                self.stuck.at(_event_id(batch_id, 0), wrong[0].error)
                 raise OptionError(wrong[0].error.removeprefix("OptionError: "))
             rejected += wrong
             if not parts[name].num_rows:
                 del parts[name], found[name]
         return found
 
-    def _require_room(self, parts: Mapping[str, pa.RecordBatch], turn: int, comes_again: bool) -> None:
+    def _require_room(self, parts: Mapping[str, pa.RecordBatch], batch_id: str, comes_again: bool) -> None:
         """Refuse a batch that a channel can never hold, before another channel has its part."""
         try:
             self._room.require(parts)
         except (EventTooLargeError, PutTooLargeError) as e:
             if comes_again and max(part.num_rows for part in parts.values()) == 1:
-                self.stuck.at(self._event_id(turn, 0), str(e))
+                self.stuck.at(_event_id(batch_id, 0), str(e))
             raise
 
-    def _as_dead_letters(self, rejected: list[Rejected], turn: int) -> pa.RecordBatch:
+    def _as_dead_letters(self, rejected: list[Rejected], batch_id: str) -> pa.RecordBatch:
         now_ms = self._surroundings.now_ms()
         return concat(
             [
-                as_dead_letters(r.event, f"{self._name}/{r.interceptor}", [r.error], [self._event_id(turn, i)], now_ms)
+                as_dead_letters(r.event, f"{self._name}/{r.interceptor}", [r.error], [_event_id(batch_id, i)], now_ms)
                 for i, r in enumerate(rejected)
             ]
         )
 
-    def _event_id(self, turn: int, index: int) -> str:
-        """Return what names an event that can't pass: it has no write-order ID yet."""
-        return f"{self._name}:{turn}:{index}"
+
+def _event_id(batch_id: str, index: int) -> str:
+    """Return what names an event that can't pass: it has no write-order ID yet."""
+    return f"{batch_id}:{index}"

@@ -19,11 +19,13 @@ class StopSignals:
 
     Attributes:
         ends: how many SIGTERM and SIGINT there were.
+        last: the number of the last of these; 0 before.
         reloads: how many SIGHUP.
     """
 
     def __init__(self) -> None:
         self.ends: int = 0
+        self.last: int = 0
         self.reloads: int = 0
 
     @contextmanager
@@ -44,3 +46,4 @@ class StopSignals:
             self.reloads += 1
         else:
             self.ends += 1
+            self.last = number

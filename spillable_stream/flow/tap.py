@@ -51,7 +51,7 @@ def tap(
     where: Mapping[str, str] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[dict[str, object]]:
-    """Iterate over events as they are put; it holds nothing back, so it skips what leaves the channel before it looks.
+    """Iterate over events as they are put; it holds nothing back, and counts what leaves the channel before it looks.
 
     Args:
         channel: the channel; a handle that only looks is enough.
@@ -62,19 +62,24 @@ def tap(
         sleep: waits some seconds; for tests.
 
     Yields:
-        Rows of the channel, with ``write_order_id``; headers are a dictionary.
+        Rows of the channel, with ``write_order_id``; headers are a dictionary. Or ``{"skipped": n}``, where n events
+        left before they could be shown.
     """
     stats = channel.stats()
     first = stats.kept.first_id if from_start else stats.last_id + 1
     chosen = Chosen(every, where)
     while True:
-        for batch in _read(channel, first):
+        if first < stats.kept.first_id:
+            yield {"skipped": stats.kept.first_id - first}
+            first = stats.kept.first_id
+        for batch in _read(channel, first, stats.last_id):
             if batch.num_rows:
                 first = batch.column(ID_COLUMN)[-1].as_py() + 1
             yield from chosen.rows(batch)
         if not follow:
             return
         sleep(_LOOK_SECONDS)
+        stats = channel.stats()
 
 
 def shown_row(row: Mapping[str, object]) -> str:
@@ -82,11 +87,10 @@ def shown_row(row: Mapping[str, object]) -> str:
     return json.dumps(row, default=lambda v: v.decode(errors="replace") if isinstance(v, bytes) else str(v))
 
 
-def _read(channel: Channel, first: int) -> Iterator[pa.RecordBatch]:
-    stats = channel.stats()
-    if first > stats.last_id:
+def _read(channel: Channel, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    if first > last:
         return
     try:
-        yield from channel.read(max(first, stats.kept.first_id), max_bytes=_BATCH_BYTES)
+        yield from channel.read(first, max_bytes=_BATCH_BYTES)
     except DataLossError:
-        return  # they have left the channel: the next look begins behind them
+        return  # they have left the channel: the next look counts them

@@ -262,6 +262,23 @@ def test_a_run_to_the_end_fails_if_a_source_or_a_sink_of_the_file_could_not_run(
     assert not flow.Agent.from_properties(place / "flume.conf", name="a1").run(once=True)
 
 
+def test_a_run_to_the_end_that_is_asked_to_stop_does_not_wait_for_a_sink_that_fails(tmp_path: Path) -> None:
+    class Broken(flow.BatchSink):
+        def write(self, taken: object) -> None:
+            asked.ask_to_stop()
+            raise ss.StorageError("broken")
+
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put(ss.Event(b"x"))
+        asked = flow.Agent(sinks=[Broken(10, "c")], channels={"c": channel})
+        running = threading.Thread(target=asked.run, kwargs={"once": True}, daemon=True)
+        running.start()
+        running.join(30)
+        assert not running.is_alive()
+        assert channel.stats().channel_size == 1
+
+
 def test_changed_files_are_found_while_it_waits(place: Path, running: flow.Agent) -> None:
     running.reload_seconds = 0.0
     waiting = threading.Thread(target=running.wait)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from spillable_stream import Event
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.flow.assembly import build_channels, build_sinks, build_source
 from spillable_stream.flow.changes import sink_units
+from spillable_stream.flow.interceptors.base import EventInterceptor
 from spillable_stream.flow.loading import load
 from spillable_stream.flow.sink_processors import Failover
 from spillable_stream.flow.sinks.null import Null
@@ -70,3 +73,28 @@ def test_no_channel_is_made_if_another_one_can_not_be_opened(tmp_path: Path) -> 
     with pytest.raises(NotAChannelError, match="it is a file"):
         build_channels("a", config.channels, {"spillable.data.dir": str(tmp_path)})
     assert [path.name for path in tmp_path.rglob("*")] == ["f"]
+
+
+def test_a_dead_letter_names_the_source_that_put_it_aside_though_its_batches_have_no_numbers(tmp_path: Path) -> None:
+    interceptor = f"a.sources.r.interceptors = i\na.sources.r.interceptors.i.type = {__name__}.Broken\n"
+    (tmp_path / "f").write_text(TEXT + interceptor)
+    config = load(tmp_path / "f").agents["a"]
+    places = build_channels("a", config.channels, {"spillable.data.dir": str(tmp_path)})
+    try:
+        source = next(s for s in config.sources if s.name == "r")
+        build_source("a", source, places).processor.process([Event(b"x")])  # type: ignore[attr-defined]
+        with places["dead"].channel.take_transaction() as transaction:
+            letter = transaction.take()
+        assert letter is not None
+        assert letter.headers["deadletter.component"].startswith("a.r/")
+        assert re.fullmatch(r"a\.r:[0-9a-f]{16}-0:0", letter.headers["deadletter.id"])
+    finally:
+        for place in places.values():
+            place.channel.close()
+
+
+class Broken(EventInterceptor):
+    """An interceptor that nothing passes."""
+
+    def intercept(self, event: Event) -> Event:
+        raise ValueError(event.body)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,14 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.flow.configuration.channels import ChannelArguments
-from spillable_stream.flow.open_channel import directories_of, flume_file, wanted_channels
+from spillable_stream.flow.open_channel import (
+    arguments_on_host,
+    configured_channels,
+    directories_of,
+    flume_file,
+    wanted_channels,
+)
+from tests.support.flow_configurations import SMALL, agent
 
 
 @pytest.mark.parametrize(
@@ -52,9 +60,20 @@ def test_a_channel_in_a_directory_of_flumes_is_refused_and_nothing_is_touched(tm
 
 def test_a_channel_has_the_options_of_its_configuration(tmp_path: Path) -> None:
     [wanted] = wanted_channels([ChannelArguments(str(tmp_path / "new"), {"overflow_capacity": 5})])
-    with wanted.open(create=True) as channel:
+    with wanted.open(True) as channel:
         assert channel.stats().channel_capacity == 5
 
 
 def test_a_channel_in_a_store_has_no_directories() -> None:
     assert directories_of(ChannelArguments("s3://bucket/c", {})) == []
+
+
+def test_a_channel_has_one_place_on_a_host_for_the_agent_and_for_a_look_at_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = agent(SMALL.replace("memory", "file\n    a1.channels.c1.checkpointDir = ~/c1")).channels[0]
+    monkeypatch.setenv("HOME", "/home/me")
+    (wanted,) = configured_channels("a1", [config], {})
+    assert wanted.path == arguments_on_host("a1", config, {}).path == "/home/me/c1"
+    assert arguments_on_host("a1", config, {}, {"HOME": "/home/you"}).path == "/home/you/c1"
+    assert arguments_on_host("a1", config, {}, {}).path == posixpath.expanduser("~/c1")

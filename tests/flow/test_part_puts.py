@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, Event
 from spillable_stream.errors import ChannelFullError, DeliveryError
 from spillable_stream.flow.part_puts import PartPuts
 from spillable_stream.flow.processor import ChannelProcessor
@@ -58,4 +59,23 @@ def test_an_optional_channel_that_is_full_is_passed_over_without_waiting(
             for body in (b"1", b"2"):
                 processor.process(batch_of(body))
         assert (peek(must), peek(may)) == ([b"1", b"2"], [b"1"])
-    assert "the optional channel may did not get 1 events: it is full" in caplog.text
+    assert "the optional channel may did not get 1 event: it is full" in caplog.text
+
+
+def test_a_source_behind_a_sink_that_holds_its_batch_goes_on_to_disk_after_one_wait(
+    open_channel: Callable[..., Channel],
+) -> None:
+    tiers = {"memory_capacity": 10, "overflow_capacity": 1000}
+    channel = open_channel(overflow_timeout=0, **tiers)
+    processor = ChannelProcessor({"c": channel})
+    processor.process([Event(b"x")] * 10)
+    with channel.take_transaction() as sink:
+        assert len(sink.take_many(6)) == 6
+        processor.process([Event(b"x")] * 5)
+        assert channel.stats().drain_order == [10, -5]
+        open_channel(overflow_timeout=86_400)  # so another wait would not end
+        for _ in range(3):
+            processor.process([Event(b"x")] * 5)
+        assert channel.stats().drain_order == [10, -20]
+        sink.rollback()
+    assert len(take(channel)) == 30

@@ -155,7 +155,7 @@ def test_bodies_that_are_not_text_are_read_with_replacement_characters_and_left_
 @pytest.mark.parametrize(
     ("replacement", "says"),
     [
-        ("$2", "names group 2, and '\\(a\\)' has 1 groups"),
+        ("$2", "names group 2, and '\\(a\\)' has 1 group"),
         ("${n}", "names a group that '\\(a\\)' does not have: 'n'"),
         ("a$", "has a \\$ without a group; write"),
         ("a\\", "ends with a backslash"),

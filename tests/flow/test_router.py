@@ -15,6 +15,7 @@ from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.router import Router
 from spillable_stream.flow.selectors import Multiplexing, Replicating, Selector
+from spillable_stream.flow.surroundings import REAL
 from tests.support.flow_batches import STILL, Picky, batch_of
 
 SMALL = {"memory_capacity": 9, "overflow_capacity": 0, "byte_capacity": 1 << 20}
@@ -86,3 +87,19 @@ def test_a_wrong_time_is_a_dead_letter_of_its_channel_or_stops_the_batch(channel
     with pytest.raises(OptionError, match="long"):
         stopped.divide(batch, 2, comes_again=True)
     assert stopped.stuck.why.startswith("the event a1.r1:2:0 can't pass")
+
+
+def test_a_dead_letter_of_a_batch_without_a_number_has_an_id_that_no_other_run_gives(
+    channels: dict[str, Channel],
+) -> None:
+    """A source such as netcat counts its batches from 0 at each start."""
+    ids = []
+    for _ in range(2):
+        chain, selector = InterceptorChain([Picky()], REAL), Replicating()
+        selector.bind(("c1", "c2"))
+        run = Router("a1.r1", channels, chain, selector, {}, "dead", REAL)
+        for turn in (0, 1):
+            parts = run.divide(batch_of(b"bad", b"bad"), turn, comes_again=False)
+            ids += [event.headers["deadletter.id"] for event in events_of(parts.required["dead"])]
+    assert len(set(ids)) == len(ids) == 8
+    assert {(i.split(":")[0], i.split(":")[2]) for i in ids} == {("a1.r1", "0"), ("a1.r1", "1")}

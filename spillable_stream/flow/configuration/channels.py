@@ -16,13 +16,16 @@ from spillable_stream.option_types import ChannelKeywords
 
 __all__ = [
     "ChannelArguments",
+    "UserDirectories",
     "capacities",
     "channel_arguments",
     "check_channel",
     "data_directory",
     "directories",
     "given_directories",
+    "normal_place",
     "transaction_capacity",
+    "user_directories",
 ]
 
 _LEAST_BYTE_CAPACITY = 1 << 20
@@ -134,16 +137,38 @@ def given_directories(channel: ComponentConfig) -> list[tuple[str, str]]:
     given = [(place, get(place, "")), *(("dataDirs", directory) for directory in data)]
     if channel.keywords.get("use_dual_checkpoints"):
         given.append(("backupCheckpointDir", get("backupCheckpointDir", "")))
-    return [(name, _normal(directory)) for name, directory in given if directory]
+    return [(name, normal_place(directory)) for name, directory in given if directory]
 
 
-def _normal(directory: str) -> str:
-    """Return the one spelling of a directory, so that two channels in it are found."""
-    return directory.rstrip("/") if "://" in directory else posixpath.normpath(directory)
+class UserDirectories(NamedTuple):
+    """Where the user's files are, as `user_directories` returns it."""
+
+    data: str
+    home: str
+
+    def place_of(self, agent: str, channel: ComponentConfig) -> str:
+        """Return where a channel of an agent is, in the one spelling that `place` gives."""
+        return normal_place(directories(agent, channel, self.data, self.home)[0])
+
+    def place(self, path: str) -> str:
+        """Return where a path or an address of the files is."""
+        return normal_place(_expanded(path, self.home))
+
+
+def user_directories(system: Mapping[str, str], environment: Mapping[str, str]) -> UserDirectories:
+    """Return where the user's files are, by the options ``-D`` and the environment."""
+    return UserDirectories(data_directory(system, environment), environment.get("HOME") or posixpath.expanduser("~"))
+
+
+def normal_place(path: str) -> str:
+    """Return the one spelling of a directory or an address, so that two that are one are found."""
+    scheme, separator, rest = path.partition("://")
+    return f"{scheme}://{posixpath.normpath(rest)}" if separator else posixpath.abspath(path)
 
 
 def _expanded(path: str, home: str) -> str:
-    return home + path[1:] if path.startswith("~") else path
+    """Return a path with the user's home for ``~``; that of another user, ``~bob``, is the system's to know."""
+    return home + path[1:] if path == "~" or path.startswith("~/") else posixpath.expanduser(path)
 
 
 def capacities(channel: ComponentConfig) -> Capacities:

@@ -64,6 +64,7 @@ CODES = MappingProxyType({
     "selector-channel": (_ERROR, "a selector that names a channel that is not one of its source's"),
     "batch-too-large": (_ERROR, "a batch that is larger than the channel's `transactionCapacity`"),
     "shared-directory": (_ERROR, "two channels in one directory"),
+    "channel-loop": (_ERROR, "a sink of type `channel` whose events come back into its channel, forever"),
     "port-twice": (_ERROR, "two sources that listen on one port"),
     "sink-in-two-groups": (_ERROR, "a sink of two groups: it stays in the first"),
     "group-sink": (_ERROR, "a group names a sink that does not run; it runs with the others"),

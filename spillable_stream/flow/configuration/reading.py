@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spillable_stream.flow.configuration.advice import advise
+from spillable_stream.flow.configuration.channels import user_directories
 from spillable_stream.flow.configuration.components import Classes, Refusal, configure
 from spillable_stream.flow.configuration.config_filters import ConfigFilter, FilterError, Run, apply_filters
 from spillable_stream.flow.configuration.findings import Findings
@@ -60,6 +61,7 @@ def read_agents(files: Sequence[ConfigurationFile], world: World, names: Sequenc
     _add(findings, problems)
     loops = {problem.at.key for problem in problems}
     agents: dict[str, AgentConfig] = {}
+    user = user_directories(world.lookups.system, world.lookups.environment)
     filtered = _filtered(entries, world, findings, names)
     raw = agents_of(filtered, findings, variables)
     _add(findings, unresolved([entry for entry in filtered if entry.key not in loops]))
@@ -67,7 +69,7 @@ def read_agents(files: Sequence[ConfigurationFile], world: World, names: Sequenc
         if names and name not in names:
             continue
         others = [n for n in raw if n != name]
-        agents[name] = validate(agent, findings, world.classes, others)
+        agents[name] = validate(agent, findings, world.classes, others, user)
         advise(agent, agents[name], findings)
     if missing := [name for name in names if name not in raw] if names else [""] * (not raw):
         has = f"the file describes {', '.join(raw)}" if raw else "a line for one begins as a1.sources does"

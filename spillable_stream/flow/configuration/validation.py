@@ -11,7 +11,12 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from spillable_stream.flow.configuration.channel_times import check_times
-from spillable_stream.flow.configuration.channels import check_channel, given_directories, transaction_capacity
+from spillable_stream.flow.configuration.channels import (
+    UserDirectories,
+    check_channel,
+    given_directories,
+    transaction_capacity,
+)
 from spillable_stream.flow.configuration.components import Classes, Refusal
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.groups import configure_groups
@@ -33,7 +38,9 @@ __all__ = ["validate"]
 _Config = TypeVar("_Config")
 
 
-def validate(raw: RawAgent, findings: Findings, classes: Classes, others: Iterable[str] = ()) -> AgentConfig:
+def validate(
+    raw: RawAgent, findings: Findings, classes: Classes, others: Iterable[str], user: UserDirectories
+) -> AgentConfig:
     """Return what runs of an agent.
 
     Args:
@@ -41,19 +48,22 @@ def validate(raw: RawAgent, findings: Findings, classes: Classes, others: Iterab
         findings: gets what is wrong.
         classes: finds classes, and tries components.
         others: the names of the file's other agents.
+        user: where the user's files are.
     """
-    return _Validation(raw, findings, classes).run(list(others))
+    return _Validation(raw, findings, classes, user).run(list(others))
 
 
 class _Validation:
     """Validates one agent."""
 
-    def __init__(self, raw: RawAgent, findings: Findings, classes: Classes) -> None:
+    def __init__(self, raw: RawAgent, findings: Findings, classes: Classes, user: UserDirectories) -> None:
         self._raw = raw
         self._findings = findings
         self._classes = classes
         self._channels: dict[str, ComponentConfig] = {}
+        self._user = user
         self._directory_of: dict[str, str] = {}
+        self._moves: list[tuple[str, str]] = []  # from which place to which a sink of type channel moves events
         self._dropped: list[DroppedComponent] = []
 
     def run(self, others: list[str]) -> AgentConfig:
@@ -222,7 +232,23 @@ class _Validation:
                 hint = ": a sink has a channel, and a source has channels"
             raise Refusal(self._findings.add("no-channel", at, raw.path, f"{what}, so it does not run{hint}"))
         self._check_batch(raw, component, name)
+        if component.type == "channel":
+            self._check_loop(raw, component, name)
         return SinkConfig(**_fields(component), channel=name, dead_letter=self._dead_letter(raw, [name]))
+
+    def _check_loop(self, raw: RawComponent, sink: ComponentConfig, name: str) -> None:
+        """Refuse a sink that moves events to where it, or sinks behind it, take them from."""
+        place = self._user.place_of(self._raw.name, self._channels[name])
+        target = self._user.place(str(sink.keywords["path"]))
+        reached, before = {target}, 0
+        while len(reached) > before:
+            before = len(reached)
+            reached |= {to for at, to in self._moves if at in reached}
+        if place in reached:
+            how = "it puts into the channel that it takes from" if place == target else "other sinks bring them back"
+            text = f"its events come back into its channel {name} forever ({how}), so it does not run: change its path"
+            raise Refusal(self._findings.add("channel-loop", raw.entries["path"], raw.path, text))
+        self._moves.append((place, target))
 
     def _hint(self, names: list[str]) -> str:
         meant = [nearest(name, self._channels) for name in names]

@@ -89,6 +89,15 @@ class BucketNotes:
         """
         self._file.write(Note(self._uuid, lengths, self._events.with_more(ranges)))
 
+    @property
+    def last(self) -> Note | None:
+        """The note that was written last; see `NoteFile.last`."""
+        return self._file.last
+
+    def names(self, ranges: Iterable[Range], since: Note | None) -> bool:
+        """Tell whether a restart finds that some events are written; see `NoteFile.names`."""
+        return self._file.names(ranges, since)
+
     def take_back(self) -> None:
         """Have a restart find the last note that was written; see `NoteFile.take_back`."""
         self._file.take_back()

@@ -88,6 +88,9 @@ class BucketSink(BatchSink):
         self._can_be_cut = can_be_cut
         self._open = OpenFiles(rolling, max_open_files)
         self._naming = Naming(close_tries, retry_interval)
+        self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
+        self._failed: tuple[list[OpenFile], list[OpenFile]] | None = None
+        self._is_opened = False
         self._counter = 0
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
 
@@ -111,12 +114,14 @@ class BucketSink(BatchSink):
         self._bucketing = Bucketing(f"{found.path.rstrip('/')}/{self._prefix}", self._times)
         self._counter = int(self.now() * 1000)
         self._open.clear()
-        self._failed: tuple[list[OpenFile], list[OpenFile]] | None = None
+        self._ending.clear()
+        self._failed = None
         self._naming.begin(self.name)
         self._consumer: Consumer | None = None
         self._notes = BucketNotes(
             self.name, self._notes_directory(found), channel, self.consumer_group, self.written, self._files
         )
+        self._is_opened = True
         self._notes.recover(self._names)
 
     def _notes_directory(self, found: Resolved) -> Path:
@@ -127,8 +132,11 @@ class BucketSink(BatchSink):
 
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
+        if not self._is_opened:
+            return
         try:
             self._undo_failed()
+            self._finish_ending()
             for file in list(self._open):
                 self._finish(file)
             self._naming.again(at_end=True)
@@ -140,6 +148,7 @@ class BucketSink(BatchSink):
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
         self._undo_failed()
+        self._finish_ending()
         for file in self._open.over(time.monotonic()):
             self._finish(file)
         self._naming.again()
@@ -197,7 +206,7 @@ class BucketSink(BatchSink):
         """Write a batch; see `BatchSink.write`."""
         work: list[tuple[OpenFile, pa.RecordBatch, int]] = []
         fresh: list[OpenFile] = []
-        full: list[OpenFile] = []
+        noted = self._notes.last
         try:
             for part in self._divide(taken.batch, taken.ids):
                 before = self._open.get(part.place)
@@ -206,27 +215,38 @@ class BucketSink(BatchSink):
                         file = self._new(part.place)
                         fresh.append(file)
                         if before is not None:
-                            full.append(before)
+                            self._ending.append(before)
                         before = file
                     work.append((file, batch, size))
             self._write_all(work, fresh, taken.ranges)
+            self._keep(work, fresh, taken.ranges)
         except BaseException:
+            if self._notes.names(taken.ranges, noted):  # an interrupt came after the note
+                self._keep(work, fresh, taken.ranges)
+                raise
+            self._ending.clear()
             self._failed = fresh, [file for file, _, _ in work]
             try:
                 self._undo_failed()
             except SpillableError as e:
                 _log.error("%s: %s; it is tried again", self.name, e, extra=fields(component=self.name))
             raise
-        for file, batch, size in work:
+        self._finish_ending()
+        self._finish_surplus()
+
+    def _keep(
+        self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
+    ) -> None:
+        """Let what the note names count; also once more, where that was interrupted."""
+        self.written.add(ranges)
+        for file in fresh:
+            self._open.add(file)
+        while work:
+            file, batch, size = work[0]
             assert file.appended is not None
             file.appended.keep()
             file.wrote(batch.num_rows, size, time.monotonic())
-        for file in fresh:
-            self._open.add(file)
-        self.written.add(taken.ranges)
-        for file in full:
-            self._finish(file)
-        self._finish_surplus()
+            del work[0]
 
     def _write_all(
         self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
@@ -283,14 +303,22 @@ class BucketSink(BatchSink):
 
     def _finish(self, file: OpenFile) -> None:
         """Close a file, and give it its name."""
-        self._open.forget(file)
-        self.counters.connection_closed_count += 1
-        if file.stream is not None:
-            self._publish(file)
-            return
-        assert file.appended is not None
-        file.appended.close()
-        self._naming.name(file)
+        self._ending.append(file)
+        self._finish_ending()
+
+    def _finish_ending(self) -> None:
+        """Close files and give them their names, also where an interrupt had left one half ended."""
+        while self._ending:
+            file = self._ending[0]
+            self._open.forget(file)
+            if file.stream is not None:
+                self._publish(file)
+            else:
+                assert file.appended is not None
+                file.appended.close()
+                self._naming.name(file)
+            self.counters.connection_closed_count += 1
+            del self._ending[0]
 
     # ── files that count when they are closed ───────────────────────────────────────────────
 
@@ -367,28 +395,34 @@ class BucketSink(BatchSink):
         file.wrote(batch.num_rows, size, time.monotonic())
 
     def _publish(self, file: OpenFile) -> None:
-        """Close a file, give it its name, and commit its events."""
+        """Close a file, give it its name, and commit its events; the rest of it where that was interrupted."""
         assert file.stream is not None and self._consumer is not None
-        try:
-            file.stream.write(bytes(file.content.end()))
-            self._notes.write_open(self._open, closing=file)
-            self._files.publish(file.stream, file.in_use, file.final)
-        except BaseException:
-            self._discard(file, file.in_use, file.final)  # it may have its name though the file system says no
-            raise
+        if not file.is_published:
+            try:
+                file.stream.write(bytes(file.content.end()))
+                self._notes.write_open(self._open, closing=file)
+                self._files.publish(file.stream, file.in_use, file.final)
+                file.is_published = True
+            except BaseException:
+                if not file.is_published:
+                    self._discard(file, file.in_use, file.final)  # it may have its name though the file system says no
+                raise
         self.written.add(file.ranges)
         self._notes.closed(file)
         try:
             self._consumer.commit(file.ranges)
         except BaseException:
+            self._ending.remove(file)
             self._consumer.release(file.ranges)  # they come again, and are skipped
             raise
-        self.written.remove(file.ranges)
+        ranges, file.ranges = file.ranges, []
+        self.written.remove(ranges)
 
     def _discard(self, file: OpenFile, *paths: str) -> None:
         """Remove a file that failed by the names that it may have, and give its events back."""
         assert file.stream is not None and self._consumer is not None
         self._open.forget(file)
+        self._ending = [other for other in self._ending if other is not file]
         steps = [("closed", file.stream.close)]  # Arrow would do it later, and an object would be there
         steps += [("removed", partial(self._files.remove, path)) for path in dict.fromkeys(paths)]
         for what, step in steps:

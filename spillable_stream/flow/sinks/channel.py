@@ -6,6 +6,7 @@ import os
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -28,18 +29,23 @@ class ChannelSink(BatchSink):
     @checked
     def __init__(self, path: str | os.PathLike[str], *, batch_size: Count = 10_000, channel: str = "") -> None:
         super().__init__(batch_size, channel)
-        self._path = path
+        self._path = os.path.expanduser(path)
         self._target: Channel | None = None
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
         """Open the other channel; see `Sink.open`.
 
         Raises:
+            OptionError: it is the channel that the sink takes from, so that its events would go round forever.
             SpillableError: it can't be opened.
         """
         super().open(channel, written)
         schema = channel.schema if channel.typed else None
-        self._target = Channel(self._path, schema=schema)
+        target = Channel(self._path, schema=schema)
+        if target.port().place() == channel.port().place():  # also behind a spool
+            target.close()
+            raise OptionError(f"the sink takes from the channel that it puts into, {target.path}: give it another path")
+        self._target = target
         self.counters.connection_created_count += 1
 
     def write(self, taken: Taken) -> None:

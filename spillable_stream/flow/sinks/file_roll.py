@@ -114,16 +114,23 @@ class FileRoll(BatchSink):
         """Write a batch; see `BatchSink.write`."""
         data = self._serializer.encode(taken.batch)
         file = self._current()
-        ranges = tuple(taken.ranges)
+        ranges, before = tuple(taken.ranges), self._notes.last
         try:
             file.append(data)
             file.sync()
             self._note(file, ranges)
+            self._keep(file, ranges)
         except BaseException:
-            self._give_up(file)
+            if self._notes.names(ranges, before):  # an interrupt came after the note
+                self._keep(file, ranges)
+            else:
+                self._give_up(file)
             raise
-        file.keep()
+
+    def _keep(self, file: OutputFile, ranges: tuple[Range, ...]) -> None:
+        """Let what the note names count; also once more."""
         self.written.add(ranges)
+        file.keep()
 
     def _note(self, file: OutputFile, ranges: tuple[Range, ...] = ()) -> None:
         lengths = {**self._uncut, str(file.path): file.size_bytes}

@@ -28,9 +28,10 @@ def rename(in_use: str, final: str) -> None:
     try:
         os.rename(in_use, final)
     except OSError as e:
-        raise StorageError(
-            f"can't rename {in_use} to {final} ({e.strerror}); let this user write to the directory"
-        ) from e
+        if not (isinstance(e, FileNotFoundError) and os.path.exists(final)):  # an interrupt came behind the change
+            raise StorageError(
+                f"can't rename {in_use} to {final} ({e.strerror}); let this user write to the directory"
+            ) from e
     sync_directory(Path(final).parent)
 
 

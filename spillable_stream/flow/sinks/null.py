@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from spillable_stream.counted import counted
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.log_records import fields
@@ -33,5 +34,8 @@ class Null(BatchSink):
         before, self._count = self._count, self._count + len(taken.ids)
         if before // self._every != self._count // self._every:
             _log.info(
-                "%s: took %d events", self.name, self._count, extra=fields(component=self.name, count=self._count)
+                "%s: took %s",
+                self.name,
+                counted(self._count, "event"),
+                extra=fields(component=self.name, count=self._count),
             )

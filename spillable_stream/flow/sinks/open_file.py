@@ -29,7 +29,7 @@ class Content:
         return b""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenFile:
     """A file that is being written.
 
@@ -45,6 +45,7 @@ class OpenFile:
         events: how many events it has.
         body_bytes: how many bytes of bodies.
         ranges: the IDs of its events, where they are not committed.
+        is_published: whether it has its name, where it can't be cut.
     """
 
     place: str
@@ -58,6 +59,7 @@ class OpenFile:
     events: int = 0
     body_bytes: int = 0
     ranges: list[Range] = field(default_factory=list)
+    is_published: bool = False
 
     def wrote(self, events: int, body_bytes: int, now: float) -> None:
         """Count events that were written.

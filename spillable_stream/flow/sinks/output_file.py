@@ -29,7 +29,7 @@ class OutputFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.length: int = 0
-        self._written = 0
+        self._end = 0  # of what was written
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,8 +48,8 @@ class OutputFile:
         view = memoryview(data)
         try:
             while view.nbytes:
-                written = os.pwrite(self._descriptor, view, self.length + self._written)
-                self._written += written
+                written = os.pwrite(self._descriptor, view, self._end)
+                self._end += written
                 view = view[written:]
         except OSError as e:
             raise StorageError(f"can't write {self.path} ({e.strerror}); free some space") from e
@@ -57,7 +57,7 @@ class OutputFile:
     @property
     def size_bytes(self) -> int:
         """How many bytes were written, whether they count or not."""
-        return self.length + self._written
+        return self._end
 
     def sync(self) -> None:
         """Make what was written durable.
@@ -72,8 +72,7 @@ class OutputFile:
 
     def keep(self) -> None:
         """Let what was written count."""
-        self.length += self._written
-        self._written = 0
+        self.length = self._end
 
     def cut(self) -> None:
         """Remove what does not count.
@@ -81,7 +80,7 @@ class OutputFile:
         Raises:
             StorageError: the disk refused.
         """
-        self._written = 0
+        self._end = self.length
         try:
             os.ftruncate(self._descriptor, self.length)
         except OSError as e:
@@ -91,9 +90,9 @@ class OutputFile:
 
     def close(self) -> None:
         """Close it."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        descriptor, self._descriptor = self._descriptor, -1  # an interrupt must not let it be closed twice
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def cut_back(path: Path, length: int) -> bool:

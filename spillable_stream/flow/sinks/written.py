@@ -106,11 +106,17 @@ class NotedEvents:
 
 
 def uncommitted(channel: Channel, group: str, ranges: Iterable[Range]) -> list[Range]:
-    """Return those of some events whose takes a group has not committed."""
+    """Return those of some events that a sink has written whose takes a group has not committed.
+
+    There are none behind a seek: the events that it has brought back must be written again. A crash amid the first
+    batch after it repeats that, rather than leave out what an earlier note names.
+    """
     with channel.engine().snapshot() as state:
         found = state.groups.get(group)
         if found is None:
             return list(ranges)
+        if found.is_sought:
+            return []
         return [r for first, last in ranges for r in found.ahead.gaps(max(first, found.position + 1), last)]
 
 
@@ -194,6 +200,20 @@ class NoteFile:
         self._is_known = False
         self._file.write(_encoded(note))
         self._known, self._is_known = note, True
+
+    @property
+    def last(self) -> Note | None:
+        """The note that was written last without an error."""
+        return self._known
+
+    def names(self, ranges: Iterable[Range], since: Note | None) -> bool:
+        """Tell whether a restart finds that some events are written: then they are, whatever interrupted the write.
+
+        Args:
+            ranges: the events.
+            since: what was `last` before this write. It may name them, too: a seek brings events back.
+        """
+        return self._known is not None and self._known is not since and not without(ranges, self._known.ranges)
 
     def take_back(self) -> None:
         """Have a restart find the note that was written last without an error.

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.counters import SourceCounters
@@ -59,6 +60,9 @@ class BatchProcessor(Protocol):
         """Put a routed batch into its channels, or raise; then the same one again."""
 
 
+_MOST_MISSED = 20
+
+
 class SourceBase:
     """A source.
 
@@ -67,6 +71,7 @@ class SourceBase:
         counters: what it counts.
         numbered: whether it can read its input again, so that its batches are numbered and each is stored once.
         finished: whether no event will come any more: a run with ``--once`` ends when all sources say so.
+        missed: what it could not read or store, in words, the last of it: a run with ``--once`` has failed then.
     """
 
     numbered = False
@@ -75,6 +80,12 @@ class SourceBase:
         self.name: str = type(self).__name__
         self.counters: SourceCounters = SourceCounters()
         self.finished: bool = False
+        self.missed: deque[str] = deque(maxlen=_MOST_MISSED)
+
+    def miss(self, text: str) -> None:
+        """Note that something could not be read or stored; once, however often it is said."""
+        if text not in self.missed:
+            self.missed.append(text)
 
     def lag(self) -> Mapping[str, float]:
         """Return how much it has yet to read, under the names of monitoring, such as ``LagBytes``; {} if unknown."""
@@ -199,10 +210,11 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
                 continue
             _lose(source, e)
         except SpillableError as e:
+            source.miss(f"{counted(left, 'event', 'are')} not stored, and lost: {e}")
             _log.error(
-                "%s: %d events that were read are not stored, and are lost: %s",
+                "%s: %s not stored, and lost: %s",
                 source.name,
-                left,
+                counted(left, "event", "are"),
                 e,
                 extra=fields(component=source.name, count=left),
             )
@@ -214,6 +226,7 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
 def _lose(source: SourceBase, error: SpillableError) -> None:
     """Name an event that is too large for a channel, and that nobody can read again."""
     source.counters.event_read_fail += 1
+    source.miss(f"an event is lost, because it is too large for a channel: {error}")
     _log.error(
         "%s: an event is lost, because it is too large for a channel: %s. Or give the source a deadLetter channel, "
         "which gets such events",

@@ -13,6 +13,7 @@ import threading
 import time
 from typing import IO
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
@@ -124,12 +125,15 @@ class Exec(EventSource):
             try:
                 process = self._spawn()
             except OptionError as e:
+                self.miss(str(e))
                 _log.error("%s: %s", self.name, e, extra=fields(component=self.name))
                 break
         self.finished = True
 
     def _say_status(self, status: int) -> None:
         has_failed = status != 0 and not self._stopping.is_set()
+        if has_failed:
+            self.miss(f"the command ended with status {status}")
         hint = "; logStdErr = true logs what it says of it" if has_failed and not self._log_std_err else ""
         _log.log(
             logging.WARNING if has_failed else logging.INFO,
@@ -168,9 +172,9 @@ class Exec(EventSource):
             if not put_held(self, processor, event_batch(lines.bodies.slice(done, last - done)), self._stopping):
                 if last < count:
                     _log.error(
-                        "%s: %d lines behind them are lost, too",
+                        "%s: %s lost, too, behind them",
                         self.name,
-                        count - last,
+                        counted(count - last, "line", "are"),
                         extra=fields(component=self.name, count=count - last),
                     )
                 return b""  # each other try would wait for room once more, and hold up the end

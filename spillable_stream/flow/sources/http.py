@@ -34,6 +34,7 @@ __all__ = ["Http"]
 
 _log = logging.getLogger("spillable_stream.flow")
 _RETRY_AFTER_SECONDS = "5"
+_MOST_DIGITS = 19  # of 2**63 - 1; Python refuses to read thousands of them
 _LARGE_BYTES = 64 << 10  # takes longer to read than to hand to a thread
 
 
@@ -212,6 +213,9 @@ def _key(text: str | None) -> tuple[str, int] | None:
     if text is None:
         return None
     producer, slash, number = text.rpartition("/")
-    if not (slash and producer and number.isascii() and number.isdigit() and int(number) >= 1):
-        raise SchemaError(f"the Idempotency-Key {text!r} is not PRODUCER/NUMBER, with numbers 1, 2, 3 …")
+    is_short = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+    if not (slash and producer and is_short and 0 < int(number) < 2**63):
+        raise SchemaError(
+            f"the Idempotency-Key {text[:100]!r} is not PRODUCER/NUMBER, with numbers 1, 2, 3 … of at most 63 bits"
+        )
     return producer, int(number)

@@ -168,6 +168,7 @@ class SpoolDir(PolledSource):
         except FileNotFoundError:
             if not complete:
                 self.counters.event_read_fail += 1
+                self.miss(f"{path} is gone, and some channels have not got its bytes {start} to {end}")
                 _log.error(
                     "%s: the bytes %d to %d of %s were put into some channels only, and the file is gone: they can't "
                     "be read again. Look for a channel without them", self.name, start, end, path,
@@ -302,6 +303,7 @@ class SpoolDir(PolledSource):
             if os.path.exists(path):
                 raise
             where = f"gone ({refused})"
+        self.miss(f"{path} is set aside as {where}: {e}")
         _log.error(
             "%s: %s. It is set aside as %s, and the others are read",
             self.name,

@@ -185,6 +185,7 @@ class TailDir(PolledSource):
         data = self._read_span(span, after)
         if data is None:
             self.counters.event_read_fail += 1
+            self.miss(f"{span.path} is gone, and some channels have not got its bytes {span.start} to {span.end}")
             _log.error(
                 "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read "
                 "again. Look for a channel without them",
@@ -289,6 +290,7 @@ class TailDir(PolledSource):
             piece = None
         except StorageError as e:
             self.counters.event_read_fail += 1
+            self.miss(str(e))
             _log.warning("%s: %s", self.name, e, extra=fields(component=self.name, file=file.path))
             piece = None
         if piece is None:

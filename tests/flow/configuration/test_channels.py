@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from spillable_stream.flow.configuration.channels import (
     data_directory,
     given_directories,
     transaction_capacity,
+    user_directories,
 )
 from spillable_stream.flow.configuration.model import ComponentConfig
 from tests.support.flow_configurations import agent, read
@@ -129,3 +131,10 @@ def test_the_directories_that_a_file_gives_are_known_with_their_properties() -> 
 def test_a_channel_that_contradicts_itself_does_not_run(lines: tuple[str, ...], part: str) -> None:
     text = "    a1.channels = c1\n" + "".join(f"    a1.channels.c1.{line}\n" for line in lines)
     assert part in next(f.text for f in read(text).findings if f.component == "a1.channels.c1")
+
+
+def test_the_home_of_a_path_is_the_users_and_that_of_another_user_the_systems() -> None:
+    assert arguments("type = file", "checkpointDir = ~").path == "/home/me"
+    assert arguments("type = file", "checkpointDir = ~root/x").path == posixpath.expanduser("~root/x")
+    assert user_directories({}, {"HOME": "/h"}) == ("/h/.local/share/spillable-stream", "/h")
+    assert user_directories({"spillable.data.dir": "~/d"}, {}).place("~/d/") == posixpath.expanduser("~/d")

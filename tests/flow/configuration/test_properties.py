@@ -112,6 +112,6 @@ def test_any_text_has_the_keys_values_and_lines_that_javaproperties_finds(text: 
 def test_a_malformed_escape_never_hides_another_line(text: str) -> None:
     reading = read_properties((text + "\nlast.key = value\n").encode(), "f")
     last = reading.entries[-1] if reading.entries else None
-    continued = re.search(r"(?<!\\)(\\\\)*\\$", text)
+    continued = re.search(r"(?<!\\)(\\\\)*\\\r?$", text)
     if continued is None:
         assert last is not None and (last.key, last.value) == ("last.key", "value")

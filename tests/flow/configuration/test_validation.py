@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import posixpath
+
 import pytest
 
 from spillable_stream.flow.configuration.options import Kind
@@ -117,3 +119,44 @@ def test_a_line_about_a_name_that_is_not_listed_may_mean_one_that_is() -> None:
     assert "did you mean r1?" in "".join(map(str, read(SMALL + "    a1.sources.ri.batchSize = 5\n").findings))
     added = read(SMALL + "    a1.sources.r2.type = seq\n").findings
     assert "add r2 to a1.sources" in "".join(map(str, added))
+
+
+def looping(*sinks: tuple[str, str], channels: str = "c1 c2", **environment: str) -> list[str]:
+    """Return the findings about sinks of type channel, each with its channel and its path."""
+    text = SMALL.replace("a1.sources.r1.channels = c1", f"a1.sources.r1.channels = {channels}")
+    text = text.replace("a1.channels = c1", f"a1.channels = {channels}").replace(
+        "a1.sinks = k1", "a1.sinks = k1 s0 s1 s2"
+    )
+    text = text.replace("c1.type = memory", "c1.type = file")
+    text += "    a1.channels.c1.path = /d/c1\n    a1.channels.c2.type = file\n    a1.channels.c2.path = s3://b/c2\n"
+    text += "    a1.channels.c3.type = file\n"
+    for i, (channel, path) in enumerate(sinks):
+        for line in ("type = channel", f"channel = {channel}", f"path = {path}"):
+            text += f"    a1.sinks.s{i}.{line}\n"
+    loaded = read(text, **environment)
+    dropped = {f"a1.sinks.{d.name}" for d in loaded.agents["a1"].dropped}
+    loops = [f for f in loaded.findings if f.code == "channel-loop"]
+    assert all(f.component in dropped for f in loops)
+    return [f.component for f in loops]
+
+
+@pytest.mark.parametrize("path", ["/d/c1", "/d/./c1/", "/d/x/../c1"])
+def test_a_sink_into_its_own_channel_does_not_run(path: str) -> None:
+    assert looping(("c1", path)) == ["a1.sinks.s0"]
+
+
+def test_a_sink_into_its_own_channel_is_known_by_its_address_and_in_the_users_directories() -> None:
+    assert looping(("c2", "s3://b/c2/")) == ["a1.sinks.s0"]
+    home = "~/.local/share/spillable-stream/a1/c3"
+    for path in (home, home.replace("~", "/home/me")):
+        assert looping(("c3", path), channels="c1 c3", HOME="/home/me") == ["a1.sinks.s0"]
+
+
+def test_a_sink_into_its_own_channel_is_known_by_a_path_from_the_working_directory() -> None:
+    assert looping(("c1", posixpath.relpath("/d/c1"))) == ["a1.sinks.s0"]
+
+
+def test_a_sink_that_closes_a_circle_does_not_run_and_one_into_another_channel_does() -> None:
+    assert looping(("c1", "s3://b/c2"), ("c2", "/d/c1")) == ["a1.sinks.s1"]
+    assert looping(("c1", "s3://b/c2"), ("c2", "/d/other"), ("c2", "/d/c1")) == ["a1.sinks.s2"]
+    assert looping(("c1", "s3://b/c2"), ("c2", "/d/c10")) == []

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, flow
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
 
@@ -60,3 +61,28 @@ def test_it_can_wait_for_events_and_takes_none(open_channel: Callable[..., Chann
     assert sink.wait(30)
     sink.process()
     assert sink.bodies == [b"1", b"2", b"3"]
+
+
+SINKS: list[Callable[[Path], Sink]] = [
+    lambda path: flow.ChannelSink(path / "to"),
+    flow.FileRoll,
+    lambda path: flow.Hdfs(str(path)),
+    lambda path: flow.Hdfs("s3://bucket/path"),
+    lambda path: flow.HttpSink("http://127.0.0.1:9/"),
+    lambda path: flow.Logger(),
+    lambda path: flow.Null(),
+    lambda path: flow.Parquet(str(path)),
+]
+
+
+@pytest.mark.parametrize("make", SINKS)
+def test_a_sink_that_was_never_opened_can_be_closed_and_so_can_one_twice(
+    make: Callable[[Path], Sink], open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    sink = make(tmp_path / "out")
+    sink.close()
+    assert not (tmp_path / "out").exists()
+    if "s3" not in str(getattr(sink, "_path", "")):
+        sink.open(open_channel())
+        sink.close()
+        sink.close()

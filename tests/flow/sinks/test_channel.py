@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
+from spillable_stream.errors import OptionError
 from spillable_stream.flow.sinks.channel import ChannelSink
 from tests.support.expiry import WallClock
 
@@ -60,3 +61,30 @@ def test_events_have_what_is_left_of_their_ttl_in_the_other_channel(
         clock.pass_by(60)
         with other.take_transaction() as tx:
             assert [e.body for e in tx.take_many(10)] == [b"forever"]
+
+
+@pytest.mark.parametrize("where", ["", "object+file://"])
+def test_a_sink_into_the_channel_that_it_takes_from_is_refused(tmp_path: Path, where: str) -> None:
+    path = f"{where}{tmp_path}/same"
+    with Channel(path) as channel:
+        with channel.put_transaction() as tx:
+            tx.put(Event(b"1"))
+        with pytest.raises(OptionError, match="takes from the channel that it puts into"):
+            ChannelSink(path).open(channel)
+        assert channel.stats().channel_size == 1
+
+
+def test_a_sink_into_the_channel_whose_spool_is_in_front_of_its_own_is_refused(tmp_path: Path) -> None:
+    path = f"object+file://{tmp_path}/same"
+    refused = pytest.raises(OptionError, match="takes from the channel that it puts into")
+    with Channel(path, durability="local", spool=tmp_path / "spool") as channel, refused:
+        ChannelSink(path).open(channel)
+
+
+def test_a_path_may_begin_with_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with Channel(tmp_path / "from") as channel:
+        sink = ChannelSink("~/to")
+        sink.open(channel)
+        sink.close()
+    assert (tmp_path / "to" / "channel.json").exists()

@@ -10,11 +10,15 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
+from spillable_stream.flow.sinks import file_roll
 from spillable_stream.flow.sinks.file_roll import FileRoll
+from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import NoteFile
 from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.flow.sources.base import Status
+from tests.support.interrupts import Interrupts
 from tests.support.note_syncs import fail_syncs_of_notes
+from tests.support.one_module import replace_in
 
 
 @pytest.fixture
@@ -86,7 +90,7 @@ def test_a_new_file_begins_after_the_interval(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 100.0
-    monkeypatch.setattr("spillable_stream.flow.sinks.file_roll.time.monotonic", lambda: seconds)
+    replace_in(monkeypatch, file_roll, "time", monotonic=lambda: seconds)
     sink = opened(channel, tmp_path / "out", roll_interval=30)
     for expected in (1, 1, 2):
         put(channel, "x")
@@ -116,7 +120,6 @@ def test_a_crash_at_any_step_writes_each_event_once(
     batch: int,
 ) -> None:
     from spillable_stream.channel.take_transaction import TakeTransaction
-    from spillable_stream.flow.sinks.output_file import OutputFile
 
     channel, out = open_channel(), tmp_path / "out"
     put(channel, *map(str, range(9)))
@@ -160,7 +163,6 @@ def test_a_crash_soon_after_a_crash_before_the_commit_writes_each_event_once(
 ) -> None:
     """The restart finds what is noted in one take with later events, and notes these."""
     from spillable_stream.channel.take_transaction import TakeTransaction
-    from spillable_stream.flow.sinks.output_file import OutputFile
 
     def dies_at(target: Any, name: str, after: bool) -> Any:
         real = getattr(target, name)
@@ -208,7 +210,6 @@ def test_a_note_does_not_grow_by_what_is_committed(open_channel: Callable[..., C
 def test_a_file_that_can_not_be_cut_back_is_cut_at_the_next_start(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spillable_stream.flow.sinks.output_file import OutputFile
 
     def fails(*_: object) -> None:
         raise StorageError("the disk refused")
@@ -365,3 +366,26 @@ def test_a_batch_syncs_its_file_the_note_and_the_log_once_each(
 def test_a_wrong_option_is_refused(options: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(OptionError):
         FileRoll(tmp_path, **options)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["goes on", "begins anew"])
+def test_an_interrupt_anywhere_in_a_round_leaves_each_event_once(
+    channel: Channel, tmp_path: Path, restart: bool
+) -> None:
+    number, hit = 0, True
+    while hit:
+        number += 1
+        out, wanted = tmp_path / f"out{number}", [b"%d" % i for i in range(number * 10, number * 10 + 6)]
+        sink = opened(channel, out, batch_size=2)
+        put(channel, *(body.decode() for body in wanted))
+        assert sink.process() is Status.READY
+        interrupts = Interrupts(number, "sinks/file_roll.py", "sinks/output_file.py", "sinks/written.py")
+        interrupts.run(sink.process)
+        hit = interrupts.hit
+        if restart:
+            sink._notes.close()
+            sink = opened(channel, out, batch_size=2)
+        drain(sink)
+        sink.close()
+        assert lines(out) == wanted, number
+    assert number > 20

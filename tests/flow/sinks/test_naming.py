@@ -51,3 +51,13 @@ def test_a_file_that_has_its_name_stays_and_one_that_is_gone_is_an_error(tmp_pat
     rename("/none/a", "/none/a")
     with pytest.raises(StorageError, match="can't rename"):
         rename(str(tmp_path / "none"), str(tmp_path / "b"))
+
+
+def test_a_file_that_has_its_name_already_is_not_named_again_and_again(tmp_path: Path) -> None:
+    """An interrupt may come between the change of the name and what follows."""
+    naming, file = Naming(0, 0), closed(tmp_path)
+    (tmp_path / "dir").mkdir()
+    naming.name(file)
+    naming.name(file)
+    assert (tmp_path / "dir" / "a").read_bytes() == b"123"
+    assert naming.lengths() == {} and naming.next_at() == float("inf")

@@ -2,13 +2,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream import Channel
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sinks.base import BatchSink
+from spillable_stream.flow.sinks.file_roll import FileRoll
+from spillable_stream.flow.sinks.hdfs import Hdfs
+from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import NotedEvents, WrittenEvents, ranges_of, uncommitted, without
+from spillable_stream.flow.sources.base import Status
 from tests.support.events import put, take
 
 
@@ -56,3 +64,71 @@ def test_what_a_group_has_committed_is_known(open_channel: Callable[..., Channel
     assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == [(2, 2), (4, 4)]
     take(channel)
     assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == []
+
+
+# ── the sinks that write notes ──────────────────────────────────────────────────────────────────
+
+
+def file_roll(out: Path, now: float) -> FileRoll:
+    return FileRoll(out)
+
+
+def hdfs(out: Path, now: float) -> Hdfs:
+    return Hdfs(str(out), file_type="DataStream", write_format="Text", now=lambda: now)
+
+
+@pytest.fixture(params=[file_roll, hdfs])
+def opened(request: pytest.FixtureRequest, channel: Channel, tmp_path: Path) -> Callable[[float], BatchSink]:
+    """Return what opens a sink at a time, in seconds since 1970."""
+
+    def open_sink(now: float) -> BatchSink:
+        sink: BatchSink = request.param(tmp_path / "out", now)
+        sink.name = "a1.k1"
+        sink.open(channel)
+        return sink
+
+    return open_sink
+
+
+@pytest.fixture
+def channel(open_channel: Callable[..., Channel]) -> Channel:
+    channel = open_channel()
+    channel.consumer("another")  # so that the events stay
+    put(channel, b"1", b"2")
+    return channel
+
+
+def drain(sink: BatchSink) -> None:
+    while sink.process() is Status.READY:
+        pass
+    sink.close()
+
+
+def lines(out: Path) -> list[bytes]:
+    return [line for p in sorted(out.iterdir()) if not p.name.startswith(".") for line in p.read_bytes().splitlines()]
+
+
+def test_events_that_a_seek_brings_back_are_written_though_the_note_of_the_first_time_names_them(
+    channel: Channel, opened: Callable[[float], BatchSink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = opened(1.0)
+    assert sink.process() is Status.READY
+    channel.seek("default", 1)
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="no space"):
+        patch.setattr(OutputFile, "append", refuse_to_append)
+        sink.process()
+    drain(sink)
+    assert lines(tmp_path / "out") == [b"1", b"2"] * 2
+
+
+def refuse_to_append(*_: object) -> None:
+    raise StorageError("no space")
+
+
+def test_a_seek_back_between_two_runs_brings_all_events_also_those_of_the_last_note(
+    channel: Channel, opened: Callable[[float], BatchSink], tmp_path: Path
+) -> None:
+    for now in (1.0, 2.0):
+        drain(opened(now))
+        channel.seek("default", 1)
+    assert lines(tmp_path / "out") == [b"1", b"2"] * 2

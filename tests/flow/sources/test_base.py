@@ -76,6 +76,8 @@ def test_events_that_do_not_fit_a_channel_together_are_put_in_pieces_and_one_tha
         record.getMessage() for record in caplog.records if record.levelname == "ERROR" and "is lost" in record.message
     ]
     assert len(lost) == 1 and "Raise byteCapacity" in lost[0] and "deadLetter" in lost[0]
+    (missed,) = source.missed
+    assert missed.startswith("an event is lost, because it is too large for a channel: ")
 
 
 def test_a_stop_tries_one_piece_and_names_all_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,7 +85,9 @@ def test_a_stop_tries_one_piece_and_names_all_that_is_lost(caplog: pytest.LogCap
     kept.full = {0}
     stopping.set()
     assert not put_held(source, kept, events_of([b"%d" % i for i in range(7)], [{}] * 7), stopping)
-    assert "7 events that were read are not stored, and are lost" in caplog.text
+    assert "7 events are not stored, and lost" in caplog.text
+    (missed,) = source.missed
+    assert missed.startswith("7 events are not stored, and lost: ")
     assert (source.counters.channel_write_fail, source.counters.event_received_count) == (1, 7)
 
 
@@ -92,7 +96,7 @@ def test_a_source_that_is_being_stopped_tries_once_and_names_what_is_lost(caplog
     kept.full = {0}
     stopping.set()
     assert not put_held(SourceBase(), kept, BATCH, stopping)
-    assert "1 events that were read are not stored" in caplog.text
+    assert "1 event is not stored, and lost" in caplog.text
 
 
 def test_events_that_wait_are_put_in_pieces_where_a_capacity_is_lowered_meanwhile(tmp_path: Path) -> None:
@@ -120,3 +124,11 @@ class LoweredAtTheFirstWait(threading.Event):
         self.taken += take(self._channel)
         Channel(self._channel.path, overflow_capacity=3).close()
         return False
+
+
+def test_what_a_source_missed_is_kept_once_and_the_last_of_it() -> None:
+    source = SourceBase()
+    for i in range(30):
+        source.miss(f"file {i}")
+        source.miss(f"file {i}")
+    assert list(source.missed) == [f"file {i}" for i in range(10, 30)]

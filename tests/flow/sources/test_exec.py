@@ -45,6 +45,19 @@ def test_a_command_that_ended_is_started_again() -> None:
     assert set(kept.bodies()) == {b"x"}
 
 
+def test_a_command_that_is_gone_when_it_is_to_start_again_is_missed(tmp_path: Path) -> None:
+    command = tmp_path / "once"
+    command.write_text("#!/bin/sh\nrm $0\necho x\n")
+    command.chmod(0o755)
+    kept, source = KeptBatches(), Exec(str(command), restart=True, restart_throttle=1)
+    source.start(kept)
+    wait_until(lambda: source.finished)
+    source.stop()
+    assert kept.bodies() == [b"x"]
+    (missed,) = source.missed
+    assert missed.startswith(f"the command '{command}' can't be started")
+
+
 def test_a_smaller_batch_is_put_after_the_timeout() -> None:
     kept, source = KeptBatches(), Exec("echo x; exec sleep 1000", shell="/bin/sh -c", batch_timeout=10)
     source.start(kept)

@@ -157,7 +157,8 @@ def test_a_request_with_a_key_is_stored_once_in_each_channel(tmp_path: Path) -> 
         with b.take_transaction() as tx:
             assert [e.body for e in tx.take_many(2)] == [b"1", b"2"]
         assert post(3, "client-7/3") == 200
-        assert [post(0, key) for key in ("1", "client/", "/1", "client/x", "client/0")] == [400] * 5
+        wrong = ("1", "client/", "/1", "client/x", "client/0", f"client/{2**63}", "client/" + "9" * 5000)
+        assert [post(0, key) for key in wrong] == [400] * len(wrong)
         with a.take_transaction() as of_a, b.take_transaction() as of_b:
             assert [e.body for e in of_a.take_many(9)] == [b"1", b"2", b"3"]
             assert [e.body for e in of_b.take_many(9)] == [b"3"]

@@ -210,6 +210,19 @@ def test_a_batch_that_only_one_channel_has_is_put_again_after_a_crash(spool: Pat
             done.rename(done.with_suffix(""))
 
 
+def test_a_batch_that_is_gone_after_a_crash_is_missed(spool: Path) -> None:
+    path, kept = add(spool, "a", b"1\n"), KeptBatches(2)
+    killed = SpoolDir(spool)
+    killed.open(kept)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        killed.poll(kept)
+    os.unlink(path)
+    again = SpoolDir(spool)
+    again.open(kept)
+    assert list(again.missed) == [f"{path} is gone, and some channels have not got its bytes 0 to 2"]
+
+
 def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAChannelError, match="is not a directory; make it"):
         SpoolDir(tmp_path / "none").open(KeptBatches())

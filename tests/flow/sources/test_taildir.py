@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.errors import CorruptionError, DeliveryError, EventTooLargeError, PutTooLargeError
+from spillable_stream.errors import CorruptionError, DeliveryError, EventTooLargeError, PutTooLargeError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import BatchProcessor, Status
 from spillable_stream.flow.sources.taildir import TailDir
@@ -344,8 +344,29 @@ def test_a_batch_that_is_gone_after_a_crash_is_named(logs: Path, caplog: pytest.
         opened(source(logs), kept).poll(kept)
     (logs / "app.log").unlink()
     kept.full = set()
-    opened(source(logs), kept)
+    again = opened(source(logs), kept)
     assert "the bytes 0 to 2 of" in caplog.text
+    assert list(again.missed) == [f"{logs}/app.log is gone, and some channels have not got its bytes 0 to 2"]
+
+
+def test_a_file_that_can_not_be_read_is_missed_and_the_others_are_read(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(logs / "app.1", "1\n")
+    append(logs / "app.2", "2\n")
+    split = TailDir._split
+
+    def refused(self: TailDir, file: Any) -> Any:
+        if file.path.endswith("app.1"):
+            raise StorageError(f"can't read {file.path} at 0 (Input/output error); check the disk")
+        return split(self, file)
+
+    monkeypatch.setattr(TailDir, "_split", refused)
+    kept = KeptBatches()
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    assert kept.bodies() == [b"2"]
+    assert list(tail.missed) == [f"can't read {logs}/app.1 at 0 (Input/output error); check the disk"]
 
 
 def test_positions_of_flume_are_where_it_begins_and_flume_can_read_ours(logs: Path) -> None:
