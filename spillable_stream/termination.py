@@ -6,14 +6,17 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-__all__ = ["calling_on_sigterm", "exit_on_sigterm"]
+__all__ = ["Terminated", "calling_on_sigterm", "exit_on_sigterm", "interrupting_on_sigterm"]
 
 
-@contextmanager
-def exit_on_sigterm() -> Iterator[None]:
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came. Whatever handles Ctrl-C handles it, too."""
+
+
+def exit_on_sigterm() -> AbstractContextManager[None]:
     """Let SIGTERM raise ``SystemExit(143)`` in the main thread while the block runs.
 
     Without it SIGTERM kills Python at once and no channel is closed: what is in memory stays there,
@@ -29,19 +32,34 @@ def exit_on_sigterm() -> Iterator[None]:
     Raises:
         ValueError: this is not the main thread.
     """
-    before = signal.signal(signal.SIGTERM, _exit)
+    return _handling(lambda: SystemExit(128 + signal.SIGTERM))
+
+
+def interrupting_on_sigterm() -> AbstractContextManager[None]:
+    """Let SIGTERM raise `Terminated` in the main thread while the block runs, as `exit_on_sigterm` does its exception.
+
+    It is for a program that says where it stands when it is interrupted, whatever the signal.
+
+    Raises:
+        ValueError: this is not the main thread.
+    """
+    return _handling(Terminated)
+
+
+@contextmanager
+def _handling(make: Callable[[], BaseException]) -> Iterator[None]:
+    def end(_: int, __: FrameType | None) -> None:
+        error = sys.exception()  # what the interrupted code handles now, such as the exit under way
+        while error is not None and not isinstance(error, (SystemExit, Terminated)):
+            error = error.__context__
+        if error is None:
+            raise make()
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
-
-
-def _exit(number: int, _: FrameType | None) -> None:
-    error = sys.exception()  # what the interrupted code handles now, such as the exit under way
-    while error is not None and not isinstance(error, SystemExit):
-        error = error.__context__
-    if error is None:
-        raise SystemExit(128 + number)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.termination import calling_on_sigterm, exit_on_sigterm
+from spillable_stream.termination import Terminated, calling_on_sigterm, exit_on_sigterm, interrupting_on_sigterm
 
 PUTS = """
 import sys, time
@@ -62,6 +62,17 @@ def test_a_second_signal_does_not_disturb_the_end() -> None:
                 terminate_self()
             ended.append(True)
     assert caught.value.code == 143 and ended == [True]
+
+
+def test_it_can_be_as_ctrl_c_is_once() -> None:
+    ended = []
+    with pytest.raises(Terminated), interrupting_on_sigterm():
+        try:
+            terminate_self()
+        finally:
+            terminate_self()
+            ended.append(True)
+    assert ended == [True] and issubclass(Terminated, KeyboardInterrupt)
 
 
 def test_a_signal_that_was_swallowed_can_be_sent_again() -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
+from spillable_stream.termination import Terminated
 
 __all__ = [
     "HEALTHY",
-    "INTERRUPTED",
     "UNHEALTHY",
     "UNKNOWN",
     "AsJson",
@@ -26,19 +29,30 @@ __all__ = [
     "allow_many_files",
     "app",
     "confirm",
+    "cut_short",
     "ending",
     "fail",
     "forget_output",
+    "print_object",
     "say",
+    "status_after",
     "system_error",
+    "until_signal",
 ]
 
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
 
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
 
+@dataclass(slots=True)
+class _Run:
+    """How a verb is run: whether it prints a JSON object, and whether it has."""
+
+    as_json: bool = False
+    has_printed: bool = False
+
+
+_run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
 _T = TypeVar("_T", str, list[str])
 
@@ -62,19 +76,36 @@ ChannelPaths = Annotated[
         help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def _remember(value: bool) -> bool:
+    if (run := _run.get()) is not None:
+        run.as_json = value
+    return value
+
+
+AsJson = Annotated[bool, typer.Option("--json", callback=_remember, help="Print one JSON object instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal it is required.")]
 
 
 class _Verbs(TyperGroup):
-    """The verbs, each of which Ctrl-C ends with a line and a status, wherever it comes."""
+    """The verbs, each of which Ctrl-C and SIGTERM end with a line and a status, wherever they come."""
+
+    def make_context(self, *args: Any, **more: Any) -> Any:
+        try:
+            return super().make_context(*args, **more)
+        except KeyboardInterrupt as e:
+            raise cut_short(e) from None
 
     def invoke(self, ctx: Any) -> Any:
+        run = _Run()
+        before = _run.set(run)
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            say("interrupted")
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as e:
+            raise cut_short(e, as_json=run.as_json) from None
+        finally:
+            _run.reset(before)
 
 
 app: typer.Typer = typer.Typer(
@@ -104,11 +135,60 @@ def fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
         status: the exit status.
     """
     kind, text = type(error).__name__, system_error(error) if isinstance(error, OSError) else str(error)
-    if as_json:
-        typer.echo(json.dumps({"path": path, "error": kind, "text": text}))
-    else:
+    if not as_json or not print_object({"path": path, "error": kind, "text": text}):
         typer.echo(f"{kind}: {text}", err=True)
     raise typer.Exit(status)
+
+
+def print_object(found: Mapping[str, Any]) -> bool:
+    """Print the JSON object of a verb, unless it has printed one: an error or a signal may come at its very end.
+
+    Returns:
+        Whether it was printed.
+    """
+    text, run = json.dumps(found, default=str), _run.get()
+    if run is not None:
+        if run.has_printed:
+            return False
+        run.has_printed = True
+    typer.echo(text)
+    return True
+
+
+def status_after(error: KeyboardInterrupt) -> int:
+    """Return the exit status of a verb that a signal has cut short: 128 and the signal's number, as shells have it."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
+def cut_short(
+    error: KeyboardInterrupt, stands: str = "", path: str = "", *, as_json: bool = False, **done: Any
+) -> typer.Exit:
+    """Say that a signal cut a verb short, and return what ends it with its status, also where nobody hears it.
+
+    Args:
+        error: what the signal raised.
+        stands: where the work stands, in words.
+        path: the channel, as it was given.
+        as_json: whether to print a JSON object, too.
+        done: more of what it says.
+    """
+    with suppress(OSError):  # Ctrl-C ends the reader of a pipe, too
+        say("interrupted" + (stands and f": {stands}"))
+    if as_json:
+        try:
+            print_object({**({"path": path} if path else {}), "interrupted": True, "text": stands, **done})
+        except OSError:
+            forget_output()
+    return typer.Exit(status_after(error))
+
+
+@contextmanager
+def until_signal() -> Iterator[None]:
+    """Let a signal end a verb that has no other end: it ends as it should, with status 0."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise typer.Exit(HEALTHY) from None
 
 
 def system_error(error: OSError) -> str:
@@ -140,15 +220,21 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def ending(path: str, as_json: bool = False, interrupted: Callable[[], str] | None = None) -> Iterator[None]:
-    """Let an error or an interrupt end a verb with a line and a status: 2 where nothing was tried, else 1 or 130.
+def ending(
+    path: str,
+    as_json: bool = False,
+    interrupted: Callable[[], str] = str,
+    done: Callable[[], Mapping[str, Any]] = dict,
+) -> Iterator[None]:
+    """Let an error or a signal end a verb with a line and a status: 2 where nothing was tried, 1, or `status_after`.
 
     That nobody reads the output any more (``spillable tail … | head``) passes: `main` ends silently.
 
     Args:
         path: the channel, as it was given.
-        as_json: whether errors are JSON objects on standard output.
-        interrupted: says where the work stands, for Ctrl-C.
+        as_json: whether the result is a JSON object on standard output, also of an error or an interrupt.
+        interrupted: says where the work stands, for a signal.
+        done: says it for a program, likewise.
     """
     try:
         yield
@@ -163,9 +249,8 @@ def ending(path: str, as_json: bool = False, interrupted: Callable[[], str] | No
         if is_of_output:
             forget_output()
         fail(path, e, as_json and not is_of_output, UNHEALTHY)
-    except KeyboardInterrupt:
-        say("interrupted" + (f": {interrupted()}" if interrupted is not None else ""))
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as e:
+        raise cut_short(e, interrupted(), path, as_json=as_json, **done()) from None
 
 
 def is_terminal() -> bool:
@@ -188,9 +273,11 @@ def confirm(question: str, yes: bool) -> None:
     try:
         is_confirmed = typer.confirm(question, err=True)
     except typer.Abort as e:  # Ctrl-C, or the end of the input
-        is_interrupted = isinstance(e.__context__, KeyboardInterrupt)
-        say(f"\n{'interrupted: ' if is_interrupted else ''}nothing was changed")
-        raise typer.Exit(INTERRUPTED if is_interrupted else UNHEALTHY) from None
+        say("")
+        if isinstance(e.__context__, KeyboardInterrupt):
+            raise cut_short(e.__context__, "nothing was changed") from None
+        say("nothing was changed")
+        raise typer.Exit(UNHEALTHY) from None
     if not is_confirmed:
         say("nothing was changed")
         raise typer.Exit(UNHEALTHY)

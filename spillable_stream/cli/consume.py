@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, forget_output, say
+from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, forget_output, say, until_signal
+from spillable_stream.counted import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ def take(
         except KeyboardInterrupt:
             stands = _stands(channel, group)
             raise
-        stands = f"{count_text(taken, 'event')} taken"
+        stands = f"{counted(taken, 'event')} taken"
 
 
 def _stands(channel: Channel, group: str) -> str:
@@ -90,7 +91,7 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
             events = tx.take_many(limit, wait_seconds)
             _print(event_line(event, as_json=as_json) for event in events)
     except BrokenPipeError:
-        _pipe_broke(f"the last {len(events):,} events are back in the queue")
+        _pipe_broke(f"the last {counted(len(events), 'event', 'are')} back in the queue")
     return len(events)
 
 
@@ -136,7 +137,12 @@ def tail(
     """
     from spillable_stream.channel.channel import Channel
 
-    with ending(path, interrupted=lambda: "nothing was taken"), Channel(path, create=False, readonly=True) as channel:
+    has_no_end = follow and delayed is None
+    with (
+        ending(path, interrupted=lambda: "nothing was taken"),
+        until_signal() if has_no_end else nullcontext(),
+        Channel(path, create=False, readonly=True) as channel,
+    ):
         try:
             if delayed is None:
                 _Tail(channel, as_json).run(count, start, follow)

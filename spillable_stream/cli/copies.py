@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from spillable_stream.channel.figures import count_text, size_text
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending
+from spillable_stream.channel.figures import size_text
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
 from spillable_stream.cli.shown_progress import shown_progress
+from spillable_stream.counted import counted
 
 __all__ = ["backup", "restore"]
 
@@ -42,13 +42,13 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
         with shown_progress("backup") as progress:
             report = back_up(path, copy, progress=progress)
         if as_json:
-            typer.echo(json.dumps(asdict(report)))
+            print_object(asdict(report))
             return
-        kept = f", {count_text(report.kept_files, 'file')} already there" if report.kept_files else ""
+        kept = f", {counted(report.kept_files, 'file')} already there" if report.kept_files else ""
         typer.echo(f"{report.copy}: backup {report.number} has {report.source} up to the event {report.last_id:,}")
-        typer.echo(f"copied {count_text(report.copied_events, 'event')}, {size_text(report.copied_bytes)}{kept}")
+        typer.echo(f"copied {counted(report.copied_events, 'event')}, {size_text(report.copied_bytes)}{kept}")
         if report.delayed_events:
-            typer.echo(f"delayed until they are due: {count_text(report.delayed_events, 'event')}")
+            typer.echo(f"delayed until they are due: {counted(report.delayed_events, 'event')}")
 
 
 @app.command()
@@ -73,10 +73,10 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False
         with shown_progress("restore") as progress:
             report = make_channel(copy, path, new_identity=new_identity, progress=progress, may_replace=may_replace)
         if as_json:
-            typer.echo(json.dumps(asdict(report)))
+            print_object(asdict(report))
             return
         identity = "as a second channel" if report.is_new else "as its successor"
         said = f"{report.path}: restored {identity}, {report.channel}, as it was at {report.taken_at}"
-        typer.echo(f"{said}: {count_text(report.events, 'event')}, up to the event {report.last_id:,}")
+        typer.echo(f"{said}: {counted(report.events, 'event')}, up to the event {report.last_id:,}")
         if report.delayed_events:
-            typer.echo(f"{report.delayed_events:,} more wait until they are due")
+            typer.echo(f"delayed until they are due: {counted(report.delayed_events, 'event')}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.channel.figures import count_text
-from spillable_stream.cli.app import AsJson, app, ending
+from spillable_stream.cli.app import AsJson, app, ending, print_object
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def list_letters(path: _Path, group: _Group = "default", count: _Count = 20, as_
     with ending(path, as_json), _opened(path) as channel:
         found = [letter for letter, _ in zip(_letters(channel, group), range(count), strict=False)]
         if as_json:
-            typer.echo(json.dumps({"path": path, "letters": [{"id": i, "headers": h} for i, h, _ in found]}))
+            print_object({"path": path, "letters": [{"id": i, "headers": h} for i, h, _ in found]})
             return
         for event_id, headers, _ in found:
             typer.echo(f"{event_id}: {_line(reason_of(headers))}")
@@ -89,9 +88,9 @@ def replay_letters(path: _Path, to: _To, group: _Group = "default", as_json: AsJ
     with ending(path, as_json, lambda: "what was put back stays; the same command continues"):
         count = replay(path, to, group=group)
         if as_json:
-            typer.echo(json.dumps({"path": path, "to": to, "events": count}))
+            print_object({"path": path, "to": to, "events": count})
         else:
-            typer.echo(f"{to}: {count_text(count, 'event')} put back")
+            typer.echo(f"{to}: {counted(count, 'event')} put back")
 
 
 @contextmanager
@@ -115,7 +114,7 @@ def _line(reason: Reason) -> str:
     if not reason.error and not reason.origin:
         return "an event without a reason: no worker, producer or flow put it here"
     origin = f"from {reason.origin}" + (f" event {reason.event}" if reason.event else "")
-    tries = f", {count_text(int(reason.attempts), 'attempt')}" if reason.attempts.isdecimal() else ""
+    tries = f", {counted(int(reason.attempts), 'attempt')}" if reason.attempts.isdecimal() else ""
     return f"{reason.error.partition(chr(10))[0]} ({origin}{tries})"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spillable_stream.channel.figures import age_text, count_text, size_text
-from spillable_stream.cli.app import AsJson, ChannelPath, app, ending
+from spillable_stream.channel.figures import age_text, size_text
+from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object
+from spillable_stream.counted import counted
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -38,7 +38,7 @@ def stats(path: ChannelPath, as_json: AsJson = False) -> None:
     with ending(path, as_json), Channel(path, create=False, readonly=True) as channel:
         found = channel.stats()
         if as_json:
-            typer.echo(json.dumps({"path": path, **asdict(found), "flume": found.flume_counters()}, default=str))
+            print_object({"path": path, **asdict(found), "flume": found.flume_counters()})
             return
         _print_facts(_stats_facts(found))
         _print_groups(found)
@@ -63,7 +63,7 @@ def describe(path: ChannelPath, options: _Options = False, config: _Config = Non
             return
         with Channel(path, create=False, readonly=True) as channel:
             if as_json:
-                typer.echo(json.dumps(_described(channel), default=str))
+                print_object(_described(channel))
             else:
                 _print_channel(channel)
 
@@ -117,17 +117,17 @@ def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:
         ("IDs", _ids(found)),
     ]
     if found.kept.events:
-        facts.append(("kept", f"{count_text(found.kept.events, 'event')} that every group has taken"))
+        facts.append(("kept", f"{counted(found.kept.events, 'event')} that every group has taken"))
     if (delayed := found.delayed).next_due is not None:
         due = datetime.fromtimestamp(delayed.next_due, UTC).isoformat(" ", "milliseconds")
-        facts.append(("delayed", f"{count_text(delayed.events, 'event')}, the next due at {due}"))
+        facts.append(("delayed", f"{counted(delayed.events, 'event')}, the next due at {due}"))
     if found.oldest_age_seconds is not None:
         facts.append(("oldest", age_text(found.oldest_age_seconds)))
     if len(found.drain_order) > 1:
         facts.append(("drain order", _drain_order(found.drain_order)))
     if found.spilled_transactions:
         overflow = "; puts go to disk now" if found.overflow_active else ""
-        facts.append(("spilled", f"{count_text(found.spilled_transactions, 'transaction')}{overflow}"))
+        facts.append(("spilled", f"{counted(found.spilled_transactions, 'transaction')}{overflow}"))
     if found.lost:
         facts.append(("lost", shown(found.lost)))
     if found.doubtful:
@@ -146,7 +146,7 @@ def _ids(found: ChannelStats) -> str:
 
 
 def _tier(tier: TierStats) -> str:
-    return f"{tier.events:,} of {count_text(tier.event_capacity, 'event')}, {size_text(tier.payload_bytes)}"
+    return f"{tier.events:,} of {counted(tier.event_capacity, 'event')}, {size_text(tier.payload_bytes)}"
 
 
 _SHOWN_RUNS = 6
@@ -180,7 +180,7 @@ def _describe_options(path: str, config: str | None, as_json: bool) -> None:
 
     found = sourced_options(path, config)
     if as_json:
-        typer.echo(json.dumps({"path": path, "options": {o.name: asdict(o) for o in found}}, default=str))
+        print_object({"path": path, "options": {o.name: asdict(o) for o in found}})
         return
     width = max(len(o.name) for o in found)
     for option in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.channel.figures import count_text, size_text
+from spillable_stream.channel.figures import size_text
 from spillable_stream.cli.app import (
     HEALTHY,
-    INTERRUPTED,
     UNHEALTHY,
     UNKNOWN,
     AsJson,
@@ -22,10 +20,12 @@ from spillable_stream.cli.app import (
     Yes,
     app,
     confirm,
+    cut_short,
     fail,
-    say,
+    print_object,
 )
 from spillable_stream.cli.shown_progress import shown_progress
+from spillable_stream.counted import counted
 from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
@@ -53,7 +53,7 @@ def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     """
     report = _verified(path, as_json)
     if as_json:
-        typer.echo(json.dumps(report.as_dict()))
+        print_object(report.as_dict())
     else:
         _print(report, "repair would" if not report.unrepairable else "")
     raise typer.Exit(HEALTHY if report.healthy else UNHEALTHY)
@@ -80,7 +80,7 @@ def repair(path: ChannelPath, yes: Yes = False, as_json: AsJson = False) -> None
     ):
         report = repair_channel(path, progress=progress)
     if as_json:
-        typer.echo(json.dumps(report.as_dict()))
+        print_object(report.as_dict())
     elif report.quarantine is None:
         _print(report, "")
     else:
@@ -103,7 +103,7 @@ def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) 
     except (SpillableError, ImportError, OSError) as e:
         fail(uri, e, as_json, UNKNOWN)
     if as_json:
-        typer.echo(json.dumps(asdict(verdict) | {"sound": verdict.sound}))
+        print_object(asdict(verdict) | {"sound": verdict.sound})
     else:
         _print_verdict(verdict)
     raise typer.Exit(HEALTHY if verdict.sound else UNHEALTHY)
@@ -121,7 +121,7 @@ def _confirm_loss(path: str, report: Report) -> None:
     loss = report.loss
     if report.unrepairable or not (loss.lost or loss.kept or loss.doubtful):
         return
-    confirm(f"A repair of {path} gives up {count_text(loss.count, 'event')} that can't be read. Repair it?", yes=False)
+    confirm(f"A repair of {path} gives up {counted(loss.count, 'event')} that can't be read. Repair it?", yes=False)
 
 
 def _verified(path: str, as_json: bool) -> Report:
@@ -138,14 +138,13 @@ def _reporting(path: str, as_json: bool, interrupted: str) -> Iterator[None]:
 
     Args:
         path: the channel.
-        as_json: whether errors are JSON.
-        interrupted: what to say after Ctrl-C.
+        as_json: whether the result is JSON.
+        interrupted: what to say after a signal.
     """
     try:
         yield
-    except KeyboardInterrupt:
-        say(f"interrupted: {interrupted}")
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as e:
+        raise cut_short(e, interrupted, path, as_json=as_json) from None
     except (SpillableError, ImportError, OSError) as e:
         shown_path = path if is_location(path) else str(Path(path).absolute())
         fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
@@ -161,10 +160,10 @@ def _print(report: Report, who: str) -> None:
     for finding in report.findings[:_SHOWN_FINDINGS]:
         typer.echo(_line(finding))
     if len(report.findings) > _SHOWN_FINDINGS:
-        typer.echo(f"… and {len(report.findings) - _SHOWN_FINDINGS:,} more findings; --json has all")
+        typer.echo(f"… and {counted(len(report.findings) - _SHOWN_FINDINGS, 'more finding')}; --json has all")
     loss = report.loss
     if who and not report.healthy:
-        lost = f"lose {count_text(loss.count, 'event')}, {shown(loss.lost)}" if loss.lost else "not lose any event"
+        lost = f"lose {counted(loss.count, 'event')}, {shown(loss.lost)}" if loss.lost else "not lose any event"
         typer.echo(f"{who} {lost}")
         if loss.kept:
             typer.echo(f"{who} also lose {shown(loss.kept)} of the events that are kept: no group needs them")
@@ -178,9 +177,7 @@ def _print(report: Report, who: str) -> None:
     if report.unrepairable:
         typer.echo(f"repair can do nothing: {report.unrepairable}")
     state = "healthy" if report.healthy else "damaged"
-    checked = (
-        f"{count_text(report.files, 'file')}, {count_text(report.frames, 'frame')}, {size_text(report.read_bytes)}"
-    )
+    checked = f"{counted(report.files, 'file')}, {counted(report.frames, 'frame')}, {size_text(report.read_bytes)}"
     typer.echo(f"{report.path}: {state} ({checked} read)")
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object, say
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
 from spillable_stream.cli.shown_progress import shown_progress
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
@@ -67,9 +66,9 @@ def export(
                 count = work.run(progress)
         if as_json:
             first, last = work.plan.first_id, work.plan.last_id
-            typer.echo(json.dumps({"path": path, "file": out, "events": count, "firstId": first, "lastId": last}))
+            print_object({"path": path, "file": out, "events": count, "firstId": first, "lastId": last})
         else:
-            typer.echo(f"{out}: {count_text(count, 'event')}")
+            typer.echo(f"{out}: {counted(count, 'event')}")
 
 
 def _stands(exports: list[Export]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, until_signal
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields
@@ -78,7 +79,7 @@ def agent(
 
     Example: `spillable agent -n a1 -f flume.conf`
 
-    Exit status: 0 it ended as asked, 1 something of it failed or nothing of it runs, 2 the files can't be read.
+    Exit status: 0 it ended as asked; 1 something of it failed or nothing of it runs; 2 the files can't be read.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for library in _TALKATIVE:
@@ -97,7 +98,8 @@ def agent(
         system.setdefault("spillable.conf.dir", conf)
     how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun)
     try:
-        status = _run(name, conf_file, system, pairs(mapped), shutdown_timeout, how)
+        with nullcontext() if once or dryrun else until_signal():
+            status = _run(name, conf_file, system, pairs(mapped), shutdown_timeout, how)
     except (SpillableError, ImportError, OSError) as e:
         typer.echo(f"{type(e).__name__}: {e}", err=True)
         raise typer.Exit(UNKNOWN if isinstance(e, OSError) else UNHEALTHY) from e
@@ -154,7 +156,10 @@ def _run(
             taps.start()
         except StorageError as e:
             _log.warning("spillable tap can't look at this agent: %s", e, extra=fields(component=name))
-        return HEALTHY if running.run(once=how.once, drain=how.drain) else UNHEALTHY
+        is_well = running.run(once=how.once, drain=how.drain)
+        if how.once and running.signals.last:
+            return 128 + running.signals.last
+        return HEALTHY if is_well else UNHEALTHY
     finally:
         taps.stop()
         if monitoring is not None:

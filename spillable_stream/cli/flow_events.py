@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNKNOWN, app, ending, fail
+from spillable_stream.cli.app import HEALTHY, UNKNOWN, app, ending, fail, until_signal
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
@@ -61,14 +61,25 @@ def tap(
             False,
             UNKNOWN,
         )
-    with ending(path):
+    has_no_end = limit is None and not no_follow
+    with ending(path), until_signal() if has_no_end else nullcontext():
         try:
             rows = _component_rows if is_component else _channel_rows
             with rows(path, every, pairs(where), from_start, not no_follow) as found:
-                for row in islice(found, limit):
+                for row in _limited(found, limit):
                     typer.echo(shown_row(row))
-        except (BrokenPipeError, KeyboardInterrupt):
+        except BrokenPipeError:
             raise typer.Exit(HEALTHY) from None
+
+
+def _limited(rows: _Rows, limit: int | None) -> _Rows:
+    """Yield rows until there were so many events; one that says how many were skipped is none."""
+    shown = 0
+    for row in rows:
+        yield row
+        shown += row.keys() != {"skipped"}
+        if shown == limit:
+            return
 
 
 def _is_component(path: str) -> bool:
@@ -133,7 +144,7 @@ def send(
             else:
                 with open(filename, "rb") as file:
                     count = _send(put_batch, file, pairs(header), batch_size)
-    typer.echo(f"{count:,} events are {'sent' if conf_file else 'stored'}")
+    typer.echo(f"{counted(count, 'event', 'are')} {'sent' if conf_file else 'stored'}")
 
 
 @contextmanager

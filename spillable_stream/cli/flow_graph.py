@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, app
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, app, print_object
 from spillable_stream.cli.flow_options import (
     AgentName,
     ClassMap,
@@ -46,5 +45,8 @@ def graph(
     loaded = loaded_configuration(files, name, define, mapped, as_json)
     drawing = Graph(loaded)
     drawn = {_Format.TEXT: drawing.text, _Format.DOT: drawing.dot, _Format.MERMAID: drawing.mermaid}[form]()
-    typer.echo(json.dumps({"format": str(form), "graph": drawn}) if as_json else drawn)
+    if as_json:
+        print_object({"format": str(form), "graph": drawn})
+    else:
+        typer.echo(drawn)
     raise typer.Exit(HEALTHY if any(agent.valid for agent in loaded.agents.values()) else UNHEALTHY)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, app, fail
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, app, fail, print_object
 from spillable_stream.cli.flow_options import AgentName, ClassMap, SystemProperties, pairs
 from spillable_stream.errors import OptionError
 
@@ -45,7 +44,7 @@ def test(
         tests = [
             {"name": result.name, "passed": not result.failures, "failures": result.failures} for result in results
         ]
-        typer.echo(json.dumps({"path": path, "tests": tests}))
+        print_object({"path": path, "tests": tests})
     else:
         for result in results:
             typer.echo(f"{'failed' if result.failures else 'passed'}: {result.name}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, app
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, AsJson, app, print_object
 from spillable_stream.cli.flow_options import (
     AgentName,
     ClassMap,
@@ -53,7 +52,7 @@ def validate(
 
         findings += environment_findings(loaded, pairs(define))
     if as_json:
-        typer.echo(json.dumps(_as_dict(loaded, findings)))
+        print_object(_as_dict(loaded, findings))
     else:
         for finding in findings:
             typer.echo(str(finding))

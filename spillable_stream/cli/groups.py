@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, say
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object, say
+from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.names import check_group
 
@@ -48,7 +47,7 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
         owners = {name: channel.port().owner_of(name).note for name in found}
         if as_json:
             said = {name: {**asdict(group), "owner": owners[name]} for name, group in found.items()}
-            typer.echo(json.dumps({"path": path, "groups": said}))
+            print_object({"path": path, "groups": said})
             return
         table = Table("group", "position", "lag", "in flight", "last owner", box=None)
         for name, group in found.items():
@@ -76,7 +75,7 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
             )
         check_group(group)
         if left := _given_up(channel, start):
-            confirm(f"Let {count_text(left, 'event')} leave, for which {group!r} would be the first group?", yes)
+            confirm(f"Let {counted(left, 'event')} leave, for which {group!r} would be the first group?", yes)
         position = channel.port().create_group(group, start)
         typer.echo(f"{path}: the group {group!r} takes the event {position + 1:,} next")
 
@@ -95,7 +94,7 @@ def drop_group(path: ChannelPath, group: _GroupName, yes: Yes = False) -> None:
         found = channel.port().group(group)
         lag = channel.stats().groups[group].lag
         confirm(
-            f"Drop the group {group!r} at {found.position:,}, which has yet to take {count_text(lag, 'event')}?",
+            f"Drop the group {group!r} at {found.position:,}, which has yet to take {counted(lag, 'event')}?",
             yes or not lag,
         )
         channel.drop_group(group)
@@ -120,7 +119,7 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
         channel.port().group(group)
         passed = _passed_over(channel, group, target)
         confirm(
-            f"Move the group {group!r} forward over {count_text(passed, 'event')} that it has yet to take?",
+            f"Move the group {group!r} forward over {counted(passed, 'event')} that it has yet to take?",
             yes or not passed,
         )
         before = _next_of(channel, group)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-from queue import SimpleQueue
+import time
 from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, until_signal
 from spillable_stream.errors import SpillableError
 
 __all__ = ["metrics"]
@@ -28,15 +27,12 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
     from spillable_stream.observe.metrics_server import serve_metrics
 
     allow_many_files()
-    try:
-        server = serve_metrics(paths, port, host=host)
-    except (SpillableError, ImportError, OSError, OverflowError) as e:
-        fail(paths[0], e, False, UNKNOWN)
-    stopped: SimpleQueue[int] = SimpleQueue()  # unlike an event, a signal may interrupt it anywhere
-    signal.signal(signal.SIGTERM, lambda number, _: stopped.put(number))
-    with server:
+    with until_signal():
         try:
+            server = serve_metrics(paths, port, host=host)
+        except (SpillableError, ImportError, OSError, OverflowError) as e:
+            fail(paths[0], e, False, UNKNOWN)
+        with server:
             typer.echo(f"serving http://{server.host}:{server.port}/metrics (Ctrl-C ends it)")
-            stopped.get()
-        except KeyboardInterrupt:
-            typer.echo("stopped")
+            while True:
+                time.sleep(1)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.names import check_producer
@@ -145,6 +146,7 @@ class Load:
         self.stored: int = 0
         self.skipped: int = 0
         self.unsettled: int = 0
+        self._before = 0  # rows that earlier runs had stored
         self._channel = channel
         self._convert = convert
         self._source = source
@@ -183,6 +185,11 @@ class Load:
     def _claim(self) -> ProducerClaim | None:
         return self._channel.put_port().claim_producer(self.name) if self.name else None
 
+    def so_far(self) -> LoadReport:
+        """Return what it did by now, also by a commit that was interrupted; the channel is open."""
+        stored = self.rows_stored() - self._before
+        return LoadReport(stored, self._before, self._first_id, self._last_id, self.name)
+
     def rows_stored(self) -> int:
         """Return how many rows of the input the channel has by now; the channel is open."""
         if not self.name:
@@ -195,7 +202,7 @@ class Load:
     def _behind_stored(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that no earlier run has stored, once those before them have proven to be the same."""
         with self._channel.put_port().snapshot() as state:
-            last = state.producers.last(self.name)
+            last = self._before = state.producers.last(self.name)
         for batch in batches:
             rows = min(batch.num_rows, last - self.skipped)
             if rows:
@@ -207,19 +214,20 @@ class Load:
             if rows < batch.num_rows:
                 yield batch.slice(rows)
         if self.skipped < last:
-            raise self._changed(f"it has {self.skipped:,} rows, and {last:,} are stored", last)
+            raise self._changed(f"it has {counted(self.skipped, 'row')}, and {last:,} were stored", last)
 
     def _require_same(self, last: int) -> None:
         with self._channel.put_port().snapshot() as state:
             try:
                 state.producers.answer(self.name, Numbers(last, last, self._digest.value()))
             except ProducerSequenceError as e:
-                raise self._changed(f"its first {last:,} rows are not those that are stored", last) from e
+                raise self._changed(f"the first {counted(last, 'row', 'are')} not what is stored", last) from e
 
     def _changed(self, how: str, last: int) -> ProducerSequenceError:
         return ProducerSequenceError(
-            f"the input of the load {self.name!r} has changed since {self._channel.path} stored {last:,} rows of it: "
-            f"{how}. Nothing more was stored. Restore the input, or load what it is now under another --name"
+            f"the input of the load {self.name!r} has changed since {self._channel.path} stored "
+            f"{counted(last, 'row')} of it: {how}. Nothing more was stored. Restore the input, or load what "
+            "it is now under another --name"
         )
 
     # ── what is not ─────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.due_time import due_ms
-from spillable_stream.channel.figures import count_text
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, say
+from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, say
 from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
+from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, SchemaError
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ def put(
 
     Exit status: 0 all is stored; 1 it is not, and the same command continues; 2 no such file, channel or option.
     """
-    stands, load = "nothing was stored", None
-    with ending(path, as_json, lambda: stands):
+    stands, load, report = "nothing was stored", None, None
+    with ending(path, as_json, lambda: stands, lambda: {"stored": 0} if report is None else asdict(report)):
         kind = kind or format_of(file)
         ttl_us(ttl)  # refused before anything is made
         due_ms(deliver_after, None, 0)
@@ -83,17 +82,18 @@ def put(
                 raise
             except KeyboardInterrupt:
                 if load is not None:
-                    stands = _stands(load, load.rows_stored())
+                    report = load.so_far()
+                    stands = _stands(load, report.skipped + report.stored)
                 raise
             finally:
                 source.close()
             stands = _stands(load, load.skipped + load.stored)
         if as_json:
-            typer.echo(json.dumps({"path": path, **asdict(report)}))
+            print_object({"path": path, **asdict(report)})
         else:
             before = f"; {report.skipped:,} stored before" if report.skipped else ""
             ids = f", {report.first_id} to {report.last_id}" if report.last_id else ""
-            typer.echo(f"{path}: stored {count_text(report.stored, 'event')}{ids}{before}")
+            typer.echo(f"{path}: stored {counted(report.stored, 'event')}{ids}{before}")
 
 
 def _stands(load: Load, rows: int) -> str:
@@ -104,9 +104,9 @@ def _stands(load: Load, rows: int) -> str:
         rows: how many of its rows are stored.
     """
     if load.name:
-        return f"{rows:,} rows are stored; the same command continues"
-    more = f", and perhaps the {load.unsettled:,} after them" if load.unsettled else ""
-    return f"{rows:,} rows are stored{more}; what was read of standard input is not read again"
+        return f"{counted(rows, 'row', 'are')} stored; the same command continues"
+    more = f", and perhaps {load.unsettled:,} more" if load.unsettled else ""
+    return f"{counted(rows, 'row', 'are')} stored{more}; what was read of standard input is not read again"
 
 
 def _opened(path: str, file: str, kind: Format, typed: bool) -> tuple[Channel, Input]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 import warnings
@@ -12,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, ChannelPaths, allow_many_files, app, fail
+from spillable_stream.cli.app import (
+    HEALTHY,
+    UNHEALTHY,
+    UNKNOWN,
+    AsJson,
+    ChannelPaths,
+    allow_many_files,
+    app,
+    fail,
+    print_object,
+    until_signal,
+)
 from spillable_stream.errors import SpillableError
 from spillable_stream.observe.advice import advice_on
 
@@ -42,8 +52,10 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
     from spillable_stream.observe.observer import Observer
 
     def show(found: list[Observation]) -> None:
-        if as_json:
-            typer.echo(_line(found))
+        if as_json and once:
+            print_object(_looked(found))
+        elif as_json:
+            typer.echo(json.dumps(_looked(found)))
         else:
             console.print(screen(found, console.width, None))
 
@@ -59,7 +71,7 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
             found = _after_two_looks(observer, interval)
             show(found)
             raise typer.Exit(HEALTHY if all(seen.stats is not None for seen in found) else UNHEALTHY)
-        with contextlib.suppress(KeyboardInterrupt):
+        with until_signal():
             if as_json or not console.is_terminal:
                 _show_each(observer, interval, show)
             else:
@@ -79,8 +91,8 @@ def _show_each(observer: Observer, interval_seconds: float, show: Callable[[list
         time.sleep(interval_seconds)
 
 
-def _line(observations: Sequence[Observation]) -> str:
-    return json.dumps({"channels": [observation_dict(seen) for seen in observations]})
+def _looked(observations: Sequence[Observation]) -> dict[str, Any]:
+    return {"channels": [observation_dict(seen) for seen in observations]}
 
 
 def observation_dict(seen: Observation) -> dict[str, Any]:

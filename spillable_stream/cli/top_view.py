@@ -10,9 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spillable_stream.channel.figures import age_text, count_text, rate_text, short_text, size_text
+from spillable_stream.channel.figures import age_text, rate_text, short_text, size_text
 from spillable_stream.channel.stats import ChannelStats, TierStats
 from spillable_stream.channel.worker_status import worker_text
+from spillable_stream.counted import counted
 from spillable_stream.observe.advice import Urgency, advice_on
 from spillable_stream.observe.drain_strip import strip_cells
 from spillable_stream.observe.observation import Observation, Rates
@@ -169,7 +170,7 @@ def _groups(stats: ChannelStats, rates: Rates | None, width: int) -> RenderableT
         expired = [short_text(group.expired_events)] if shows_expired else []
         table.add_row(f"  {name}", short_text(group.lag), age, taken, in_flight, *expired)
     if (more := len(by_lag) - _MOST_GROUPS) > 0:
-        table.add_row(Text(f"  and {count_text(more, 'more group')}", "dim"))
+        table.add_row(Text(f"  and {counted(more, 'more group')}", "dim"))
     return table
 
 
@@ -182,7 +183,7 @@ def _workers(stats: ChannelStats) -> list[Text]:
         line = Text("  worker ", no_wrap=True, overflow="ellipsis")
         found.append(line.append(f"{worker.group} {worker.state}", style).append(f" · {worker_text(worker)}"))
     if (more := len(stats.workers) - _MOST_WORKERS) > 0:
-        found.append(Text(f"  and {count_text(more, 'more worker')}", "dim"))
+        found.append(Text(f"  and {counted(more, 'more worker')}", "dim"))
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, until_signal
 from spillable_stream.errors import SpillableError
 
 __all__ = ["ui"]
@@ -57,6 +57,7 @@ def ui(
 
     allow_many_files()
     try:
-        serve(paths, host=host, port=port, token=token, allow_changes=allow_changes, names=name or (), ready=ready)
+        with until_signal():
+            serve(paths, host=host, port=port, token=token, allow_changes=allow_changes, names=name or (), ready=ready)
     except (SpillableError, ImportError, OSError) as e:
         fail(paths[0], e, False, UNKNOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -15,7 +16,19 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel, NotAChannelError, OptionError, StorageError
 from spillable_stream.cli import app
-from spillable_stream.cli.app import INTERRUPTED, UNHEALTHY, UNKNOWN, confirm, ending, fail
+from spillable_stream.cli.app import (
+    UNHEALTHY,
+    UNKNOWN,
+    _Verbs,
+    confirm,
+    cut_short,
+    ending,
+    fail,
+    print_object,
+    status_after,
+    until_signal,
+)
+from spillable_stream.termination import Terminated
 from tests.support.command_line import start
 from tests.support.events import peek, put
 
@@ -68,7 +81,8 @@ def test_an_error_ends_a_verb_with_its_status(capsys: pytest.CaptureFixture[str]
         (OptionError("x"), UNKNOWN),
         (ImportError("x"), UNKNOWN),
         (StorageError("x"), UNHEALTHY),
-        (KeyboardInterrupt(), INTERRUPTED),
+        (KeyboardInterrupt(), 130),
+        (Terminated(), 143),
     ):
         with pytest.raises(typer.Exit) as ended, ending("/data/orders", interrupted=lambda: "3 of 5 are done"):
             raise error
@@ -88,7 +102,7 @@ def test_where_nobody_can_be_asked_a_yes_is_required(
     assert ended.value.exit_code == UNKNOWN and "give --yes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("answer", "status"), [(KeyboardInterrupt, INTERRUPTED), (EOFError, UNHEALTHY)])
+@pytest.mark.parametrize(("answer", "status"), [(KeyboardInterrupt, 130), (Terminated, 143), (EOFError, UNHEALTHY)])
 def test_a_question_that_is_not_answered_changes_nothing_and_says_so(
     answer: type[BaseException],
     status: int,
@@ -179,3 +193,59 @@ finally:
     assert others.isdisjoint(found)
     rooms = {name.split(".")[1] for name in found if name.startswith("spillable_stream.")}
     assert rooms.isdisjoint({"archive", "flow", "integrity", "producer", "spark", "ui", "workers"})
+
+
+def test_a_verb_prints_one_object_whatever_comes_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    verb = typer.Typer(cls=_Verbs)
+    verb.callback()(lambda: None)
+
+    @verb.command()
+    def go() -> None:
+        print_object({"path": "p", "at": Path("x")})
+        raise cut_short(Terminated(), "half of it is done", "p", as_json=True, stored=1)
+
+    done = CliRunner().invoke(verb, ["go"])
+    assert (done.exit_code, done.stdout) == (143, '{"path": "p", "at": "x"}\n')
+    with pytest.raises(typer.Exit):
+        raise cut_short(KeyboardInterrupt(), "half of it is done", "p", as_json=True, stored=1)
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"path": "p", "interrupted": True, "text": "half of it is done", "stored": 1}
+    assert err == "interrupted: half of it is done\n"
+
+
+def test_a_signal_is_the_end_of_a_verb_that_has_no_other() -> None:
+    for error in (KeyboardInterrupt, Terminated):
+        with pytest.raises(typer.Exit) as ended, until_signal():
+            raise error
+        assert ended.value.exit_code == 0
+    assert (status_after(KeyboardInterrupt()), status_after(Terminated())) == (130, 143)
+
+
+def test_an_error_behind_the_object_of_a_verb_is_said_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    verb = typer.Typer(cls=_Verbs)
+    verb.callback()(lambda: None)
+
+    @verb.command()
+    def go() -> None:
+        with ending("p", as_json=True):
+            print_object({"path": "p"})
+            raise StorageError("the disk refused the close")
+
+    done = CliRunner().invoke(verb, ["go"])
+    assert (done.exit_code, done.stdout) == (UNHEALTHY, '{"path": "p"}\n')
+    assert done.stderr == "StorageError: the disk refused the close\n"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_verb_that_is_cut_short_has_its_status_though_nobody_hears_it(
+    stream: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C ends the reader of a pipe, too."""
+
+    def refuse(*_: object, err: bool = False) -> None:
+        if err == (stream == "stderr"):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(typer, "echo", refuse)
+    for error, status in ((KeyboardInterrupt(), 130), (Terminated(), 143)):
+        assert cut_short(error, "half of it is done", "p", as_json=True).exit_code == status

@@ -73,7 +73,7 @@ def test_a_large_event_of_which_a_pipe_took_a_part_is_back_in_the_queue(path: Pa
             taking.stdout.read(5)
             taking.stdout.close()
             said = taking.stderr.read()
-        assert taking.returncode == 1 and b"the last 1 events are back in the queue" in said, (unbuffered, said)
+        assert taking.returncode == 1 and b"the last 1 event is back in the queue" in said, (unbuffered, said)
     with Channel(path) as channel:
         assert len(take(channel, 1)) == 1
 
@@ -141,4 +141,4 @@ def test_a_tail_follows_what_comes(path: Path) -> None:
         assert [json.loads(process.stdout.readline())["body"] for _ in range(2)] == ["new", "newer"]
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and said == b"interrupted: nothing was taken\n"
+    assert process.returncode == 0 and said == b""

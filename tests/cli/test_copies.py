@@ -41,9 +41,9 @@ def test_how_many_events_wait_in_a_copy_is_said(path: Path, tmp_path: Path) -> N
         put_late(channel, 1000, b"a", b"b")
     assert run("backup", path, tmp_path / "copy").stdout.splitlines()[2] == "delayed until they are due: 2 events"
     done = run("restore", tmp_path / "copy", tmp_path / "r", "--new-identity")
-    assert done.stdout.splitlines()[1] == "2 more wait until they are due"
+    assert done.stdout.splitlines()[1] == "delayed until they are due: 2 events"
     done = run("restore", tmp_path / "copy", f"object+file://{tmp_path}/store", "--new-identity")
-    assert done.stdout.splitlines()[1] == "2 more wait until they are due"
+    assert done.stdout.splitlines()[1] == "delayed until they are due: 2 events"
 
 
 def test_what_is_not_there_is_status_2(path: Path, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -173,6 +174,40 @@ def test_what_runs_is_logged_and_each_finding_at_its_level(place: Path, caplog: 
     }
     assert levels == {"ERROR", "WARNING", "INFO"}
     assert ("INFO", "a1 runs sink k1: file_roll, from c1") in found
+
+
+def spooldir(place: Path) -> str:
+    (place / "spool").mkdir()
+    (place / "spool" / "bad").write_bytes(b"no\xfftext\n")
+    (place / "spool" / "good").write_bytes(b"text\n")
+    return f"a1.sources.r1.type = spooldir\na1.sources.r1.spoolDir = {place}/spool\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "stored"),
+    [
+        (spooldir, r"a1\.r1: \S*/spool/bad is set aside as \S*/bad\.ASIDE: ", "text\n"),
+        (
+            lambda _: (
+                "a1.sources.r1.type = exec\na1.sources.r1.command = sh -c 'echo text; exit 3'\n"
+                "a1.sources.r1.shell = /bin/sh -c\n"
+            ),
+            r"a1\.r1: the command ended with status 3$",
+            "text\n",
+        ),
+    ],
+    ids=["spooldir", "exec"],
+)
+def test_a_run_to_the_end_has_failed_where_a_source_could_not_read_something_and_says_what(
+    place: Path, change: Callable[[Path], str], said: str, stored: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    more = change(place)
+    with (place / "flume.conf").open("a") as f:
+        f.write(more)
+    assert CliRunner().invoke(app, arguments(place, "--once")).exit_code == 1
+    assert written(place) == stored
+    last = [r.getMessage() for r in caplog.records if r.name == "spillable_stream.flow" and r.levelname == "ERROR"][-1]
+    assert re.match(said, last), last
 
 
 def test_a_run_to_the_end_says_what_could_not_run(place: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -101,3 +101,13 @@ a1.channels.other.type = memory
 def test_a_channel_or_a_source_must_be_said(tmp_path: Path) -> None:
     for wrong in (["send"], ["send", tmp_path, "-f", "x"], ["send", "-f", "x", "-n", "a1"]):
         assert "say a PATH, or --conf-file, --name and --source" in run(*wrong, status=2)
+
+
+def test_a_tap_counts_events_and_not_what_it_skipped(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    rows = [{"skipped": 7}, {"body": "1"}, {"skipped": 2}, {"body": "2"}, {"body": "3"}]
+    monkeypatch.setattr("spillable_stream.flow.tap.tap", lambda *_, **__: iter(rows))
+    assert [json.loads(line) for line in run("tap", str(place), "--limit", "2").splitlines()] == rows[:4]
+
+
+def test_one_event_is_one(place: Path) -> None:
+    assert run("send", place, stdin=b"x\n") == "1 event is stored\n"

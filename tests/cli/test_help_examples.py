@@ -44,7 +44,7 @@ UNTIL_CTRL_C = {
 }
 """By the example, what it says before it is ended."""
 
-ENDED_BY_CTRL_C = {"tail": {130}, "agent": {0, 130}}
+ENDED_BY_CTRL_C = {"agent": {0, 130}}
 """With which status, where it is not 0; an agent may still be starting."""
 
 MADE_BY = {"create", "restore"}

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +33,7 @@ from spillable_stream.log.event_reader import EventReader
 from spillable_stream.observe.observer import Observer
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
-from tests.support.command_line import run
+from tests.support.command_line import ROOT, run
 from tests.support.events import numbered, peek, put
 
 LINES = [b"line %d" % i for i in range(25_000)]
@@ -140,8 +142,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     signal.signal(signal.SIGINT, before)
 
 
-def interrupted(verb: str, at: At) -> Result:
-    """Run a verb, and send it SIGINT there."""
+def interrupted(verb: str, at: At, number: signal.Signals = signal.SIGINT) -> Result:
+    """Run a verb, and send it a signal there."""
     did: Callable[..., Any] = at.owner.__dict__[at.name]
     left = at.number
 
@@ -149,16 +151,16 @@ def interrupted(verb: str, at: At) -> Result:
         nonlocal left
         left -= 1
         if left == 0 and not at.after:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         result = did(*args, **more)
         if left == 0 and at.after:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(at.owner, at.name, wrapped)
         done = run(*verb.split())
-    assert left <= 0, "the verb never came there"
+    assert left <= 0, f"the verb never came there: {done.output}"
     return done
 
 
@@ -264,3 +266,20 @@ SETTLED: dict[str, Callable[[Path, str, Result], None]] = {
     "stats": check_is_true,
     "create": create_is_true,
 }
+
+
+def test_ctrl_c_amid_the_imports_is_no_traceback() -> None:
+    program = """
+import signal, sys
+from spillable_stream.__main__ import main
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "spillable_stream.cli.app":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env={**os.environ, "PYTHONPATH": ROOT})
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")

@@ -128,23 +128,19 @@ def test_lines_that_trickle_in_are_stored_as_they_come(path: Path) -> None:
 
 def killed_again_and_again(path: Path, file: Path, kills: int, rows: int, signals: list[int]) -> None:
     """Load a file, kill the load at random moments, run it again, and compare what is stored with the file."""
-    for i in range(kills):
-        process = start("put", path, file, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wanted = rows * (i + 1) // (3 * kills)  # in the first third: it must not end before it is looked at
-        while process.poll() is None:
-            if (path / "channel.json").exists() and len_stored(path) >= wanted:
-                process.send_signal(signals[i % len(signals)])
-                process.wait()
-            time.sleep(0.002)  # the load needs the processor, too
-        assert process.returncode, "it was to be killed before its end"
+    with Channel(path, create=False, readonly=True) as view:
+        for i in range(kills):
+            process = start("put", path, file, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wanted = rows * (i + 1) // (3 * kills)  # in the first third: it must not end before it is looked at
+            while process.poll() is None:
+                if view.stats().last_id >= wanted:
+                    process.send_signal(signals[i % len(signals)])
+                    process.wait()
+                time.sleep(0.002)  # the load needs the processor, too
+            assert process.returncode, "it was to be killed before its end"
     done = run("put", path, file, "--json")
     said = json.loads(done.stdout)
     assert done.exit_code == 0 and said["stored"] + said["skipped"] == rows and said["skipped"]
-
-
-def len_stored(path: Path) -> int:
-    with Channel(path, create=False, readonly=True) as channel:
-        return channel.stats().last_id
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from spillable_stream import Channel
@@ -13,12 +14,13 @@ from spillable_stream.cli import app
 from tests.support.browser import serving
 
 
-def test_it_says_where_it_is_and_ends_with_ctrl_c(path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_and_ends_with_ctrl_c(path: Path, tmp_path: Path, number: signal.Signals) -> None:
     with Channel(path, minimum_required_space=0):
         pass
     with serving(tmp_path, path) as served:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.link)
-        served.process.send_signal(signal.SIGINT)
+        served.process.send_signal(number)
         assert served.process.wait(30) == 0
     assert "Traceback" not in served.log.read_text()
 
