@@ -6,24 +6,21 @@ configuration describes them, and build them anew.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.several_channels import WantedChannel
+from spillable_stream.channel.several_channels import WantedChannel, find_or_make
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
-from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
-from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
+from spillable_stream.flow.configuration.model import AgentConfig, SourceConfig
 from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.loading import load
-from spillable_stream.flow.open_channel import wanted_channels
+from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.selectors import LoadBalancing, Selector
 from spillable_stream.format.batch import EVENT_SCHEMA, check_columns
 from spillable_stream.spark.schema import arrow_schema
@@ -112,13 +109,15 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     selector.bind(source.channels)
     names = tuple(dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])]))
     described = {channel.name: channel for channel in agent.channels}
-    wanted = _wanted(agent_name, [described[name] for name in names])
-    there = side_by_side([partial(_plan, one, options, schema, create=False) for one in wanted])
-    missing = [one for one, plan in zip(wanted, there, strict=True) if plan is None]
-    made = iter(side_by_side([partial(_plan, one, options, schema, create=True) for one in missing]))
-    plans = [next(made) if plan is None else plan for plan in there]
+
+    def plan(one: WantedChannel, create: bool) -> SinkPlan:
+        with one.open(create) as channel:
+            return plan_for(channel, str(channel.path), options, schema)
+
+    wanted = configured_channels(agent_name, [described[name] for name in names], {})
+    plans = find_or_make(wanted, plan, WantedChannel.check, side_by_side)
     times = tuple([event_times(described[name]) for name in names])
-    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(filter(None, plans)), times, schema)
+    return FlowPlan(f"{agent_name}.{source_name} of {path}", source, names, tuple(plans), times, schema)
 
 
 def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, SourceConfig]:
@@ -132,17 +131,3 @@ def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, 
             "says more"
         )
     return agent, source
-
-
-def _wanted(agent: str, described: Sequence[ComponentConfig]) -> list[WantedChannel]:
-    data, home = data_directory({}, os.environ), os.path.expanduser("~")
-    return wanted_channels([channel_arguments(agent, one, data, home) for one in described])
-
-
-def _plan(wanted: WantedChannel, options: SinkOptions, schema: StructType, *, create: bool) -> SinkPlan | None:
-    """Return the plan of a channel; None if it is missing, and only looked for."""
-    channel = wanted.open(create=True) if create else wanted.find()
-    if channel is None:
-        return None
-    with channel:
-        return plan_for(channel, str(channel.path), options, schema)

@@ -16,6 +16,7 @@ from functools import partial
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.several_channels import find_or_make
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.objects.location import is_location
@@ -28,6 +29,7 @@ from spillable_stream.spark.sink_plan import (
     SinkPlan,
     check_sink_channel,
     plan_for,
+    require_fit,
     shown_channels,
     sink_channel,
 )
@@ -97,7 +99,8 @@ class ShardedPlan:
 def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
     """Create or widen the channels for rows, and return how to write them.
 
-    None is made before those that are there are open, and all of the others can be made.
+    None is made or widened before the rows are known to fit those that are there. None is made before these are open,
+    and all of the others can be made.
 
     Args:
         path: the path that the channels' paths begin with.
@@ -110,21 +113,25 @@ def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> Sh
     """
     base = path if is_location(path) else os.path.abspath(path)
     shards = Shards.of(options.shards or 1, options.shard_by, arrow_schema(schema))
-    paths = [shard_path(base, i) for i in range(shards.count)]
-    there = [partial(_plan_if_there, path, options, schema, shards) for path in paths]
-    planned = dict(zip([*paths, ""], side_by_side([*there, partial(_look_beyond, base, shards)]), strict=True))
-    missing = [path for path in paths if planned[path][0] is None]
-    side_by_side([partial(check_sink_channel, path, options, schema) for path in missing])
-    made = side_by_side([partial(_plan_shard, path, options, schema, shards, create=True) for path in missing])
-    planned |= dict(zip(missing, made, strict=True))
+
+    def plan(number: int, create: bool) -> tuple[SinkPlan | None, _Batches]:
+        if number == shards.count:  # beside them, what is beyond them
+            return None, _look_beyond(base, shards)
+        return _plan_shard(shard_path(base, number), options, schema, shards, create=create)
+
+    def check(number: int) -> None:
+        check_sink_channel(shard_path(base, number), options, schema)
+
+    side_by_side([partial(_require_fit, shard_path(base, n), options, schema) for n in range(shards.count)])
+    planned = find_or_make(range(shards.count + 1), plan, check, side_by_side)
     return ShardedPlan(
         base=base,
         shards=shards,
-        channels=tuple(plan for plan, _ in planned.values() if plan is not None),
+        channels=tuple(plan for plan, _ in planned if plan is not None),
         schema=schema,
         times=options.times,
         transaction=options.transaction,
-        divided_otherwise=_latest(*(batches for _, batches in planned.values())),
+        divided_otherwise=_latest(*(batches for _, batches in planned)),
     )
 
 
@@ -138,29 +145,29 @@ def shard_path(base: str, shard: int) -> str:
     return f"{base}-{shard}"
 
 
-def _plan_if_there(
-    path: str, options: SinkOptions, schema: StructType, shards: Shards
-) -> tuple[SinkPlan | None, _Batches]:
-    """Return the plan of a channel; None if it is missing."""
-    try:
-        return _plan_shard(path, options, schema, shards, create=False)
-    except NotAChannelError as e:
-        if not e.is_missing:
-            raise
-        return None, {}
-
-
 def _plan_shard(
     path: str, options: SinkOptions, schema: StructType, shards: Shards, *, create: bool
-) -> tuple[SinkPlan | None, _Batches]:
+) -> tuple[SinkPlan, _Batches]:
     try:
         with sink_channel(path, options, schema, create=create) as channel:
             return plan_for(channel, path, options, schema), _divided_otherwise(channel, shards)
-    except SchemaError as e:  # which shows schemas, and not whose
-        raise SchemaError(f"{path} does not fit the rows: {e}") from e
+    except SchemaError as e:
+        raise _names(path, e) from e
 
 
-def _look_beyond(base: str, shards: Shards) -> tuple[SinkPlan | None, _Batches]:
+def _require_fit(path: str, options: SinkOptions, schema: StructType) -> None:
+    try:
+        require_fit(path, options, schema)
+    except SchemaError as e:
+        raise _names(path, e) from e
+
+
+def _names(path: str, error: SchemaError) -> SchemaError:
+    """Return an error that shows schemas as one that says whose."""
+    return SchemaError(f"{path} does not fit the rows: {error}")
+
+
+def _look_beyond(base: str, shards: Shards) -> _Batches:
     """Return what the channels say that a division into more of them had."""
     found: list[_Batches] = []
     try:
@@ -168,7 +175,7 @@ def _look_beyond(base: str, shards: Shards) -> tuple[SinkPlan | None, _Batches]:
             with visit(shard_path(base, shards.count + len(found)), create=False) as channel:
                 found.append(_divided_otherwise(channel, shards))
     except NotAChannelError:
-        return None, _latest(*found)
+        return _latest(*found)
 
 
 def _divided_otherwise(channel: Channel, shards: Shards) -> _Batches:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
 from spillable_stream.channel.several_channels import check_channel
+from spillable_stream.channel.stored_schema import widened
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.engine.port import HandedOver, SinkBatch, StagePlan, one_look
 from spillable_stream.errors import NotAChannelError, OptionError
@@ -197,6 +198,19 @@ def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> N
     The arguments are those of `plan_sink`; there is no such channel.
     """
     check_channel(path, schema=_stored(options, schema), **options.of_channel)
+
+
+def require_fit(path: str, options: SinkOptions, schema: StructType) -> None:
+    """Refuse a write that does not fit the columns of its channel, if there is one; nothing is changed.
+
+    The arguments are those of `plan_sink`, and it raises what that raises.
+    """
+    try:
+        with visit(path, create=False) as channel:
+            widened(channel.path, channel.port().schemas(), _stored(options, schema), typed=channel.typed)
+    except NotAChannelError as e:
+        if not e.is_missing:
+            raise
 
 
 def _stored(options: SinkOptions, schema: StructType) -> pa.Schema:

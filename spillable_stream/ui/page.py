@@ -9,7 +9,7 @@ from html import escape
 
 from nicegui import ui
 
-from spillable_stream.channel.figures import count_text
+from spillable_stream.counted import counted
 from spillable_stream.observe.advice import Urgency, advice_on
 from spillable_stream.observe.observation import Observation
 from spillable_stream.ui import pictures
@@ -54,7 +54,7 @@ def add_pages(watch: Watch, changes: Changes) -> None:
                 with grid:
                     parts[:] = [part for path in laid_out[:_MOST_CARDS] for part in _card(watch, path)]
                     if (more := len(laid_out) - _MOST_CARDS) > 0:
-                        text = f"and {count_text(more, 'more channel')}: give a narrower pattern, or use spillable top"
+                        text = f"and {counted(more, 'more channel')}: give a narrower pattern, or use spillable top"
                         ui.html(text, sanitize=False).classes("s-soft")
 
             lay_out()

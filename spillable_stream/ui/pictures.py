@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import Any
 
 from spillable_stream.channel.event_table import EventTable, body_text, value_text
-from spillable_stream.channel.figures import age_text, count_text, rate_text, short_text, size_text
+from spillable_stream.channel.figures import age_text, rate_text, short_text, size_text
 from spillable_stream.channel.stats import ChannelStats, TierStats
+from spillable_stream.counted import counted
 from spillable_stream.integrity.findings import Report
 from spillable_stream.observe.advice import Advice
 from spillable_stream.observe.drain_strip import strip_cells
@@ -38,12 +39,10 @@ def tiers(stats: ChannelStats) -> str:
     bars = [_tier("memory", stats.memory), _tier("disk", stats.disk)]
     if (kept := stats.kept).events:
         share = kept.events / (kept.events + stats.channel_size)
-        bars.append(_bar("kept", share, f"{count_text(kept.events, 'event')} · {size_text(kept.payload_bytes)}"))
+        bars.append(_bar("kept", share, f"{counted(kept.events, 'event')} · {size_text(kept.payload_bytes)}"))
     if (delayed := stats.delayed).events:
         share = delayed.events / (delayed.events + stats.channel_size)
-        bars.append(
-            _bar("delayed", share, f"{count_text(delayed.events, 'event')} · {size_text(delayed.payload_bytes)}")
-        )
+        bars.append(_bar("delayed", share, f"{counted(delayed.events, 'event')} · {size_text(delayed.payload_bytes)}"))
     return "".join(bars)
 
 
@@ -71,7 +70,7 @@ def drain_order(runs: Sequence[int]) -> str:
     """Return the runs of events as a strip; takes start at its left end."""
     words = ", then ".join(map(_run, runs[:_SAID_RUNS])) or "no events"
     if (more := len(runs) - _SAID_RUNS) > 0:
-        words += f", then {count_text(more, 'more run')}"
+        words += f", then {counted(more, 'more run')}"
     if len(runs) <= _MOST_RUNS:
         cells = "".join(_cell(run > 0, abs(run), _run(run)) for run in runs)
     else:
@@ -86,7 +85,7 @@ def _cell(is_memory: bool, width: int, title: str = "") -> str:
 
 
 def _run(run: int) -> str:
-    return f"{count_text(abs(run), 'event')} {'in memory' if run > 0 else 'on disk'}"
+    return f"{counted(abs(run), 'event')} {'in memory' if run > 0 else 'on disk'}"
 
 
 def figures(seen: Observation) -> str:
@@ -194,7 +193,7 @@ def events(found: EventTable) -> str:
     """Return events as a table: a typed channel's rows, or bodies as text, JSON and hexadecimal digits."""
     if not len(found):
         return '<p class="s-soft">There are no events here.</p>'
-    caption = f"{count_text(len(found), 'event')}: looked at, not taken"
+    caption = f"{counted(len(found), 'event')}: looked at, not taken"
     if found.typed:
         columns = found.columns()
         rows = [[escape(value_text(row[name])) for name in columns] for row in found.rows()]
@@ -233,13 +232,13 @@ def _hex(body: bytes) -> str:
 def report(found: Report) -> str:
     """Return what a verify found."""
     state = "healthy" if found.healthy else "damaged"
-    read = f"{found.files:,} files, {found.frames:,} frames, {size_text(found.read_bytes)} read"
+    read = f"{counted(found.files, 'file')}, {counted(found.frames, 'frame')}, {size_text(found.read_bytes)} read"
     mark = (
         f'<span class="s-badge {"good" if found.healthy else "bad"}">{state}</span> <span class="s-soft">{read}</span>'
     )
     lost = ""
     if not found.healthy:
-        loss = f"{count_text(found.loss.count, 'event')}: {shown(found.loss.lost)}" if found.loss.lost else "no event"
+        loss = f"{counted(found.loss.count, 'event')}: {shown(found.loss.lost)}" if found.loss.lost else "no event"
         lost = f"<p>spillable repair would lose {escape(loss)}.</p>"
     if not found.findings:
         return f"<p>{mark}</p>"

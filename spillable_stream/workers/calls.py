@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from spillable_stream.counted import counted
 from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import RecordFields, fields
 from spillable_stream.state.ranges import Range, RangeSet, count_of
@@ -82,8 +83,8 @@ class Calls:
         if left.most:
             alone = sum(count_of(suspect.ranges) for suspect in self._suspects)
             _log.warning(
-                "the former worker was killed, or could not say how it ended; %d events are called alone now",
-                alone,
+                "the former worker was killed, or could not say how it ended; %s called alone now",
+                counted(alone, "event", "are"),
                 extra=self._about | fields(count=alone),
             )
 

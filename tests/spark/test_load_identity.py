@@ -138,7 +138,7 @@ def test_consumer_in_a_program_of_its_own_is_what_there_is_to_stop(path: Path) -
         channel.consumer("g")
         error = refused(LoadIdentity(str(path), "beef"), path)
     assert f"is owned by pid {os.getpid()} on {os.uname().nodename} since " in str(error)
-    assert str(error).endswith("Stop it, or use another group")
+    assert str(error).endswith("Close that handle first, take with it, or use another group")
 
 
 def test_each_load_has_a_name_that_its_queries_share() -> None:

@@ -103,6 +103,23 @@ def test_no_channel_is_made_if_another_one_does_not_fit_or_can_not_be_made(tmp_p
     assert sorted(os.listdir(tmp_path)) == ["orders-2"]
 
 
+@pytest.mark.parametrize("store", ["", "object+file://"])
+def test_no_channel_is_widened_if_another_one_does_not_fit(tmp_path: Path, store: str) -> None:
+    base = f"{store}{tmp_path}/orders"
+    small, other = pa.schema([("customer", pa.string())]), pa.schema([("customer", pa.string()), ("n", pa.string())])
+    for i, schema in enumerate((small, small, other)):
+        ss.Channel(shard_path(base, i), schema=schema).close()
+    with pytest.raises(ss.SchemaError, match="orders-2 does not fit the rows"):
+        sharded_plan(base, 4)
+    for i, schema in enumerate((small, small, other)):
+        with ss.Channel(shard_path(base, i), create=False) as channel:
+            assert channel.schema == schema
+    assert len(os.listdir(tmp_path)) == 3
+    assert len(sharded_plan(base, 2).channels) == 2
+    with ss.Channel(shard_path(base, 1), create=False) as channel:
+        assert channel.schema.names == ["customer", "n"]
+
+
 def test_task_sends_what_the_option_says_or_else_the_least_that_a_channel_says(tmp_path: Path) -> None:
     base = tmp_path / "orders"
     assert sharded_plan(base).inline_bytes(0) == TASK_INLINE_BYTES

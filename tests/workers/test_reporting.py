@@ -19,6 +19,7 @@ from spillable_stream.engine.worker_notes import SILENT_SECONDS, NotePace
 from spillable_stream.workers import reporting
 from spillable_stream.workers.reporting import Reporting, one_line
 from tests.support.events import numbered, put
+from tests.support.one_module import replace_in
 from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
@@ -50,7 +51,7 @@ def test_it_is_said_once_a_second_while_it_changes_and_otherwise_as_a_sign_of_li
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, stats, note = [0.0], [NEW], FakeNote()
-    monkeypatch.setattr(reporting.time, "monotonic", lambda: now[0])
+    replace_in(monkeypatch, reporting, "time", monotonic=lambda: now[0])
     found = Reporting(note, lambda: stats[0])
 
     def says(at: float, done: int) -> int:
