@@ -1,9 +1,10 @@
 """Channels in an object store beside plain conditional PUTs of the same bytes, by the same client to the same store.
 
 A store is an S3 that moto plays over the loopback interface, or a dictionary that answers as late as a bucket in the
-same region does. One thread commits; or several handles do, on a thread each, as hosts would: in one channel, or each
-in a channel of its own, while one source reads all of them. A handle follows what another has appended, or opens the
-channel so many slots behind its newest checkpoint.
+same region does. One thread commits; or a thousand transactions are there at once, and go into one append; or several
+handles commit, on a thread each, as hosts would: in one channel, or each in a channel of its own, while one source
+reads all of them. A handle follows what another has appended, or opens the channel so many slots behind its newest
+checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
@@ -26,6 +27,9 @@ from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
 from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine import object_opening, object_plans
+from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
+from spillable_stream.engine.group_commit import Ticket
+from spillable_stream.engine.requests import Request
 from spillable_stream.format.slot import HEADER_READ_BYTES
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
@@ -42,6 +46,8 @@ __all__ = [
     "FLOOR",
     "FOLLOW",
     "GETS",
+    "GROUPED_LOOPBACK",
+    "GROUPED_REGION",
     "HANDLE",
     "OPEN",
     "PROVEN",
@@ -61,6 +67,8 @@ FLOOR = "conditional PUT of the same bytes"
 PROVEN = "the same, and a small GET after each"
 GETS = "GETs of the same slots"
 HANDLE = "a handle"
+GROUPED_LOOPBACK = "objects loopback, a group"
+GROUPED_REGION = "objects region, a group"
 WRITERS = "writers"
 CHANNELS = "channels of a set"
 FOLLOW = "following"
@@ -69,6 +77,8 @@ OPEN = "opening in a store"
 SHAPES = (Shape(1_000, 100), Shape(100_000, 100), Shape(1, 100))
 _PUT_SECONDS, _GET_SECONDS = 0.05, 0.02
 _FAR_PART = 5.0  # of the plan's seconds: a commit takes 70 ms
+_GROUPED_PART = 2.0
+_GROUPED_TRANSACTIONS = 1_000
 _SHARDED_PART = 16.0
 _FAIR_PART = 80.0  # for much less, chance decides who is starved
 _MOST_FAIR_SECONDS = 60.0
@@ -121,24 +131,11 @@ def behind(slots: int) -> str:
 
 def groups(plan: Plan, directory: Path) -> Iterator[Group]:
     """Yield the groups of every shape, then those of several writers."""
-    seconds = plan.seconds * _FAR_PART
     with s3_place(directory) as location:
-        for shape in SHAPES:
-            title = f"An S3 over the loopback interface: transactions of {shape}"
-            contestants: dict[str, Contestant] = {
-                FLOOR: lambda _, shape=shape: _plain(open_store(new_place(location)), shape, seconds),
-                PROVEN: lambda _, shape=shape: _plain(open_store(new_place(location)), shape, seconds, proven=True),
-                BATCHES: lambda _, shape=shape: _channel(open_store(new_place(location)), shape, seconds),
-            }
-            yield Group(loopback_name(shape), title, "events/s", FLOOR, contestants, 3)
-    for shape in SHAPES:
-        title = f"A store in the region, PUT 50 ms and GET 20 ms: transactions of {shape}"
-        contestants = {
-            FLOOR: lambda _, shape=shape: _plain(_Far(), shape, seconds),
-            PROVEN: lambda _, shape=shape: _plain(_Far(), shape, seconds, proven=True),
-            BATCHES: lambda _, shape=shape: _channel(_Far(), shape, seconds),
-        }
-        yield Group(region_name(shape), title, "events/s", FLOOR, contestants, 3)
+        near = "An S3 over the loopback interface"
+        yield from _beside_puts(loopback_name, GROUPED_LOOPBACK, near, lambda: open_store(new_place(location)), plan)
+    far = "A store in the region, PUT 50 ms and GET 20 ms"
+    yield from _beside_puts(region_name, GROUPED_REGION, far, _Far, plan)
     contestants = {GETS: lambda _: _gets(), HANDLE: lambda _: _follow()}
     yield Group(FOLLOW, f"Following {SLOTS:,} slots in that region", "slots/s", GETS, contestants, 3)
     contestants = {behind(n): lambda _, n=n: _open(n) for n in (0, 100, SLOTS)}
@@ -153,6 +150,38 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
     }
     title = f"A set of channels in that region, a writer each, a source with a batch a second: {_SHARDED}"
     yield Group(CHANNELS, title, "events/s", "1 channel", contestants, 2)
+
+
+def _beside_puts(
+    name: Callable[[Shape], str], grouped_name: str, where: str, make_store: Callable[[], Store], plan: Plan
+) -> Iterator[Group]:
+    """Yield the groups that are measured beside plain PUTs: one for each shape, and one of many transactions at once.
+
+    Args:
+        name: returns the name of a shape's group.
+        grouped_name: that of the last one.
+        where: what stores they are, for the titles.
+        make_store: returns an empty one.
+        plan: how much to measure.
+    """
+
+    def beside(name: str, what: str, data: bytes, events: int, ours: Callable[[Store], Figures], s: float) -> Group:
+        contestants: dict[str, Contestant] = {
+            FLOOR: lambda _: _plain(make_store(), data, events, s),
+            PROVEN: lambda _: _plain(make_store(), data, events, s, proven=True),
+            BATCHES: lambda _: ours(make_store()),
+        }
+        return Group(name, f"{where}: {what}", "events/s", FLOOR, contestants, 3)
+
+    seconds = plan.seconds * _FAR_PART
+    for shape in SHAPES:
+        ours = partial(_channel, shape=shape, seconds=seconds)
+        yield beside(name(shape), f"transactions of {shape}", _transaction(shape), shape.events, ours, seconds)
+    seconds = plan.seconds * _GROUPED_PART
+    data = _bytes_of(lambda channel: channel.engine().committer.commit_group(_waiting(channel)))
+    ours = partial(_grouped, seconds=seconds)
+    what = f"groups of {_GROUPED_TRANSACTIONS:,} transactions of 1 × 100 B"
+    yield beside(grouped_name, what, data, _GROUPED_TRANSACTIONS, ours, seconds)
 
 
 @contextmanager
@@ -181,9 +210,8 @@ def _opened(store: Store) -> Iterator[ss.Channel]:
         yield channel
 
 
-def _plain(store: Store, shape: Shape, seconds: float, *, proven: bool = False) -> Figures:
+def _plain(store: Store, data: bytes, events: int, seconds: float, *, proven: bool = False) -> Figures:
     """Create the objects that a channel would; if ``proven``, read the beginning of the one before, as it does."""
-    data = _bytes_of(shape)
     numbers = count(1)
 
     def put() -> int:
@@ -191,17 +219,27 @@ def _plain(store: Store, shape: Shape, seconds: float, *, proven: bool = False) 
         assert store.create(slot_key(number), data)
         if proven and number > 1:
             store.get_range(slot_key(number - 1), 0, HEADER_READ_BYTES)
-        return shape.events
+        return events
 
     return {"put": rate(put, seconds)}
 
 
-def _bytes_of(shape: Shape) -> bytes:
-    """Return the bytes of a slot with one transaction."""
+def _bytes_of(append: Callable[[ss.Channel], object]) -> bytes:
+    """Return the bytes of the slot that something appends to a new channel."""
     store = MemoryStore()
-    with _opened(store) as channel, channel.put_transaction() as tx:
-        tx.put_batch(event_batch(channel.schema, shape))
+    with _opened(store) as channel:
+        append(channel)
     return store.objects[slot_key(1)]
+
+
+def _transaction(shape: Shape) -> bytes:
+    """Return the bytes of a slot with one transaction."""
+
+    def put(channel: ss.Channel) -> None:
+        with channel.put_transaction() as tx:
+            tx.put_batch(event_batch(channel.schema, shape))
+
+    return _bytes_of(put)
 
 
 def _channel(store: Store, shape: Shape, seconds: float) -> Figures:
@@ -214,6 +252,37 @@ def _channel(store: Store, shape: Shape, seconds: float) -> Figures:
             return shape.events
 
         return {"put": rate(put, seconds)}
+
+
+def _grouped(store: Store, seconds: float) -> Figures:
+    """Append groups. What each transaction does by itself, before it waits for its turn, is not measured."""
+    spent_seconds, events = 0.0, 0
+    with _opened(store) as channel:
+        commit_group = channel.engine().committer.commit_group
+        commit_group(_waiting(channel))
+        while spent_seconds < seconds:
+            tickets = _waiting(channel)
+            began = time.perf_counter()
+            commit_group(tickets)
+            spent_seconds += time.perf_counter() - began
+            assert all(ticket.done and ticket.error is None for ticket in tickets)
+            events += len(tickets)
+    return {"put": events / spent_seconds}
+
+
+def _waiting(channel: ss.Channel) -> list[Ticket]:
+    """Return transactions of one event that wait for their commit, as those of so many threads would."""
+    requests: list[Request] = []
+
+    def keep(request: Request) -> CommitResult:
+        requests.append(request)
+        return NOTHING_COMMITTED
+
+    with mock.patch.object(channel.engine().committer.group_commit, "submit", keep):
+        for _ in range(_GROUPED_TRANSACTIONS):
+            with channel.put_transaction() as tx:
+                tx.put(ss.Event(b"x" * 100))
+    return [Ticket(request) for request in requests]
 
 
 def _with_slots(slots: int) -> _Far:

@@ -121,6 +121,7 @@ _GROWTH_MB = 5.0
 _REPLAY_MS = {4_000_000: 1_000.0, 20_000_000: 4_000.0}
 _OF_PLAIN_OBJECTS = 0.8
 _OF_PUTS = ((objects.loopback_name, "on this machine", (0.5, 0.8)), (objects.region_name, "in the region", (0.65, 0.7)))
+_OF_GROUPED_PUTS = ((objects.GROUPED_LOOPBACK, "on this machine", 0.2), (objects.GROUPED_REGION, "in the region", 0.5))
 _OPEN_IN_A_STORE_MS = 2_000.0
 _OF_PYTHON = 0.97  # of the fastest source in Python that there can be
 _LATENCY_MS = 50.0
@@ -194,6 +195,9 @@ def _objects() -> Iterator[Target]:
         for shape, least in zip(objects.SHAPES, ratios, strict=False):
             what, group, put = f"put in a store {where}, {shape}", group_name(shape), (objects.FLOOR,)
             yield Target(what, group, "put", (BATCHES,), least, against=put, bound=objects.PROVEN)
+    for grouped_name, where, least in _OF_GROUPED_PUTS:
+        what, put = f"1,000 transactions of one event in a group, in a store {where}", (objects.FLOOR,)
+        yield Target(what, grouped_name, "put", (BATCHES,), least, against=put, bound=objects.PROVEN)
     yield Target("following in a store", objects.FOLLOW, "read", (objects.HANDLE,), 0.8, against=(objects.GETS,))
     what, behind = f"open in a store, {objects.SLOTS:,} slots behind", (objects.behind(objects.SLOTS),)
     yield Target(what, objects.OPEN, "open", behind, most=_OPEN_IN_A_STORE_MS)
