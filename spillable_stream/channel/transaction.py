@@ -79,14 +79,18 @@ class Transaction:
         self._engine.checkpointing.make_if_due()
 
     def rollback(self) -> None:
-        """Undo all of it.
+        """Undo all of it. If an interrupt ends that, the transaction is still open, and can be rolled back again.
 
         Raises:
             TransactionStateError: it is not open.
         """
         self._require(State.OPEN, "rollback")
+        try:
+            self._rollback()
+        except Exception:
+            self.state = State.COMPLETED
+            raise
         self.state = State.COMPLETED
-        self._rollback()
 
     def close(self) -> None:
         """End the transaction's life; a new one may be closed too.
@@ -127,6 +131,10 @@ class Transaction:
             if self.state is State.OPEN and kind is None:
                 self.commit()
         finally:
-            if self.state is State.OPEN:
-                self.rollback()
-            self.close()
+            try:
+                if self.state is State.OPEN:
+                    self.rollback()
+            finally:
+                if self.state is State.OPEN:  # an interrupt has ended it
+                    self.rollback()
+                self.close()

@@ -90,6 +90,28 @@ def test_an_interrupt_anywhere_of_a_take_leaves_no_event_claimed(
     assert number > 20
 
 
+@pytest.mark.filterwarnings("ignore:a take transaction of the group:ResourceWarning")
+@pytest.mark.parametrize("block", [False, True], ids=["by name", "at the end of a with block"])
+def test_an_interrupt_anywhere_of_a_rollback_leaves_no_event_claimed(open_channel: Open, block: bool) -> None:
+    channel, bodies = open_channel(), numbered(0, 6)
+    put(channel, *bodies)
+
+    def leave(tx: TakeTransaction) -> None:
+        tx.begin()
+        tx.take_many(4)
+        interrupts.run(partial(tx.__exit__, ValueError, ValueError(), None) if block else tx.rollback)
+        if not block and tx.state is State.OPEN:
+            tx.rollback()
+
+    for number in count(1):
+        interrupts = Interrupts(number, "channel/transaction.py", "channel/take_transaction.py", "channel/claims.py")
+        leave(channel.take_transaction())
+        assert peek(channel, 8) == bodies
+        if not interrupts.hit:
+            break
+    assert number > 5
+
+
 def test_take_waits_for_an_event(open_channel: Open) -> None:
     channel = open_channel()
     thread = threading.Timer(0.1, lambda: put(channel, b"late"))
