@@ -116,7 +116,7 @@ class QueryListener(StreamingQueryListener):
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()
         self._found: dict[_Key, tuple[SourceProgress, QueryReport]] = {}
-        self._closed = False
+        self._closing = self._is_closed = False
 
     @property
     def prometheus_port(self) -> int | None:
@@ -137,17 +137,21 @@ class QueryListener(StreamingQueryListener):
         return {} if picture is None else picture.view()
 
     def close(self) -> None:
-        """Remove the listener from the session, close its channels and stop serving Prometheus."""
+        """Remove the listener from the session, close its channels and stop serving Prometheus.
+
+        Closing twice is fine: after an interrupt the second one does what is left to do.
+        """
         with self._mutex:
-            if self._closed:
+            if self._is_closed:
                 return
-            self._closed = True
-        atexit.unregister(self._close_channels)
+            self._closing = True
         self._guarded(lambda: self._session.streams.removeListener(self), "being removed from the session")
         with self._events:
             self._close_channels()
         if self._metrics is not None:
             self._guarded(self._metrics.close, "closing the port")
+        atexit.unregister(self._close_channels)
+        self._is_closed = True
 
     def _close_channels(self) -> None:
         self._guarded(self._channels.close, "closing the channels")
@@ -175,7 +179,7 @@ class QueryListener(StreamingQueryListener):
 
     def _handle(self, what: Callable[[], object], name: str) -> None:
         with self._events:
-            if not self._closed:
+            if not self._closing:
                 self._guarded(what, name)
 
     def _guarded(self, what: Callable[[], object], name: str) -> None:
