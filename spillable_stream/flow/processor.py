@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -164,17 +165,21 @@ class ChannelProcessor:
                 self._is_started = True
 
     def close(self) -> None:
-        """Close the interceptors, and give up the producer's name. The channels stay open."""
+        """Close the interceptors, and give up the producer's name. The channels stay open.
+
+        Closing twice is fine: after an interrupt the second one does what is left to do.
+        """
         with self._mutex:
             if self._is_closed:
                 return
+            with ExitStack() as ending:  # which calls all, the last one first
+                if self._is_started:
+                    ending.callback(self.chain.close)
+                if self._numbers is not None:
+                    ending.callback(self._numbers.release)
+                ending.callback(self.puts.close)
+                ending.callback(self.left_out.close)
             self._is_closed = True
-            self.left_out.close()
-            self.puts.close()
-            if self._numbers is not None:
-                self._numbers.release()
-            if self._is_started:
-                self.chain.close()
 
     def __enter__(self) -> Self:
         self.start()

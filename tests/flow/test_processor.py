@@ -45,6 +45,7 @@ from tests.support.events import peek, take
 from tests.support.examples import examples
 from tests.support.expiry import WallClock
 from tests.support.flow_batches import STILL, batch_of
+from tests.support.interrupts import Interrupts
 
 LIMITS = {"keep_alive": 0, "overflow_timeout": 0, "checkpoint_on_close": False}
 
@@ -613,3 +614,19 @@ def test_an_event_that_never_fits_holds_up_only_a_source_that_numbers_its_batche
             assert processor.stuck.why.startswith(why) and bool(processor.stuck.why) == bool(why)
         processor.process([Event(b"x")], number=1)
         assert processor.stuck.why == "" and peek(channel) == [b"x"]
+
+
+def test_a_close_that_an_interrupt_has_ended_is_completed_by_the_next_one(channels: dict[str, Channel]) -> None:
+    """Else nobody else has the producer's name, nor is anything of the batches known, before the process ends."""
+    for number in itertools.count(1):
+        closed = []
+        processor = ChannelProcessor(channels, [Upper()], producer="a1.r1")
+        processor.chain.close = lambda: closed.append(True)  # type: ignore[method-assign]
+        processor.process(batch_of(b"one"))
+        interrupts = Interrupts(number, "flow/processor.py", "flow/batch_numbers.py")
+        interrupts.run(processor.close)
+        processor.close()
+        assert closed
+        if not interrupts.hit:
+            break
+    assert number > 5
