@@ -25,7 +25,7 @@ class Outcome(Enum):
     UNKNOWN_CREDENTIALS = "there are no credentials, or wrong ones"
     EXPIRED = "the credentials were valid once"
     NO_CREDENTIALS = "neither the environment nor the role of this host gave credentials"
-    FAILED_PROVIDER = "a registered provider of credentials failed"
+    FAILED_PROVIDER = "a provider of credentials failed"
     WRONG_CLOCK = "this host's clock is too far from the store's"
     WRONG_REGION = "the bucket is in another region"
     BEYOND = "the range begins after the end of the object"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from spillable_stream.errors import OptionError
+from spillable_stream.objects.aws_profile import NO_PROFILE, AwsProfile, aws_profile
 from spillable_stream.objects.clouds import Cloud, cloud_of
 from spillable_stream.objects.credentials import FailedProviderError, chosen_provider, provider_of
 from spillable_stream.objects.location import Location
@@ -86,19 +87,21 @@ def make_clients(location: Location, provider: str, patience: Patience) -> Cloud
         patience: how long requests may take.
 
     Raises:
-        StoreError: the environment's settings can't be used.
+        StoreError: the environment's settings can't be used, or those of the AWS profile.
         OptionError: no provider of this name is registered.
     """
     cloud = cloud_of(location)
-    config = _config(location, cloud, os.environ)
+    profile = _profile(location, provider or chosen_provider())
+    config = _config(location, cloud, os.environ, profile)
     whole = config | {"timeout": f"{_WHOLE_SECONDS} seconds"}
     reading = whole | {"read_timeout": _duration(patience.silence_seconds)}
     repeated = {"max_retries": _REPEATS, "retry_timeout": timedelta(seconds=patience.repeat_seconds)}
+    creating = config | {"timeout": _duration(patience.create_seconds)}
     try:
         return CloudClients(
-            _make(location, provider, config | {"timeout": _duration(patience.create_seconds)}, {"max_retries": 0}),
-            _make(location, provider, reading, repeated),
-            _make(location, provider, whole, repeated),
+            _make(location, provider, profile, creating, {"max_retries": 0}),
+            _make(location, provider, profile, reading, repeated),
+            _make(location, provider, profile, whole, repeated),
         )
     except OptionError:
         raise
@@ -114,11 +117,29 @@ def make_clients(location: Location, provider: str, patience: Patience) -> Cloud
     )
 
 
-def _make(location: Location, provider: str, config: dict[str, str], repeats: dict[str, object]) -> Any:
+def _profile(location: Location, provider: str) -> AwsProfile:
+    """Return what the AWS profile says, where it counts.
+
+    Raises:
+        StoreError: it counts, and can't be used.
+    """
+    if location.scheme != "s3" or provider:
+        return NO_PROFILE
+    try:
+        return aws_profile(os.environ)
+    except FailedProviderError as e:
+        failed = str(e)
+    raise StoreError(failed, may_have_happened=False, is_lasting=False)
+
+
+def _make(
+    location: Location, provider: str, profile: AwsProfile, config: dict[str, str], repeats: dict[str, object]
+) -> Any:
     stores = import_obstore().store
     kind = {"s3": stores.S3Store, "az": stores.AzureStore, "gs": stores.GCSStore}[location.scheme]
     name = provider or chosen_provider()
-    credentials = {"credential_provider": provider_of(name, location)} if name else {}
+    gives = provider_of(name, location) if name else profile.provider
+    credentials = {} if gives is None else {"credential_provider": gives}
     return kind(location.bucket, config=config, retry_config=repeats, **credentials)
 
 
@@ -126,14 +147,16 @@ def _duration(seconds: float) -> str:
     return f"{round(seconds * 1000)} ms"
 
 
-def _config(location: Location, cloud: Cloud, environment: Mapping[str, str]) -> dict[str, str]:
+def _config(location: Location, cloud: Cloud, environment: Mapping[str, str], profile: AwsProfile) -> dict[str, str]:
     """Return the settings that obstore does not take from the environment itself, or must not.
 
     Raises:
         StoreError: a setting is missing, or its store is reached by unencrypted connections.
     """
     config = {"connect_timeout": f"{_CONNECT_SECONDS} seconds", "allow_http": "false"}
-    endpoint = next((environment[name] for name in cloud.endpoints if environment.get(name)), "")
+    endpoint = next((environment[name] for name in cloud.endpoints if environment.get(name)), profile.endpoint)
+    if profile.region:
+        config["region"] = profile.region
     if location.scheme == "s3":
         # A slot is created by If-None-Match, whatever the environment says; stores of other vendors lack bulk deletes.
         config |= {"conditional_put": "etag", "disable_bulk_delete": "true"}

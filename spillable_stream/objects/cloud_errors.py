@@ -79,7 +79,10 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
         ),
         Outcome.NO_CREDENTIALS: f"no credentials were found: set {cloud.credentials}",
         Outcome.EXPIRED: f"the credentials have expired: renew them, by {cloud.credentials}",
-        Outcome.FAILED_PROVIDER: "the registered provider of credentials failed: call it by itself to learn why",
+        Outcome.FAILED_PROVIDER: (
+            "the provider of credentials failed: call it by itself to learn why; for a profile of AWS, `aws sts "
+            "get-caller-identity` says it"
+        ),
         Outcome.WRONG_CLOCK: "the clock of this host differs too much from the store's: set it",
         Outcome.WRONG_REGION: f"the {cloud.bucket} {location.bucket!r} is in another region: {cloud.region}",
         Outcome.UNSUPPORTED: (

@@ -44,7 +44,7 @@ CLOUDS: dict[str, Cloud] = {
         "bucket",
         "AWS_",
         ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the role of this host",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the role of this host",
         "set AWS_REGION to the bucket's region",
         {"write": "s3:PutObject", "read": "s3:GetObject", "delete": "s3:DeleteObject", "list": "s3:ListBucket"},
     ),

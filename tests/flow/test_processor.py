@@ -618,15 +618,14 @@ def test_an_event_that_never_fits_holds_up_only_a_source_that_numbers_its_batche
 
 def test_a_close_that_an_interrupt_has_ended_is_completed_by_the_next_one(channels: dict[str, Channel]) -> None:
     """Else nobody else has the producer's name, nor is anything of the batches known, before the process ends."""
+    closed = list[bool]()
     for number in itertools.count(1):
-        closed = []
         processor = ChannelProcessor(channels, [Upper()], producer="a1.r1")
         processor.chain.close = lambda: closed.append(True)  # type: ignore[method-assign]
         processor.process(batch_of(b"one"))
         interrupts = Interrupts(number, "flow/processor.py", "flow/batch_numbers.py")
         interrupts.run(processor.close)
         processor.close()
-        assert closed
         if not interrupts.hit:
             break
-    assert number > 5
+    assert len(closed) >= number > 5

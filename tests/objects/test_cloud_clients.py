@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import json
 import os
@@ -18,6 +19,7 @@ from spillable_stream.objects import credentials
 from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
+from tests.support.self_signed import self_signed
 from tests.support.servers.http_stub import HttpStub, Request, Response
 
 S3, AZURE, GOOGLE = (Location.parse(f"{scheme}://bucket/orders") for scheme in ("s3", "az", "gs"))
@@ -28,9 +30,11 @@ SECRET = "hunter2-secret"
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide the settings of whoever runs the tests."""
     for name in list(os.environ):
-        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "IDENTITY_", "STORAGE_EMULATOR")):
+        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GCE_", "GOOGLE_", "IDENTITY_", "STORAGE_EMULATOR")):
             monkeypatch.delenv(name)
     monkeypatch.setattr(credentials, "_factories", {})
+    monkeypatch.setenv("HOME", "/nowhere")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # of botocore, which asks it for a profile
     yield
 
 
@@ -79,6 +83,23 @@ def _of_a_container(request: Request) -> Response | None:
     return Response(200, json.dumps({"Code": "Success", "LastUpdated": ends, "Type": "AWS-HMAC", **keys}).encode())
 
 
+def _of_a_web_identity(request: Request) -> Response | None:
+    if request.query.get("Action") != "AssumeRoleWithWebIdentity" or request.query["WebIdentityToken"] != "of-the-host":
+        return None
+    keys = f"<AccessKeyId>key</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>"
+    ends = "<SessionToken>of-the-role</SessionToken><Expiration>2100-01-01T00:00:00Z</Expiration>"
+    result = (
+        f"<AssumeRoleWithWebIdentityResult><Credentials>{keys}{ends}</Credentials></AssumeRoleWithWebIdentityResult>"
+    )
+    return Response(200, f"<AssumeRoleWithWebIdentityResponse>{result}</AssumeRoleWithWebIdentityResponse>".encode())
+
+
+def _of_google(request: Request) -> Response | None:
+    if request.path != "/computeMetadata/v1/instance/service-accounts/default/token":
+        return None
+    return Response(200, b'{"access_token": "of-the-role", "expires_in": 3600, "token_type": "Bearer"}')
+
+
 def _of_azure(request: Request) -> Response | None:
     if not request.path.startswith("/role"):
         return None
@@ -91,6 +112,16 @@ def _of_azure(request: Request) -> Response | None:
     [
         (S3, {"AWS_METADATA_ENDPOINT": "URL"}, _of_an_instance),
         (S3, {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "URL/role"}, _of_a_container),
+        (
+            S3,
+            {
+                "AWS_ENDPOINT_URL_STS": "URL",
+                "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/shop",
+                "AWS_WEB_IDENTITY_TOKEN_FILE": "DIRECTORY/identity",
+            },
+            _of_a_web_identity,
+        ),
+        (GOOGLE, {"GCE_METADATA_HOST": "HOST"}, _of_google),
         (AZURE, {"IDENTITY_ENDPOINT": "URL/role", "IDENTITY_HEADER": "header"}, _of_azure),
         (
             AZURE,
@@ -103,7 +134,14 @@ def _of_azure(request: Request) -> Response | None:
             _of_azure,
         ),
     ],
-    ids=["instance", "container", "managed identity", "service principal"],
+    ids=[
+        "instance",
+        "container",
+        "web identity",
+        "service account of the host",
+        "managed identity",
+        "service principal",
+    ],
 )
 def test_credentials_of_a_role_are_asked_of_who_gives_them_and_sent(
     location: Location,
@@ -114,17 +152,69 @@ def test_credentials_of_a_role_are_asked_of_who_gives_them_and_sent(
 ) -> None:
     headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
     (tmp_path / "token").write_text("authorization")
+    (tmp_path / "identity").write_text("of-the-host")
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    with HttpStub(lambda request: gives(request) or Response(200, b"data", headers)) as stub:
-        for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT"):
+    monkeypatch.setenv("AWS_ALLOW_INVALID_CERTIFICATES", "true")
+    certificate = self_signed(tmp_path) if gives is _of_a_web_identity else None  # which needs encryption
+    with HttpStub(lambda request: gives(request) or Response(200, b"data", headers), certificate) as stub:
+        for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"):
             monkeypatch.setenv(name, stub.url)
         for name, value in environment.items():
-            monkeypatch.setenv(name, value.replace("URL", stub.url))
+            value = value.replace("URL", stub.url).replace("HOST", stub.url.removeprefix("http://"))
+            monkeypatch.setenv(name, value.replace("DIRECTORY", str(tmp_path)))
         assert put(make(location).once) is None
         sent = stub.requests[-1].headers
     assert "of-the-role" in (sent.get("x-amz-security-token", ""), sent["authorization"].removeprefix("Bearer "))
     assert SECRET not in str(sent)
+
+
+@pytest.mark.parametrize("variable", ["GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"])
+def test_a_service_account_of_google_signs_what_is_sent(
+    variable: str, stub: HttpStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    self_signed(tmp_path)
+    key = {"type": "service_account", "client_email": "shop@example", "private_key_id": "1"}
+    account = json.dumps({**key, "private_key": (tmp_path / "server.key").read_text()})
+    (tmp_path / "account.json").write_text(account)
+    monkeypatch.setenv(variable, account if variable.endswith("_KEY") else str(tmp_path / "account.json"))
+    monkeypatch.setenv("GOOGLE_BASE_URL", stub.url)
+    put(make(GOOGLE).once)
+    kind, _, token = stub.requests[0].headers["authorization"].partition(" ")
+    claims = token.split(".")[1]
+    assert kind == "Bearer" and json.loads(base64.urlsafe_b64decode(claims + "=="))["iss"] == "shop@example"
+
+
+def test_an_aws_profile_gives_the_credentials_the_region_and_the_address(
+    stub: HttpStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = f"aws_access_key_id = of-the-profile\naws_secret_access_key = {SECRET}\n"
+    (tmp_path / "config").write_text(f"[profile shop]\n{keys}region = eu-west-3\nendpoint_url = {stub.url}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "shop")
+    for client in make(S3):
+        put(client, "overwrite")
+    assert len(stub.requests) == 3
+    for request in stub.requests:
+        sent = request.headers["authorization"]
+        assert "Credential=of-the-profile/" in sent and "/eu-west-3/s3/" in sent and SECRET not in str(request)
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    error = refusal(S3)
+    assert str(error) == "the AWS profile 'other' gives no credentials: The config profile (other) could not be found"
+    assert not error.is_lasting
+
+
+def test_a_provider_of_ones_own_comes_before_an_aws_profile(
+    stub: HttpStub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text("[profile shop]\nregion = eu-west-3\nendpoint_url = https://nowhere.example\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "shop")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
+    own = {"access_key_id": "own", "secret_access_key": SECRET, "token": None}
+    credentials.register_credentials("company", lambda _: lambda: own)
+    put(make(S3, "company").once)
+    assert "Credential=own/" in stub.requests[0].headers["authorization"]
 
 
 def test_one_client_sends_once_and_the_others_are_patient() -> None:

@@ -403,7 +403,7 @@ def test_a_provider_that_fails_is_named_without_its_words(
 
     register_credentials("company", lambda _: fail)
     error = error_of(lambda: CloudStore(location, "company").create("log/1", b"data"))
-    assert "the registered provider of credentials failed" in str(error)
+    assert "the provider of credentials failed: call it by itself" in str(error)
     assert not error.may_have_happened and not error.is_lasting and not stub.requests
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.sources.syslog import MultiportSyslogTcp, SyslogTcp, SyslogUdp
 from tests.support.flow_processors import KeptBatches
+from tests.support.self_signed import self_signed
 from tests.support.waiting import wait_until
 
 MESSAGE = b"<34>1 2003-10-11T22:14:15Z host "
@@ -80,14 +80,11 @@ def test_a_datagram_is_a_message() -> None:
 
 
 def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
-    pem = tmp_path / "server.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
-    subprocess.run([*made, "-keyout", tmp_path / "key", "-out", tmp_path / "cert"], check=True, capture_output=True)
-    pem.write_text((tmp_path / "key").read_text() + (tmp_path / "cert").read_text())
+    pem = self_signed(tmp_path)
     kept, source = KeptBatches(), SyslogTcp(0, host="127.0.0.1", ssl=True, keystore=str(pem))
     source.start(kept)
     try:
-        context = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+        context = ssl.create_default_context(cafile=str(pem))
         plain = socket.create_connection(("127.0.0.1", source.port))
         with context.wrap_socket(plain, server_hostname="localhost") as c:
             c.sendall(b"<1>secret\n")

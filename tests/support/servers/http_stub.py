@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -39,17 +41,22 @@ class HttpStub:
 
     Args:
         answer: returns the answer to a request, or None to break the connection without one.
+        certificate: the file that has one and its key, for a server of HTTPS.
 
     Attributes:
         requests: all that came, in order.
         url: its address.
     """
 
-    def __init__(self, answer: Callable[[Request], Response | None]) -> None:
+    def __init__(self, answer: Callable[[Request], Response | None], certificate: Path | None = None) -> None:
         self.answer = answer
         self.requests: list[Request] = []
         self._server = _Server(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self._server.server_port}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     def __enter__(self) -> Any:
