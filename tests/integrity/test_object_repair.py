@@ -229,6 +229,26 @@ def appear(store: object, key: str) -> None:
                 put(channel, b"meanwhile")
 
 
+def test_a_slot_that_a_removed_channel_left_in_the_way_is_moved_aside(store: MemoryStore) -> None:
+    """Its writer was sending it while the channel was removed, and another one was made there."""
+    with open_here() as removed:
+        for i in range(3):
+            put(removed, b"%d" % i)
+    late = store.objects[slot_key(3)]
+    store.objects.clear()
+    with open_here() as channel:
+        put(channel, b"one")
+        store.objects[slot_key(3)] = late
+        with pytest.raises(ss.CorruptionError, match=r"is another channel's, .* run `spillable repair`") as refused:
+            for i in range(3):
+                put(channel, b"more")
+        assert refused.value.path == f"{URL}/{slot_key(3)}"
+    assert not ss.repair(URL).loss.lost
+    with open_here(create=False) as channel:
+        put(channel, b"two")
+        assert peek(channel) == [b"one", b"more", b"two"]
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_channel_with_collected_slots_is_repaired(store: MemoryStore, kind: str) -> None:
     with open_here(gc_delay=0) as channel:
