@@ -19,7 +19,7 @@ from typing import Self
 
 from spillable_stream.engine.append_plan import NOTHING_COMMITTED, CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.errors import TransactionStateError
+from spillable_stream.errors import SpillableError, TransactionStateError
 
 __all__ = ["State", "Transaction"]
 
@@ -87,7 +87,7 @@ class Transaction:
         self._require(State.OPEN, "rollback")
         try:
             self._rollback()
-        except Exception:
+        except SpillableError:
             self.state = State.COMPLETED
             raise
         self.state = State.COMPLETED

@@ -65,7 +65,7 @@ class Slots:
     def _require_mine(self, number: int, data: Payload) -> None:
         if (found := claimed_channel(data)) not in ("", self.channel):
             raise ForeignSlotError(
-                f"a slot of the channel {self.channel} is another channel's, {found}, which was being written as it was "
+                f"a slot of the channel {self.channel} is another channel's, {found}, which was written as that was "
                 "removed; run `spillable repair`, which moves it aside",
                 self._place(number),
                 0,

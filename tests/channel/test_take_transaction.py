@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -90,21 +91,30 @@ def test_an_interrupt_anywhere_of_a_take_leaves_no_event_claimed(
     assert number > 20
 
 
+def time_out() -> None:
+    raise TimeoutError
+
+
 @pytest.mark.filterwarnings("ignore:a take transaction of the group:ResourceWarning")
+@pytest.mark.parametrize("handler", [None, time_out], ids=["Ctrl-C", "an alarm"])
 @pytest.mark.parametrize("block", [False, True], ids=["by name", "at the end of a with block"])
-def test_an_interrupt_anywhere_of_a_rollback_leaves_no_event_claimed(open_channel: Open, block: bool) -> None:
+def test_an_interrupt_anywhere_of_a_rollback_leaves_no_event_claimed(
+    open_channel: Open, block: bool, handler: Callable[[], object] | None
+) -> None:
     channel, bodies = open_channel(), numbered(0, 6)
     put(channel, *bodies)
 
     def leave(tx: TakeTransaction) -> None:
         tx.begin()
         tx.take_many(4)
-        interrupts.run(partial(tx.__exit__, ValueError, ValueError(), None) if block else tx.rollback)
+        with suppress(TimeoutError):
+            interrupts.run(partial(tx.__exit__, ValueError, ValueError(), None) if block else tx.rollback)
         if not block and tx.state is State.OPEN:
             tx.rollback()
 
     for number in count(1):
-        interrupts = Interrupts(number, "channel/transaction.py", "channel/take_transaction.py", "channel/claims.py")
+        within = "channel/transaction.py", "channel/take_transaction.py", "channel/claims.py"
+        interrupts = Interrupts(number, *within, handler=handler)
         leave(channel.take_transaction())
         assert peek(channel, 8) == bodies
         if not interrupts.hit:
