@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from spillable_stream.objects.clouds import is_true
 from spillable_stream.objects.credentials import CredentialsProvider, FailedProviderError
 
 __all__ = ["NO_PROFILE", "AwsProfile", "aws_profile"]
@@ -19,7 +20,6 @@ __all__ = ["NO_PROFILE", "AwsProfile", "aws_profile"]
 _T = TypeVar("_T")
 
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
-_INSTEAD = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE")  # no profile counts beside them
 # Botocore renews credentials 15 minutes before they expire and gives none away in the last 10, so it is asked again
 # every 5: obstore asks 5 minutes before the time that it is told.
 _VALID = dt.timedelta(minutes=10)
@@ -55,7 +55,8 @@ def aws_profile(environment: Mapping[str, str]) -> AwsProfile:
             does, and botocore is not installed.
     """
     named = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or ""
-    if any(environment.get(name) for name in _INSTEAD) or not (named or _has_files(environment)):
+    has_other = environment.get("AWS_ACCESS_KEY_ID") or is_true(environment, "AWS_SKIP_SIGNATURE")
+    if has_other or not (named or _has_files(environment)):
         return NO_PROFILE
     if not _has_botocore():
         if named:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.aws_profile import NO_PROFILE, AwsProfile, aws_profile
-from spillable_stream.objects.clouds import Cloud, cloud_of
+from spillable_stream.objects.clouds import Cloud, cloud_of, is_true
 from spillable_stream.objects.credentials import FailedProviderError, chosen_provider, provider_of
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
@@ -27,7 +27,6 @@ __all__ = ["CloudClients", "Patience", "import_obstore", "make_clients"]
 _CONNECT_SECONDS = 5
 _REPEATS = 10
 _WHOLE_SECONDS = 300  # of a request, whose body may be large
-_TRUE = {"1", "true", "on", "yes", "y"}
 _AZURITE, _AZURITE_ACCOUNT = "http://127.0.0.1:10000", "devstoreaccount1"
 
 
@@ -164,7 +163,7 @@ def _config(location: Location, cloud: Cloud, environment: Mapping[str, str], pr
             config["endpoint"] = endpoint
     elif location.scheme == "az":
         config |= _azure_config(location, environment)
-        if _is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
+        if is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
             endpoint = environment.get("AZURITE_BLOB_STORAGE_URL") or _AZURITE
     elif endpoint:
         endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
@@ -181,7 +180,7 @@ def _azure_config(location: Location, environment: Mapping[str, str]) -> dict[st
     """Return the account, under the names that Azure's own command line has for its variables, too."""
     names = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
     account = next((environment[name] for name in names if environment.get(name)), "")
-    if not account and _is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
+    if not account and is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
         account = _AZURITE_ACCOUNT
     if not account:
         raise StoreError(
@@ -195,7 +194,7 @@ def _azure_config(location: Location, environment: Mapping[str, str]) -> dict[st
 
 def _require_http(location: Location, cloud: Cloud, endpoint: str, environment: Mapping[str, str]) -> None:
     """Refuse an unencrypted connection to another host, unless the environment allows it."""
-    if not _is_loopback(endpoint) and not _is_true(environment, cloud.allow_http):
+    if not _is_loopback(endpoint) and not is_true(environment, cloud.allow_http):
         raise StoreError(
             f"{location} would be reached without encryption: give it an https:// address, or set "
             f"{cloud.allow_http}=true",
@@ -211,10 +210,6 @@ def _is_loopback(endpoint: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:  # not an address, or not a URL
         return host == "localhost"
-
-
-def _is_true(environment: Mapping[str, str], name: str) -> bool:
-    return environment.get(name, "").lower() in _TRUE
 
 
 def _names(cloud: Cloud, environment: Mapping[str, str]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from spillable_stream.objects.location import Location
 
-__all__ = ["CLOUDS", "Cloud", "cloud_of"]
+__all__ = ["CLOUDS", "Cloud", "cloud_of", "is_true"]
+
+_TRUE = {"1", "true", "on", "yes", "y"}
 
 
 class Cloud(NamedTuple):
@@ -78,3 +81,8 @@ CLOUDS: dict[str, Cloud] = {
 def cloud_of(location: Location) -> Cloud:
     """Return the cloud that a location is in."""
     return CLOUDS[location.scheme]
+
+
+def is_true(environment: Mapping[str, str], name: str) -> bool:
+    """Tell whether a variable says yes, as obstore understands it."""
+    return environment.get(name, "").lower() in _TRUE
