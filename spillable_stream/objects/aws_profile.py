@@ -54,7 +54,7 @@ def aws_profile(environment: Mapping[str, str]) -> AwsProfile:
         FailedProviderError: the profile can't be read, or gives no credentials though the environment names it; or it
             does, and botocore is not installed.
     """
-    named = environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or ""
+    named = environment.get("AWS_DEFAULT_PROFILE") or environment.get("AWS_PROFILE") or ""
     has_other = environment.get("AWS_ACCESS_KEY_ID") or is_true(environment, "AWS_SKIP_SIGNATURE")
     if has_other or not (named or _has_files(environment)):
         return NO_PROFILE
