@@ -359,7 +359,8 @@ def test_the_end_of_a_process(name: str, path: Path, tmp_path: Path) -> None:
     end = ENDS[name]
     program, told = tmp_path / "program.py", tmp_path / "told"
     program.write_text(BEGIN + end.program + "\n")
-    command = [sys.executable, str(program), str(path), str(told)]
+    forks = "ignore:This process:DeprecationWarning"  # of Python 3.12: libraries of Arrow's have threads
+    command = [sys.executable, "-W", forks, str(program), str(path), str(told)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert found.returncode == end.code, found.stderr
     assert end.error in found.stderr
