@@ -31,6 +31,7 @@ def test_a_producer_that_is_forgotten_warns_and_its_events_are_stored_as_they_li
 
 
 def test_a_producer_that_was_closed_or_never_made_is_forgotten_in_silence() -> None:
+    gc.collect()  # what other tests left says so now
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         with Producer(FakeTarget()) as producer:
@@ -39,7 +40,8 @@ def test_a_producer_that_was_closed_or_never_made_is_forgotten_in_silence() -> N
         with pytest.raises(OptionError):
             Producer(FakeTarget(), linger_ms=-1)
         gc.collect()
-    assert found == [] and pipeline not in process_end._running
+    assert not [warning for warning in found if "forgotten" in str(warning.message)]
+    assert pipeline not in process_end._running
 
 
 def test_a_producer_may_be_forgotten_where_a_warning_could_wait_for_this_thread() -> None:
@@ -53,6 +55,7 @@ def test_a_producer_may_be_forgotten_where_a_warning_could_wait_for_this_thread(
         gc.collect()
 
     pipelines = []
+    gc.collect()  # what other tests left says so now
     with warnings.catch_warnings():  # puts `showwarning` back, too
         warnings.simplefilter("always")
         warnings.showwarning = lambda *a, **k: found.append(other.send(b"a warning"))

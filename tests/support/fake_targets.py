@@ -14,7 +14,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.producer.clock import Clock
 
-PATIENCE_SECONDS = 20.0  # of a test that would hang; none waits for it
+PATIENCE_SECONDS = 60.0  # of a test that would hang; none waits for it
 
 
 class FakeClock(Clock):
@@ -23,17 +23,20 @@ class FakeClock(Clock):
     def __init__(self) -> None:
         self.now = 1000.0
         self._conditions: set[threading.Condition] = set()
+        self._looked = threading.local()  # what time it was when a thread looked last
 
     def monotonic(self) -> float:
-        return self.now
+        now = self._looked.at = self.now
+        return now
 
     def time(self) -> float:
         return 1_700_000_000 + self.now
 
     def wait(self, condition: threading.Condition, timeout_seconds: float | None) -> None:
         self._conditions.add(condition)
-        if timeout_seconds is None or timeout_seconds > 0:
-            condition.wait()
+        if timeout_seconds is not None and (timeout_seconds <= 0 or getattr(self._looked, "at", self.now) != self.now):
+            return  # the time moved after the thread had looked: nobody will tell it again
+        condition.wait()
 
     def advance(self, seconds: float) -> None:
         """Move the time, and let everybody look who waits for it."""
