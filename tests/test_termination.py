@@ -26,7 +26,7 @@ with exit_on_sigterm(), Channel(sys.argv[1], memory_capacity=1_000, minimum_requ
     with channel.put_transaction() as tx:
         tx.put(Event(b"never committed"))
         print(*channel.stats().drain_order, flush=True)
-        time.sleep(60)
+        time.sleep(600)
 """
 
 
@@ -36,7 +36,7 @@ def test_what_is_in_memory_is_moved_to_disk(path: Path) -> None:
         memory = Path(os.readlink(path / "memory"))
         assert memory.is_dir()
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 128 + signal.SIGTERM
+        assert child.wait(60) == 128 + signal.SIGTERM
     assert not memory.exists() and not (path / "memory").is_symlink()
     with Channel(path, create=False) as channel:
         order = channel.stats().drain_order

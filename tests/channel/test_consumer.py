@@ -66,7 +66,7 @@ ranges = consumer.claim(4)
 if sys.argv[2] == "prepared":
     consumer.prepare(ranges)
 print("held", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -198,10 +198,9 @@ from spillable_stream import Channel
 channel = Channel(sys.argv[1])
 channel.consumer("g")
 tx = channel.put_transaction().__enter__()
-pid = os.fork()
-if pid:
-    print(pid, flush=True)
-time.sleep(60)
+if not os.fork():
+    print(os.getpid(), flush=True)  # so it has given up what is its parent's
+time.sleep(600)
 """
 
 
@@ -213,7 +212,7 @@ def test_what_a_killed_parent_held_is_free_though_a_child_of_it_lives(path: Path
         parent.kill()
         parent.wait()
         channel = open_channel(memory_capacity=10)
-        channel.consumer("g", owner_timeout_seconds=2)
+        channel.consumer("g", owner_timeout_seconds=60)
         put(channel, b"x")
         channel.close()
         assert not (path / "memory").is_symlink(), "it was the last one to have the channel open"

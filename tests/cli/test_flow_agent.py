@@ -84,7 +84,7 @@ def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
         f.write("3\n")
     wait_until(lambda: written(place) == "1\n2\n3\n")
     running.send_signal(signal.SIGTERM)
-    _, errors = running.communicate(timeout=30)
+    _, errors = running.communicate(timeout=60)
     assert running.returncode == 0, errors
     assert "-Xmx512m is ignored: it is an option of Java's" in errors
     assert "--classpath is ignored" in errors
@@ -106,7 +106,7 @@ def test_an_invalid_file_is_refused_while_it_runs_on_and_can_be_looked_at(
         shown, _ = tap.communicate()
     assert (tap.returncode, shown) == (0, '{"headers": {}, "body": "3"}\n')
     running.send_signal(signal.SIGTERM)
-    _, errors = running.communicate(timeout=30)
+    _, errors = running.communicate(timeout=60)
     assert running.returncode == 0, errors
     refusal = next(line for line in errors.splitlines() if "is refused" in line)
     assert "the agent a1 runs as it did" in refusal

@@ -26,11 +26,11 @@ def test_it_serves_until_it_is_stopped(path: Path, ended_by: signal.Signals) -> 
         assert running.stdout is not None
         said = running.stdout.readline()
         try:
-            with urllib.request.urlopen(said.split()[1], timeout=30) as answer:
+            with urllib.request.urlopen(said.split()[1], timeout=60) as answer:
                 text = answer.read().decode()
         finally:
             running.send_signal(ended_by)
-        assert running.wait(30) == 0
+        assert running.wait(60) == 0
     assert f'spillable_channel_events{{channel="{path}",tier="disk"}} 1.0' in text
     assert f'spillable_channel_up{{channel="{path}-missing"}} 0.0' in text
 

@@ -52,7 +52,7 @@ def test_on_a_terminal_it_lives_until_a_key_and_leaves_the_terminal_as_it_was(fi
             _read_until(ours, b"events")
             os.write(ours, key)
             _read_until(ours, b"\x1b[?1049l")
-            assert running.wait(30) == 0
+            assert running.wait(60) == 0
         finally:
             running.kill()
             running.wait()

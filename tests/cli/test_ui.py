@@ -21,7 +21,7 @@ def test_it_says_where_it_is_and_ends_with_ctrl_c(path: Path, tmp_path: Path, nu
     with serving(tmp_path, path) as served:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", served.link)
         served.process.send_signal(number)
-        assert served.process.wait(30) == 0
+        assert served.process.wait(60) == 0
     assert "Traceback" not in served.log.read_text()
 
 

@@ -28,7 +28,7 @@ from tests.support.fake_files import Call, FaultyFileSystem
 from tests.support.interrupts import Interrupts
 
 Open = Callable[..., Channel]
-PATIENCE_SECONDS = 20.0  # of a test that would hang; none waits for it
+PATIENCE_SECONDS = 60.0  # of a test that would hang; none waits for it
 
 
 class Work:

@@ -805,7 +805,7 @@ def test_no_other_thread_waits_for_the_requests_of_a_delivery(
             monkeypatch.undo()
             thread = threading.Thread(target=put_and_take)
             thread.start()
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
             return read(self, *arguments)
 

@@ -194,13 +194,11 @@ def test_a_missing_checkpoint_directory_fails_no_commit(
 
 
 def test_a_commit_does_not_wait_for_a_checkpoint_that_another_makes(open_channel: Open) -> None:
-    channel = open_channel(checkpoint_interval=1, lock_timeout=60)
+    channel = open_channel(checkpoint_interval=1, lock_timeout=3600)  # so a wait would not end
     other = FileLock.open(FileSystem(), channel.engine().layout.checkpoint_lock)
     assert other.try_acquire()
     time.sleep(1.1)
-    started = time.monotonic()
     put(channel, b"x")
-    assert time.monotonic() - started < 30
     other.close()
 
 

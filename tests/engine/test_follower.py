@@ -164,7 +164,7 @@ def test_a_snapshot_keeps_other_threads_from_the_state(open_channel: Open) -> No
         thread.start()
         thread.join(0.05)
         assert (state.last_id, seen) == (0, [])
-    thread.join(10)
+    thread.join(60)
     assert seen == [1]
 
 
@@ -248,7 +248,7 @@ def test_an_interrupt_anywhere_leaves_the_state_to_other_threads_and_calls(open_
             break
         thread = threading.Thread(target=channel.stats, daemon=True)
         thread.start()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive(), f"place {number}: another thread waits for ever"
         put(channel, b"1")
         assert channel.stats().last_id == 2 * number
@@ -274,7 +274,7 @@ def test_the_state_as_it_is_known_keeps_other_threads_from_it(open_channel: Open
         thread.start()
         thread.join(0.05)
         assert (state.last_id, seen) == (0, [])
-    thread.join(10)
+    thread.join(60)
     assert seen == [1]
 
 
@@ -324,14 +324,14 @@ def test_a_wait_ends_when_another_handle_has_put_what_is_waited_for(open_channel
     channel, other = open_channel(), open_channel()
     thread = threading.Timer(0.02, put, (other, b"0"))
     thread.start()
-    assert channel.engine().wait_for(lambda state: state.last_id == 1, 30)
+    assert channel.engine().wait_for(lambda state: state.last_id == 1, 60)
     thread.join()
 
 
 def test_a_wait_is_over_after_its_time(open_channel: Open) -> None:
     began = time.monotonic()
     assert not open_channel().engine().wait_for(lambda state: False, 0.05)
-    assert 0.05 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 0.05
     assert open_channel().engine().wait_for(lambda state: True, 0)
 
 
@@ -369,12 +369,14 @@ def test_files_that_were_removed_are_not_kept_open(path: Path, open_channel: Ope
         other.checkpoint()
     assert not log_file(path).exists()
     channel.engine().follow()
-    opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
-    assert [name for name in opened if name == f"{log_file(path)} (deleted)"] == []
+    assert f"{log_file(path)} (deleted)" not in map(_opened, os.listdir("/proc/self/fd"))
 
 
-def _is_open(fd: str) -> bool:
-    return os.path.islink(f"/proc/self/fd/{fd}")
+def _opened(descriptor: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # it was the list's own, or another thread has closed it
+        return ""
 
 
 def test_a_state_that_is_being_changed_is_not_looked_at_by_the_same_thread(

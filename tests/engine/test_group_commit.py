@@ -15,6 +15,7 @@ from spillable_stream.errors import CommitOutcomeUnknownError
 from tests.support.interrupts import Interrupts
 from tests.support.one_module import replace_in
 
+_WAIT_SECONDS = 60.0  # for what comes at once, on a busy machine too
 
 @dataclass
 class Sized(Request):
@@ -37,7 +38,7 @@ class Log:
         self.failure: BaseException | None = None
 
     def commit(self, group: list[Ticket]) -> None:
-        self.may_go.wait(30)
+        self.may_go.wait(_WAIT_SECONDS)
         if self.failure:
             raise self.failure
         self.groups.append([t.request.number for t in group])  # type: ignore[attr-defined]
@@ -112,7 +113,7 @@ def test_an_interrupt_while_another_thread_commits_waits_until_that_is_over() ->
     waited.join(0.05)
     assert waited.is_alive()
     log.may_go.set()
-    waited.join(30)
+    waited.join(_WAIT_SECONDS)
     assert not waited.is_alive() and log.groups == [[1]]
     leader.join()
 
@@ -164,7 +165,7 @@ class Steps(Log):
         self.steps = threading.Semaphore(0)
 
     def commit(self, group: list[Ticket]) -> None:
-        assert self.steps.acquire(timeout=30)
+        assert self.steps.acquire(timeout=_WAIT_SECONDS)
         super().commit(group)
 
 
@@ -175,7 +176,7 @@ def started(work: Callable[[], object]) -> threading.Thread:
 
 
 def until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + _WAIT_SECONDS
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.001)
@@ -190,43 +191,69 @@ def test_who_is_done_does_not_wait_for_the_next_group() -> None:
     second = [started(lambda i=i: commits.submit(Sized(i))) for i in (1, 2, 3)]  # type: ignore[misc]
     until(lambda: commits.waiting() == 3)
     log.steps.release()
-    first.join(30)
+    first.join(_WAIT_SECONDS)
     until(lambda: not commits.waiting())  # one of the three leads them
     last = started(lambda: commits.submit(Sized(4)))
     until(lambda: commits.waiting() == 1)
     log.steps.release()
     for thread in second:
-        thread.join(30)
+        thread.join(_WAIT_SECONDS)
         assert not thread.is_alive(), "the last one's commit has not begun to end"
     assert last.is_alive()
     log.steps.release()
-    last.join(30)
+    last.join(_WAIT_SECONDS)
     assert [sorted(g) for g in log.groups] == [[0], [1, 2, 3], [4]]
 
 
-def test_threads_that_commit_over_and_over_share_every_commit() -> None:
-    log = Log()
-    commits = GroupCommit(lambda group: (time.sleep(0.05), log.commit(group)))  # type: ignore[func-returns-value]
-    threads = [started(lambda: [commits.submit(Sized(i)) for i in range(10)] and None) for _ in range(3)]
+class Patient(Log):
+    """A log whose commits take as long as the clock of the test says, which a wait moves once somebody has gone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.has_gone = threading.Event()
+        replace_in(monkeypatch, group_commit, "time", monotonic=lambda: self.now)
+        real = Ticket.wait
+
+        def wait(ticket: Ticket, timeout_seconds: float) -> None:
+            real(ticket, 0.01)
+            self.now += timeout_seconds if self.has_gone.is_set() else 0.0
+
+        monkeypatch.setattr(Ticket, "wait", wait)
+
+    def commit(self, group: list[Ticket]) -> None:
+        self.now += 1.0
+        super().commit(group)
+
+
+def test_threads_that_commit_over_and_over_share_every_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Patient(monkeypatch)
+    commits = GroupCommit(log.commit)
+    log.may_go.clear()
+
+    def work() -> None:
+        for i in range(10):
+            commits.submit(Sized(i))
+        log.has_gone.set()
+
+    threads = [started(work) for _ in range(3)]
+    until(lambda: commits.waiting() == 2)  # and one leads
+    log.may_go.set()
     for thread in threads:
-        thread.join(30)
-    assert sum(len(g) for g in log.groups) == 30
-    assert sum(len(g) == 3 for g in log.groups) >= 7, log.groups  # but for the first ones, and the last
+        thread.join(_WAIT_SECONDS)
+    assert [len(group) for group in log.groups] == [1, *[3] * 9, 2], log.groups
 
 
 def test_a_thread_that_does_not_come_again_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr(Ticket, "wait", lambda _, seconds: waits.append(seconds) or time.sleep(min(seconds, 0.01)))
-    log = Log()
-    commits = GroupCommit(lambda group: (time.sleep(0.002), log.commit(group)))  # type: ignore[func-returns-value]
+    log = Alternating(monkeypatch)
+    commits = GroupCommit(log.commit)
     commits.submit(Sized(0))
-    assert waits == [], "a thread alone waits for nobody"
-    took_seconds = commits._took_seconds
-    started(lambda: commits.submit(Sized(1))).join(30)  # another thread, once
-    assert len(waits) == 1 and waits[0] <= took_seconds / 2
+    assert log.waited == [], "a thread alone waits for nobody"
+    started(lambda: commits.submit(Sized(1))).join(_WAIT_SECONDS)  # another thread, once
+    assert log.waited == [0.5], "half as long as a commit takes"
     commits.submit(Sized(2))
     commits.submit(Sized(3))
-    assert len(waits) == 1
+    assert log.waited == [0.5]
     assert log.groups == [[0], [1], [2], [3]]
 
 
@@ -235,7 +262,7 @@ def test_a_commit_as_quick_as_memorys_waits_for_nobody(monkeypatch: pytest.Monke
     monkeypatch.setattr(Ticket, "wait", lambda _, seconds: pytest.fail("it waited"))
     log = Log()
     commits = GroupCommit(log.commit)
-    started(lambda: commits.submit(Sized(1))).join(30)
+    started(lambda: commits.submit(Sized(1))).join(_WAIT_SECONDS)
     commits.submit(Sized(2))
     assert log.groups == [[1], [2]]
 
@@ -249,8 +276,8 @@ def test_a_thread_that_was_interrupted_as_it_was_to_lead_keeps_nobody_waiting(mo
     second = started(lambda: commits.submit(Sized(1)))
     until(lambda: commits.waiting() == 1)
     log.steps.release(2)
-    first.join(30)
-    second.join(30)
+    first.join(_WAIT_SECONDS)
+    second.join(_WAIT_SECONDS)
     assert log.groups == [[0], [1]]
 
 
@@ -272,7 +299,7 @@ def test_a_request_whose_size_can_not_be_told_fails_alone() -> None:
         third = started(lambda: commits.submit(Sized(3)))
         until(lambda: commits.waiting() == 2)
     for thread in (first, third):
-        thread.join(30)
+        thread.join(_WAIT_SECONDS)
         assert not thread.is_alive()
     assert sorted(i for group in log.groups for i in group) == [1, 3]
 
@@ -313,7 +340,7 @@ def test_an_interrupt_anywhere_in_a_commit_loses_no_request_and_commits_none_twi
         hit = interrupts.hit
         done = [i for group in log.groups for i in group]
         for thread in others:
-            thread.join(30)
+            thread.join(_WAIT_SECONDS)
             assert not thread.is_alive(), f"interrupted at place {place}: a thread waits for ever"
         commits.submit(Sized(4))
         committed = [i for group in log.groups for i in group]
@@ -338,7 +365,7 @@ def test_an_error_anywhere_in_a_commit_fails_what_was_begun_and_nobody_waits_for
         others = [outcome_of(commits, Sized(i), outcomes) for i in (1, 2, 3)]
         until(lambda: commits.waiting() == 3)
     for thread in others:
-        thread.join(30)
+        thread.join(_WAIT_SECONDS)
         assert not thread.is_alive()
     assert {type(e) for e in outcomes.values()} <= {Interrupted, CommitOutcomeUnknownError}
     log.failure = None
@@ -351,12 +378,12 @@ class Alternating(Log):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.now = 0.0
-        self.waits = 0
+        self.waited = list[float]()
         replace_in(monkeypatch, group_commit, "time", monotonic=lambda: self.now)
         real = Ticket.wait
 
         def wait(ticket: Ticket, timeout_seconds: float) -> None:
-            self.waits += 1
+            self.waited.append(timeout_seconds)
             self.now += timeout_seconds
             real(ticket, 0)
 
@@ -374,7 +401,7 @@ def test_threads_that_never_meet_wait_for_each_other_ever_more_rarely(monkeypatc
         replace_in(monkeypatch, group_commit, "threading", get_ident=lambda i=i: i % 2)
         commits.submit(Sized(i))
     assert len(log.groups) == 1000
-    assert log.waits == 20, "after 0, 1, 3, 7, 15, 31, 63 and then always 64 commits"
+    assert len(log.waited) == 20, "after 0, 1, 3, 7, 15, 31, 63 and then always 64 commits"
 
 
 def test_a_wait_that_brought_company_is_made_again_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:

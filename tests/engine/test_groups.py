@@ -191,22 +191,24 @@ CHANGES: list[Change] = [lambda channel: channel.drop_group("g"), lambda channel
 
 
 @contextmanager
-def changing(channel: Channel) -> Iterator[threading.Thread]:
-    """Let another thread move the group `g`, until the block ends or it is joined for a while."""
+def changing(channel: Channel, at_most_seconds: float) -> Iterator[None]:
+    """Let another thread move the group `g`, until the block ends or a time is over."""
     there, go = threading.Event(), threading.Event()
 
     def choose(state: ChannelState) -> int:
         there.set()
-        go.wait(0.2)
+        go.wait(at_most_seconds)
         return 1
 
     with Channel(channel.path) as other:
         thread = threading.Thread(target=seek_group, args=(other.engine(), "g", choose))
         thread.start()
         there.wait()
-        yield thread
-        go.set()
-        thread.join()
+        try:
+            yield
+        finally:
+            go.set()
+            thread.join()
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["drop", "seek"])
@@ -214,7 +216,7 @@ def test_a_change_waits_for_another_one(open_channel: Open, change: Change) -> N
     channel = open_channel()
     put(channel, *numbered(0, 5))
     create_group(channel.engine(), "g", "earliest")
-    with changing(channel):
+    with changing(channel, 0.2):
         change(channel)
     left = channel.stats().groups
     assert "g" not in left or left["g"].position == 5
@@ -233,7 +235,7 @@ def test_a_refused_change_does_not_name_an_owner_that_is_dead(
     at_once = partialmethod(LocalOwners.without_owner, timeout_seconds=0.0)
     monkeypatch.setattr(LocalOwners, "without_owner", at_once)
     with (
-        changing(channel),
+        changing(channel, 60.0),
         pytest.raises(GroupOwnedError, match="another process or thread changes the group 'g' of") as error,
     ):
         change(channel)

@@ -142,11 +142,11 @@ class _Together(MemoryStore):
         self.asked = threading.Barrier(2)
 
     def get(self, key: str) -> bytes:
-        self.asked.wait(10)
+        self.asked.wait(60)
         return super().get(key)
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        self.asked.wait(10)
+        self.asked.wait(60)
         return super().get(key)[start:end]
 
 

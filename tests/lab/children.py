@@ -26,7 +26,7 @@ class Child:
         seconds: how long it may take before it says where it hangs, and ends.
     """
 
-    def __init__(self, do: Callable[[], object], stderr: Path, seconds: float = 120) -> None:
+    def __init__(self, do: Callable[[], object], stderr: Path, seconds: float = 600) -> None:
         self.code: int | None = None
         self.pid = os.fork()
         if not self.pid:
@@ -100,7 +100,7 @@ def mutate(mutant: str) -> None:
         mutants.apply(mutant)
 
 
-def wait_until(ready: Callable[[], bool], seconds: float = 30) -> bool:
+def wait_until(ready: Callable[[], bool], seconds: float = 120) -> bool:
     """Wait until something is so, and tell whether it is."""
     deadline = time.monotonic() + seconds
     while not (found := ready()) and time.monotonic() < deadline:

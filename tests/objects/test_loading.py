@@ -84,12 +84,12 @@ class _Together(MemoryStore):
     def get(self, key: str) -> bytes:
         if key == slot_key(0):
             self.is_asked.set()
-            assert self.is_listed.wait(10)
+            assert self.is_listed.wait(60)
         return super().get(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         self.is_listed.set()
-        assert self.is_asked.wait(10)
+        assert self.is_asked.wait(60)
         return super().list(prefix)
 
 

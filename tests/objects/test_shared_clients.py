@@ -179,7 +179,7 @@ def test_threads_that_come_at_once_wait_for_one_that_makes_them(
 
     def slow(location: Location, provider: str, patience: Patience) -> CloudClients:
         began.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return real(location, provider, patience)
 
     monkeypatch.setattr(shared_clients, "make_clients", slow)
@@ -187,7 +187,7 @@ def test_threads_that_come_at_once_wait_for_one_that_makes_them(
     threads = [threading.Thread(target=lambda: found.append(clients())) for _ in range(3)]
     for thread in threads:
         thread.start()
-    assert began.wait(10)
+    assert began.wait(60)
     go_on.set()
     for thread in threads:
         thread.join()

@@ -195,14 +195,14 @@ def test_a_fork_waits_for_the_opening_of_a_file_in_another_thread(
     def slow_open(*arguments: Any) -> int:
         fd = real(*arguments)
         opened.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return fd
 
     monkeypatch.setattr(os, "open", slow_open)
     files: list[File] = []
     opening = threading.Thread(target=lambda: files.append(FS.open(tmp_path / "f", create=True)))
     opening.start()
-    assert opened.wait(20)
+    assert opened.wait(60)
     threading.Timer(0.1, go_on.set).start()
     in_child(lambda: fail_if_open(tmp_path / "f"))
     assert go_on.is_set()

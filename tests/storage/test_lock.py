@@ -50,7 +50,8 @@ def test_a_look_whether_a_lock_is_free_does_not_take_it(tmp_path: Path) -> None:
     assert other.try_acquire()
 
 
-def test_a_look_makes_nobody_find_the_lock_taken(tmp_path: Path) -> None:
+def test_a_look_makes_nobody_find_the_lock_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillable_stream.storage.lock._LONGEST_LOOK_SECONDS", 60.0)
     starter, looker = lock(tmp_path), lock(tmp_path)
     looker.acquire(0, shared=True)  # as in the middle of a look
     threading.Timer(0.05, looker.release).start()
@@ -124,7 +125,7 @@ def test_a_holder_that_is_killed_holds_no_longer(tmp_path: Path) -> None:
         "import sys, time, pathlib; from spillable_stream.storage.lock import *\n"
         "from spillable_stream.storage.filesystem import *\n"
         f"lock = FileLock.open(FileSystem(), pathlib.Path({str(tmp_path / 'lock')!r})); lock.try_acquire()\n"
-        "print('held', flush=True); time.sleep(60)"
+        "print('held', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
@@ -132,7 +133,7 @@ def test_a_holder_that_is_killed_holds_no_longer(tmp_path: Path) -> None:
     assert not mine.try_acquire()
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert mine.acquire(5)
+    assert mine.acquire(60)
 
 
 def test_a_note_names_the_holder(tmp_path: Path) -> None:
@@ -210,9 +211,8 @@ def test_a_forked_child_has_no_lock_of_its_parent(tmp_path: Path) -> None:
         "import os, sys, time, pathlib; from spillable_stream.storage.lock import *\n"
         "from spillable_stream.storage.filesystem import *\n"
         f"lock = FileLock.open(FileSystem(), pathlib.Path({str(tmp_path / 'lock')!r})); lock.try_acquire()\n"
-        "pid = os.fork()\n"
-        "if pid: print(pid, flush=True)\n"
-        "time.sleep(60)"
+        "if not os.fork(): print(os.getpid(), flush=True)\n"  # so it has given up what is its parent's
+        "time.sleep(600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
@@ -222,7 +222,7 @@ def test_a_forked_child_has_no_lock_of_its_parent(tmp_path: Path) -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     try:
-        assert mine.acquire(5)
+        assert mine.acquire(60)
     finally:
         os.kill(child, signal.SIGKILL)
 

@@ -64,7 +64,7 @@ def serving(tmp_path: Path, *arguments: object, **environment: str) -> Iterator[
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(60)
         finally:
             process.kill()
             process.stdout.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 __all__ = ["in_child"]
 
-_SECONDS = 60  # of a child that hangs; none takes as long
+_SECONDS = 120  # of a child that hangs; none takes as long
 
 
 def in_child(work: Callable[[], object]) -> None:

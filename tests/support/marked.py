@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["processes_with"]
 
-_SECONDS = 60.0
+_SECONDS = 120.0
 
 
 class Marked:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(what: Callable[[], object], seconds: float = 30.0) -> None:
+def wait_until(what: Callable[[], object], seconds: float = 120.0) -> None:
     """Return when ``what`` is true; fail after some time."""
     end = time.monotonic() + seconds
     while not what():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def _served(tmp_path: Path, use: Any) -> None:
     asyncio.run(run())
 
 
+async def _sent(place: str, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect, and send something before the server, which has this thread, can take the connection."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(place)
+    client.sendall(data)
+    return await asyncio.open_unix_connection(sock=client)
+
+
 def test_one_without_a_request_is_closed_and_one_with_a_request_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,13 +59,11 @@ def test_one_without_a_request_is_closed_and_one_with_a_request_is_answered(
 
     async def use(place: str) -> None:
         for begin in (b"", b"GET / HTTP/1.1\r\nHost: "):
-            reader, writer = await asyncio.open_unix_connection(place)
-            writer.write(begin)
-            assert await asyncio.wait_for(reader.read(), 30) == b""
+            reader, writer = await _sent(place, begin)
+            assert await asyncio.wait_for(reader.read(), 60) == b""
             writer.close()
-        reader, writer = await asyncio.open_unix_connection(place)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert (await asyncio.wait_for(reader.readline(), 30)).startswith(b"HTTP/1.1 200")
+        reader, writer = await _sent(place, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
         writer.close()
 
     _served(tmp_path, use)
@@ -66,12 +73,12 @@ def test_a_websocket_may_be_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(connection, "_REQUEST_SECONDS", 0.05)
 
     async def use(place: str) -> None:
-        reader, writer = await asyncio.open_unix_connection(place)
-        writer.write(
+        reader, writer = await _sent(
+            place,
             b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
         )
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).startswith(b"HTTP/1.1 101")
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).startswith(b"HTTP/1.1 101")
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.3)
         writer.close()
@@ -86,7 +93,7 @@ def test_those_beyond_the_limit_are_closed_at_once(tmp_path: Path, monkeypatch: 
         pairs = [await asyncio.open_unix_connection(place) for _ in range(5)]
         for reader, _ in pairs[2:]:
             with pytest.raises((ConnectionResetError, AssertionError)):
-                assert await asyncio.wait_for(reader.read(1), 30)
+                assert await asyncio.wait_for(reader.read(1), 60)
         for _, writer in pairs:
             writer.close()
 
