@@ -208,7 +208,7 @@ def _run(
         make_room()
         found.write_text("\n".join(full.wrong))
 
-    with Child(run, directory / "stderr", 60) as child:
+    with Child(run, directory / "stderr", 300) as child:
         if child.wait():
             return [f"the program died: {child.code}, {(directory / 'stderr').read_text()}"]
     return found.read_text().splitlines()

@@ -79,6 +79,7 @@ def test_a_channel_that_is_open_in_another_container_with_memory_there_is_refuse
 
     def live() -> None:
         with Channel(path, **_OPTIONS, lock_timeout=0.5) as channel:
+            channel.engine().lock_timeout_seconds = 60.0
             put(channel, *numbered(0, 20))
             (tmp_path / "ready").touch()
             while not stop.exists():

@@ -242,7 +242,8 @@ def lost_file(directory: Path, configuration: str, name: str, how: str, seed: in
         how: one of `HOW`: replaced is a file of the same contents in its place.
         seed: chooses sizes.
     """
-    path, options, go = directory / "channel", options_of(configuration), directory / "go"
+    path, go = directory / "channel", directory / "go"
+    options = {**options_of(configuration), "lock_timeout": 60}
     Channel(path, **options).close()
     wrong: list[str] = []
 
@@ -251,6 +252,7 @@ def lost_file(directory: Path, configuration: str, name: str, how: str, seed: in
         rng, ledger = random.Random(f"{seed} {producer}"), LedgerFile(directory / f"{producer}.ledger")
         channel = Channel(path, **options)
         put_and_write(channel, ledger, producer, 1, 3, 10)
+        channel.engine().lock_timeout_seconds = 0.5  # from now on it may be refused
         (directory / f"{producer} is ready").touch()
         while wait and not go.exists():
             os.sched_yield()

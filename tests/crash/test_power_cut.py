@@ -247,7 +247,7 @@ class _Laboratory:
                     step()
                     cutter.happened("the first open")
 
-        with Child(run, stderr, 60) as child:
+        with Child(run, stderr, 300) as child:
             if moment == "any":
                 wait_until(lambda: not child.alive() or (ledger.exists() and _lines(ledger) >= lines))
                 time.sleep(self._rng.uniform(0, 0.01))

@@ -171,7 +171,7 @@ def test_a_dead_disk_and_a_head_that_memory_forgot_give_an_error_and_no_signal(
             except SpillableError:
                 os._exit(3)
 
-        ended = Child(work, tmp_path / "stderr", 60).wait()
+        ended = Child(work, tmp_path / "stderr", 300).wait()
         assert ended in ((3,) if use == "put" else (0, 3)), (
             f"ended with {ended}: {(tmp_path / 'stderr').read_text()[-2000:]}"
         )

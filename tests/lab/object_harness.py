@@ -92,7 +92,7 @@ class ObjectHarness:
                 woken_at = time.monotonic()
             return self._lines() >= wanted or not all(child.alive() for child in team)  # `errors` says why
 
-        assert wait_until(get_on, 60), f"the processes do not get on: {self.errors()}"
+        assert wait_until(get_on, 300), f"the processes do not get on: {self.errors()}"
 
     def _wake(self, team: list[Child]) -> None:
         """Let those run on that have stopped themselves."""

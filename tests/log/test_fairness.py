@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -32,18 +34,17 @@ class SlowFileSystem(FileSystem):
 channel = Channel(sys.argv[1], fs=SlowFileSystem())
 print("ready", flush=True)
 sys.stdin.readline()
-count, end = 0, time.monotonic() + float(sys.argv[3])
+end = time.monotonic() + float(sys.argv[3])
 while time.monotonic() < end:
     with channel.put_transaction() as tx:
         tx.put(Event(b"x"))
-    count += 1
-print(count, flush=True)
+    print(tx.committed.first_id, flush=True)
 channel.close(checkpoint=False, flush=False)
 """
 
 
-def commits_of(path: Path, processes: int, sync_seconds: float, seconds: float) -> list[int]:
-    """Return how many commits each of some processes does that commit all the time."""
+def commits_of(path: Path, processes: int, sync_seconds: float, seconds: float) -> list[list[int]]:
+    """Return the IDs that each of some processes gets that commit one event all the time."""
     arguments = [sys.executable, "-c", COMMITTER, str(path), str(sync_seconds), str(seconds)]
     started = [
         subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
@@ -54,14 +55,16 @@ def commits_of(path: Path, processes: int, sync_seconds: float, seconds: float) 
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    counts = [int(process.communicate(timeout=60)[0]) for process in started]
+    found = [[*map(int, process.communicate(timeout=60)[0].split())] for process in started]
     assert [process.returncode for process in started] == [0] * processes
-    return counts
+    return found
 
 
 @pytest.mark.parametrize("sync_seconds", [pytest.param(0.25, marks=pytest.mark.slow), 0.02])
 def test_each_of_some_processes_has_its_share_of_the_lock(path: Path, sync_seconds: float) -> None:
-    """At least half of what it would have if all had the same."""
-    Channel(path, lock_timeout=10, minimum_required_space=0).close()
-    counts = commits_of(path, 3, sync_seconds, 5.0)
-    assert min(counts) >= sum(counts) / 3 / 2, counts
+    """At least half of what it would have if all had the same: mostly, since a busy machine may let one stand still."""
+    Channel(path, lock_timeout=60, minimum_required_space=0).close()
+    found = commits_of(path, 3, sync_seconds, 5.0)
+    assert min(map(len, found)) > 2, found
+    turns = [median(later - earlier for earlier, later in pairwise(ids)) for ids in found]
+    assert max(turns) <= 2 * 3, "so many commits of all are to one of its own"

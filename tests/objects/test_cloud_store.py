@@ -24,6 +24,7 @@ from spillable_stream.objects.store import ObjectMissingError, StoreError
 from tests.support.forks import in_child
 from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.http_stub import HttpStub, Request, Response
+from tests.support.waiting import wait_until
 
 SECRET = "hunter2secret"
 S3, AZURE, GOOGLE = (Location.parse(f"{scheme}://bucket/orders") for scheme in ("s3", "az", "gs"))
@@ -158,6 +159,7 @@ def test_a_creation_that_nobody_answers_may_have_happened(
     error = error_of(lambda: CloudStore(location, patience=Patience(create_seconds=0.2)).create("log/1", b"data"))
     end.set()
     assert error.may_have_happened and not error.is_lasting and "no answer in time" in str(error)
+    wait_until(lambda: stub.requests)  # on a busy machine it comes late
     assert len(stub.requests) == 1
 
 
@@ -254,7 +256,7 @@ def test_a_silent_store_is_asked_again(serve: Callable[[Answer], HttpStub], loca
     stub = serve(first_in_silence)
     assert bytes(CloudStore(location, patience=Patience(silence_seconds=0.2)).get("log/1")) == b"data"
     end.set()
-    assert len(stub.requests) == 2
+    assert len(stub.requests) >= 2, "and again, where an answer took as long"
 
 
 @LOCATIONS
