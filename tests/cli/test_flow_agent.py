@@ -18,6 +18,8 @@ from typer.testing import CliRunner
 
 from spillable_stream.cli import app
 from spillable_stream.cli.flow_agent import log_level
+from spillable_stream.flow.agent import Agent
+from spillable_stream.flow.sink_runner import SinkRunner
 from tests.support.waiting import wait_until
 
 TEXT = """
@@ -124,22 +126,28 @@ def gated(place: Path) -> Path:
 
 
 def end_when_begun(place: Path, pid: int) -> None:
-    """Send SIGTERM to an agent that has taken one of many events, and then let its sink write."""
+    """Send SIGTERM to an agent that has taken one of many events."""
     wait_until((place / "begun").exists)
     wait_until(lambda: '"pos": 170' in (place / "positions.json").read_text())  # all are in the channel
     os.kill(pid, signal.SIGTERM)
-    (place / "go").touch()
 
 
 @pytest.mark.parametrize("drain", [True, False])
-def test_a_drain_writes_all_that_is_in_the_channels_before_the_end(gated: Path, drain: bool) -> None:
+def test_a_drain_writes_all_that_is_in_the_channels_before_the_end(
+    gated: Path, drain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink writes nothing before the agent has seen the signal, however long that takes."""
+    go, drained, stopped = gated / "go", Agent._drain, SinkRunner.begin_stop
+    if drain:
+        monkeypatch.setattr(Agent, "_drain", lambda agent: (go.touch(), drained(agent)))
+    else:
+        monkeypatch.setattr(SinkRunner, "begin_stop", lambda runner: (stopped(runner), go.touch()))
     ending = threading.Thread(target=end_when_begun, args=(gated, os.getpid()))
     ending.start()
     done = CliRunner().invoke(app, arguments(gated, *(["--drain"] if drain else [])))
     ending.join()
     assert done.exit_code == 0, done.output
-    count = len((gated / "out").read_text().splitlines())
-    assert count == 60 if drain else count < 60
+    assert len((gated / "out").read_text().splitlines()) == (60 if drain else 1)
 
 
 @pytest.mark.slow
@@ -147,6 +155,7 @@ def test_a_process_with_drain_writes_all_that_is_in_the_channels_before_it_ends(
     command = [sys.executable, "-m", "spillable_stream", *arguments(gated, "--drain")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         end_when_begun(gated, process.pid)
+        (gated / "go").touch()
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert (gated / "out").read_text() == (gated / "logs" / "app").read_text()

@@ -17,6 +17,7 @@ from tests.support.one_module import replace_in
 
 _WAIT_SECONDS = 60.0  # for what comes at once, on a busy machine too
 
+
 @dataclass
 class Sized(Request):
     """A request of a size."""

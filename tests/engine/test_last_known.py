@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, NotAChannelError, StorageError
+from spillable_stream.engine import last_known
 from spillable_stream.engine.last_known import LastKnown, recall, write_down
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_opening import open_object_engine
@@ -114,9 +115,10 @@ def test_a_disk_that_refuses_is_logged(open_handle: Open, tmp_path: Path, caplog
 
 
 def test_handles_that_write_it_down_at_once_wait_for_each_other(
-    open_handle: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    open_handle: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each write has the same temporary file: one would give the file its name while the other still writes to it."""
+    monkeypatch.setattr(last_known, "_WAIT_SECONDS", 60.0)
     engine = open_handle().engine()
     assert isinstance(engine, ObjectEngine)
     others = [threading.Thread(target=write_down, args=(FS, tmp_path, engine))]

@@ -164,7 +164,7 @@ a1.sinkgroups.g1.processor.selector = round_robin
     with stopping(agent):
         running.send_until(lambda: len(first.got) >= 3 and len(second.got) >= 3)
         first.down()
-        running.send_until(lambda: running.said("the sink k1 failed, and the next one is asked") == 2)
+        running.send_until(lambda: running.said("the sink k1 failed, and the next one is asked") >= 2)
         failed = [r.created for r in running._caplog.records if "the sink k1 failed" in r.getMessage()]
         assert failed[1] - failed[0] >= 2, "it was asked while it was left out"
         first.up()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.spark import latest_offset
 from spillable_stream.spark.latest_offset import batch_end, latest_event_id
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.state.ranges import Range
+from tests.support.expiry import WallClock
+from tests.support.one_module import replace_in
 from tests.support.spark.sources import batches, named_source, put, source
 
 
@@ -68,21 +70,22 @@ def test_max_trigger_delay_ends_the_wait(channel: ss.Channel) -> None:
     assert batches(source(channel, minEventsPerTrigger=5, maxTriggerDelay="0s")) == [(1, 3)]
 
 
-def test_the_next_events_wait_as_long_again(channel: ss.Channel) -> None:
+def test_the_next_events_wait_as_long_again(channel: ss.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though they lie beside those of the batch before, the time of which does not count."""
+    clock = WallClock(monkeypatch)
+    replace_in(monkeypatch, latest_offset, "time", time=lambda: clock.now_ns / 1e9)
     put(channel, 3)
     reader = source(channel, minEventsPerTrigger=5, maxTriggerDelay="1s")
     start = reader.initialOffset()
     assert reader.latestOffset(start) == start
-    time.sleep(1.1)
+    clock.pass_by(1.1)
     end = reader.latestOffset(start)
     assert end["writeOrderId"] == 3
     reader.partitions(start, end)
     put(channel, 1)
-    put_at = time.time()
     assert reader.latestOffset(end) == end
-    assert reader.reportLatestOffset()["oldestPutTimeMicros"] / 1e6 == pytest.approx(put_at, abs=0.3)
-    time.sleep(1.1)
+    assert reader.reportLatestOffset()["oldestPutTimeMicros"] / 1e6 == pytest.approx(clock.now_ns / 1e9, abs=0.3)
+    clock.pass_by(1.1)
     assert reader.latestOffset(end)["writeOrderId"] == 4
 
 
