@@ -17,14 +17,21 @@ from tests.support.one_module import replace_in
 FS = FileSystem()
 
 
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Let no time pass: whoever has not refreshed its place for a fifth of a second counts as gone."""
+    now = time.monotonic_ns()
+    replace_in(monkeypatch, module, "time", monotonic_ns=lambda: now)
+    return now
+
+
 def table(path: Path) -> LockQueue:
     return LockQueue(FS.open(path / "lock", create=True))
 
 
-def test_who_has_waited_longest_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_waited_longest_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: int) -> None:
     monkeypatch.setattr(module, "_MOMENT_NS", 0)
     one, two, three = (table(tmp_path) for _ in range(3))
-    now = time.monotonic_ns()
     assert one.nobody_waits()
     two.wait(now - 2)
     three.wait(now - 3)
@@ -48,12 +55,13 @@ def test_that_nobody_waits_is_believed_for_a_moment(tmp_path: Path, monkeypatch:
     assert not one.nobody_waits()
 
 
-def test_who_was_killed_while_it_waited_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_was_killed_while_it_waited_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: int
+) -> None:
     one, killed = table(tmp_path), table(tmp_path)
-    killed.wait(time.monotonic_ns())
+    killed.wait(now - 1)
     assert not one.nobody_waits()
-    later = time.monotonic_ns() + module._GONE_NS
-    replace_in(monkeypatch, module, "time", monotonic_ns=lambda: later)
+    replace_in(monkeypatch, module, "time", monotonic_ns=lambda: now + module._GONE_NS)
     assert one.nobody_waits()
 
 
@@ -64,8 +72,7 @@ def test_what_an_earlier_boot_left_keeps_nobody_waiting(tmp_path: Path, monkeypa
     assert one.nobody_waits()
 
 
-def test_more_may_wait_than_there_are_places(tmp_path: Path) -> None:
-    now = time.monotonic_ns()
+def test_more_may_wait_than_there_are_places(tmp_path: Path, now: int) -> None:
     many = [table(tmp_path) for _ in range(40)]
     for i, one in enumerate(many):
         one.wait(now + i)
@@ -75,10 +82,10 @@ def test_more_may_wait_than_there_are_places(tmp_path: Path) -> None:
     assert many[0].nobody_waits()
 
 
-def test_a_lock_is_left_to_who_waits_for_it(tmp_path: Path) -> None:
+def test_a_lock_is_left_to_who_waits_for_it(tmp_path: Path, now: int) -> None:
     mine, waiting = FileLock.open(FS, tmp_path / "lock"), table(tmp_path)
     turns = table(tmp_path)
-    waiting.wait(time.monotonic_ns())
+    waiting.wait(now - 1)
     assert not mine.acquire(0, turns=turns)
     waiting.leave()
     assert mine.acquire(0, turns=turns)
