@@ -17,6 +17,7 @@ import pytest
 from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel
 from spillable_stream.engine import held_groups, object_owners, opening, readonly_view
+from spillable_stream.log import wal
 from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
@@ -28,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A script that runs the tests in its background has them ignore Ctrl-C, and what they start inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+wal._SLOW_SYNC_SECONDS = 3600.0  # the disk of a busy machine is worth no line in the log of a test
 register_profiles()
 quick_pythons()
 use_archive()

@@ -212,7 +212,9 @@ def changing(channel: Channel, at_most_seconds: float) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["drop", "seek"])
-def test_a_change_waits_for_another_one(open_channel: Open, change: Change) -> None:
+def test_a_change_waits_for_another_one(open_channel: Open, change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    patiently = partialmethod(LocalOwners.without_owner, timeout_seconds=60.0)
+    monkeypatch.setattr(LocalOwners, "without_owner", patiently)
     channel = open_channel()
     put(channel, *numbered(0, 5))
     create_group(channel.engine(), "g", "earliest")
