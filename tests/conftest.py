@@ -18,6 +18,7 @@ from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel
 from spillable_stream.engine import held_groups, object_owners, opening, readonly_view
 from spillable_stream.log import wal
+from spillable_stream.state import block_index
 from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
@@ -106,6 +107,12 @@ def shared_memory(tmp_path: Path) -> Iterator[Path]:
 def path(tmp_path: Path) -> Path:
     """Where the test's channel is."""
     return tmp_path / "channel"
+
+
+@pytest.fixture
+def one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is put one after the other share a block, however slow the machine is."""
+    monkeypatch.setattr(block_index, "_BLOCK_US", 1 << 60)
 
 
 @pytest.fixture

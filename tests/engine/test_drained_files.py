@@ -159,6 +159,7 @@ def test_while_another_process_makes_a_checkpoint_nothing_is_freed(open_channel:
     assert log_files(channel)[0] > files[-1]
 
 
+@pytest.mark.usefixtures("one_block")
 def test_a_file_that_a_reader_has_open_is_not_written_over(open_channel: Open) -> None:
     channel = open_channel(**FILES)
     fill(channel)
@@ -171,6 +172,7 @@ def test_a_file_that_a_reader_has_open_is_not_written_over(open_channel: Open) -
     reader.close()
 
 
+@pytest.mark.usefixtures("one_block")
 def test_a_segment_that_a_reader_has_open_is_removed_with_the_checkpoint_after_its_take(
     open_channel: Open, path: Path
 ) -> None:

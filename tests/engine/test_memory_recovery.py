@@ -396,6 +396,7 @@ def test_memory_that_survives_a_reboot_whole_is_used(
         assert take(channel) == [*numbered(4, 6), *numbered(0, 25), *numbered(0, 3), b"next"]
 
 
+@pytest.mark.usefixtures("one_block")
 @pytest.mark.parametrize("damage", ["an event", "the tail"])
 def test_memory_that_survives_a_reboot_in_part_is_lost(
     path: Path, tmp_path: Path, open_channel: Open, damage: str, monkeypatch: pytest.MonkeyPatch

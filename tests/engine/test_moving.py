@@ -45,6 +45,7 @@ def test_taken_events_move_to_disk_and_stay_readable(channel: Channel) -> None:
     assert take(channel) == numbered(0, 10)
 
 
+@pytest.mark.usefixtures("one_block")
 def test_events_that_move_a_few_at_a_time_share_a_block(channel: Channel) -> None:
     for i in range(100):
         put(channel, *numbered(i, 1))

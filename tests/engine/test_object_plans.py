@@ -100,6 +100,7 @@ def test_plans_are_sent_without_a_store_and_without_credentials(
             plan.channel = ""  # type: ignore[misc]
 
 
+@pytest.mark.usefixtures("one_block")
 def test_events_are_read_by_a_plan_alone(stores: dict[str, MemoryStore]) -> None:
     read, _ = pickle.loads(pickle.dumps(plans()))
     reader = read.open()
@@ -181,6 +182,7 @@ def test_a_host_that_finds_another_channel_there_is_refused(
     assert stores[URL].objects == before
 
 
+@pytest.mark.usefixtures("one_block")
 def test_what_can_not_be_read_is_kept_and_known(stores: dict[str, MemoryStore]) -> None:
     read, _ = plans()
     (extent,) = read.extents
@@ -196,6 +198,7 @@ def test_what_can_not_be_read_is_kept_and_known(stores: dict[str, MemoryStore]) 
     assert reader.not_quarantined([(1, 5)]) == [(1, 1), (5, 5)]
 
 
+@pytest.mark.usefixtures("one_block")
 def test_events_that_are_gone_are_data_loss(stores: dict[str, MemoryStore]) -> None:
     read, _ = plans()
     stores[URL].objects.pop(slot_key(1))

@@ -346,6 +346,7 @@ def test_a_take_after_a_seek_is_remembered_when_memory_is_lost(open_channel: Ope
     assert channel.consumer("g").lost()[0][0] == 6
 
 
+@pytest.mark.usefixtures("one_block")
 def test_a_group_that_goes_back_passes_over_what_memory_has_freed(open_channel: Open, path: Path) -> None:
     """Without retention memory frees what was taken ahead, though events before it are still there."""
     channel = open_channel(memory_capacity=1000)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.format.frame import FrameType
@@ -23,6 +24,8 @@ from tests.support.channels import damage_of, repaired, three_puts
 from tests.support.damage import flip, log_file, offsets
 from tests.support.events import peek, put
 from tests.support.fake_files import FaultyFileSystem
+
+pytestmark = pytest.mark.usefixtures("one_block")
 
 
 def test_segments_are_read_and_those_that_nobody_adopted_are_noted(path: Path) -> None:

@@ -15,6 +15,8 @@ from tests.support.damage import flip, log_file, offsets
 from tests.support.events import numbered, put, take
 from tests.support.fake_files import FaultyFileSystem
 
+pytestmark = pytest.mark.usefixtures("one_block")
+
 Open = Callable[..., Channel]
 
 

@@ -15,6 +15,8 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.storage.filesystem import FileSystem
 
+pytestmark = pytest.mark.usefixtures("one_block")
+
 FS = FileSystem()
 SIZES = [3, 1, 4, 2]  # transactions; their events have the IDs 1 to 10
 

@@ -112,6 +112,7 @@ def test_a_small_object_is_fetched_once_however_often_it_is_read(memory: MemoryS
     assert len(store.asked) == 1
 
 
+@pytest.mark.usefixtures("one_block")
 def test_the_events_of_a_slot_are_read_from_its_key(memory: MemoryStore, store: Ranges) -> None:
     writer = Writer(memory, new_channel(memory))
     writer.put(b"0", b"1")
