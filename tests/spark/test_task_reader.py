@@ -122,6 +122,7 @@ def test_a_memory_tier_of_a_later_generation_is_not_taken_for_the_one_of_the_pla
         assert run() == numbered(1, 45)
 
 
+@pytest.mark.usefixtures("one_block")
 def test_events_that_move_while_a_task_reads_are_read_on_disk_from_where_it_was(channel: ss.Channel) -> None:
     for i in range(46, 55):  # more of them lie together than the reader brings at once
         put(channel, b"%d" % i + bytes(100_000))
