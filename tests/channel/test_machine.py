@@ -160,7 +160,7 @@ class ChannelMachine(RuleBasedStateMachine):
         return {i for g in self.groups.values() for i in g.queue + g.held + g.passed}
 
     def settle(self) -> None:
-        """End the overflow if enough of the memory is free: after any commit but a put."""
+        """End the overflow if enough of the memory is free: after any commit but a put, or a delivery, which is one."""
         if self.overflow:
             free = (
                 100 * (self.memory_capacity - self.memory_use()) / self.memory_capacity if self.memory_capacity else 0
@@ -278,8 +278,6 @@ class ChannelMachine(RuleBasedStateMachine):
         assert delivered == bool(due)
         self.waiting = [d for d in self.waiting if d.due_ms > self.now_ms]
         self.enter([d.body for d in due], [d.ttl for d in due])
-        if due:
-            self.settle()
 
     @rule(number=st.integers(0, 2), name=st.sampled_from(GROUPS), limit=st.integers(1, 12))
     def take(self, number: int, name: str, limit: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 __all__ = ["examples", "register_profiles"]
 
@@ -11,6 +12,8 @@ _PROFILES = {"quick": 10, "ci": 40, "full": 100}
 
 def register_profiles() -> None:
     """Register the profiles "quick", which counts unless pytest is told otherwise, "ci" and "full"."""
+    # It would take some examples from the constants of the modules that happen to be loaded: others in each process.
+    providers._get_local_constants = lambda: providers._local_constants
     for name, count in _PROFILES.items():
         # The same examples in every run, and no verdict about time.
         settings.register_profile(
