@@ -15,6 +15,7 @@ import pytest
 from demo.cluster.hosts import missing
 from demo.cluster.report import Row, verdict
 from tests.support.marked import processes_with
+from tests.support.spark.class_archive import with_archive
 
 NEEDS_HOSTS = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
 ROOT = Path(__file__).parents[2]
@@ -23,11 +24,11 @@ RIGHT: list[Row] = [(0, "UA", "east"), (1, "AA", "west"), (2, "UA", "east")]
 
 
 def start(temporary: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start the demo, in a session of its own, as a terminal would."""
+    """Start the demo, in a session of its own, as a terminal would; each of its JVMs maps the archive of classes."""
     return subprocess.Popen(
         [sys.executable, "-u", "-m", "demo.cluster.run", *arguments],
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(temporary), "MARK": mark},
+        env={**os.environ, "JDK_JAVA_OPTIONS": with_archive(), "TMPDIR": str(temporary), "MARK": mark},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
