@@ -139,8 +139,8 @@ def damage(directory: Path, mutant: str) -> list[str]:
     image = make_image(directory / "image", rounds=1, without=("checkpoint", "roll", "prepare_a_take", "use_again"))
     log = image.newest
     with broken(mutant):
-        wrong = wrongs(image, bit_flips(image, log, 1000, 3000, step=97), most=3)
-        return wrong + wrongs(image, frames_exchanged(image, log), spread=True, most=3)
+        wrong = wrongs(image, bit_flips(image, log, 1000, 3000, step=97), spread=True, most=1)
+        return wrong or wrongs(image, frames_exchanged(image, log), spread=True, most=1)
 
 
 def overtaken_readers(directory: Path, mutant: str) -> list[str]:
