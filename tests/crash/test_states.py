@@ -27,7 +27,7 @@ def samples(configuration: str) -> int:
     return sized(ci=0 if configuration.startswith((KEEPING, DELAYING)) else 1, full=10)
 
 
-EVERY = sized(ci=5, full=1)  # of the operations; a prime, so that in the end each kind of operation has its turn
+EVERY = sized(ci=13, full=1)  # of the operations; a prime, so that in the end each kind of operation has its turn
 USED_EVERY = sized(ci=3, full=1)  # of the states
 
 
