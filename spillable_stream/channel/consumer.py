@@ -190,6 +190,7 @@ class Consumer:
         calls.threads[me] = call  # `ActiveCalls.run`, inlined for speed
         try:
             if calls.ended:
+                self._engine.require_not_closed()
                 raise ChannelClosedError(f"{calls.of} was dropped or given up; its events are back in the queue")
             return section(*arguments)
         finally:

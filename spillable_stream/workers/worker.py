@@ -131,6 +131,7 @@ class Worker:
             stop_timeout_seconds: how long to wait for the calls under way.
 
         Raises:
+            ChannelClosedError: the channel was closed.
             GroupOwnedError: another live consumer owns the group.
             WorkerError: it ran before.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
@@ -206,6 +207,7 @@ class Worker:
     # ── its life ────────────────────────────────────────────────────────────────────────────
 
     def _own(self) -> None:
+        self._engine = self._channel.engine()  # in a child that was forked since, its own
         most = _WAITING_EVENTS + _HANDS * self._config.threads * (self._config.batch_size or 1)
         note = Unfinished(most, [], []).note()
         self._consumer = consumer = Consumer(self._engine, self.group, resume=self._dead_letter is not None, note=note)

@@ -15,6 +15,7 @@ import pytest
 
 from spillable_stream import (
     Channel,
+    ChannelClosedError,
     Event,
     OptionError,
     TransactionCapacityError,
@@ -232,6 +233,18 @@ def test_one_that_took_nothing_or_is_over_is_forgotten_without_a_word(open_chann
         channel.close()  # the events are back in the queue
         del tx
     assert said == []
+
+
+def test_a_commit_after_the_channel_was_closed_says_that_it_is_closed(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    tx = begun(channel, 3)
+    channel.close()
+    for call in (tx.commit, lambda: tx.take_many(1)):
+        with pytest.raises(ChannelClosedError, match=r"the channel .* is closed; open it again"):
+            call()
+    tx.rollback()
+    assert take(open_channel()) == numbered(0, 10)
 
 
 def test_what_is_forgotten_waits_for_no_thread_and_comes_in_its_place(open_channel: Open) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -484,6 +485,28 @@ def test_a_channel_that_is_closed_under_a_worker_ends_it(channel: Channel) -> No
     with pytest.raises(ChannelClosedError):
         worker.run()
     assert worker.stats().state == "failed"
+
+
+def test_a_worker_of_a_channel_that_was_closed_says_that_it_is_closed(channel: Channel) -> None:
+    worker = made(channel, lambda _: None)
+    channel.close()
+    with pytest.raises(ChannelClosedError, match=r"the channel .* is closed; open it again"):
+        worker.run(until_empty=True)
+
+
+def test_a_worker_that_was_made_before_a_fork_runs_in_the_child(channel: Channel) -> None:
+    worker = made(channel, lambda _: None)
+    child = os.fork()
+    if child == 0:
+        try:
+            worker.run(until_empty=True)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert channel.stats().groups["g"].lag == 0
 
 
 def test_the_channels_stats_show_its_workers(channel: Channel) -> None:
