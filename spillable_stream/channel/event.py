@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.value_leaf import shown
 
-__all__ = ["ID_COLUMN", "Event", "read_body", "read_event", "read_headers"]
+__all__ = ["ID_COLUMN", "Event", "event_list", "read_body", "read_event", "read_headers"]
 
 ID_COLUMN = "write_order_id"
 
@@ -49,6 +49,23 @@ class Event:
         )
 
 
+def event_list(events: Any, call: str) -> list[Any]:
+    """Return the events that a call was given.
+
+    Args:
+        events: what was given as an iterable of events.
+        call: the call, "put_many" or "send_many", for messages.
+
+    Raises:
+        SchemaError: it is not an iterable of events, or it is rows of Arrow, which `put_batch` takes.
+    """
+    has_rows = hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__")
+    if has_rows or isinstance(events, (str, bytes, bytearray, Event, Mapping)) or not isinstance(events, Iterable):
+        hint = f"; {call.replace('many', 'batch')} takes it" if has_rows else ""
+        raise SchemaError(f"{call} takes a list or another iterable of events, not {type(events).__name__}{hint}")
+    return list(events)
+
+
 def read_event(event: Any) -> tuple[bytes, dict[str, str] | None]:
     """Return the body of an event and a copy of its headers, None if it has none: nobody else can change these.
 
@@ -56,7 +73,8 @@ def read_event(event: Any) -> tuple[bytes, dict[str, str] | None]:
         SchemaError: it is not an `Event`, its body is not bytes, or a header is not a string of valid Unicode.
     """
     if not issubclass(type(event), Event):
-        raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}")
+        hint = ": give Event(body)" if isinstance(event, bytes) else ""
+        raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}{hint}")
     try:
         return read_body(event.body), read_headers(event.headers)
     except SchemaError:
@@ -71,7 +89,8 @@ def read_body(body: Any) -> bytes:
         return body
     if issubclass(type(body), bytes):
         return bytes.__bytes__(body)
-    raise SchemaError(f"an event's body must be bytes, not {type(body).__name__}")
+    hint = ": encode it, as text.encode() does" if isinstance(body, str) else ""
+    raise SchemaError(f"an event's body must be bytes, not {type(body).__name__}{hint}")
 
 
 def read_headers(headers: Any) -> dict[str, str] | None:

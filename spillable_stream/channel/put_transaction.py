@@ -12,7 +12,7 @@ import pyarrow as pa
 from spillable_stream.channel.delayed_events import DelayedEvents
 from spillable_stream.channel.delayed_put import DelayedPut
 from spillable_stream.channel.due_time import due_ms, require_orderable, without_disk
-from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.channel.event import ID_COLUMN, Event, event_list
 from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.put_buffer import MOST_EVENTS, PutBuffer
 from spillable_stream.channel.row_times import RowTimes
@@ -25,7 +25,6 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.errors import (
     OptionError,
-    SchemaError,
     TransactionCapacityError,
     TransactionStateError,
 )
@@ -136,9 +135,7 @@ class PutTransaction(Transaction):
         Raises what `put` raises.
         """
         each_us, wait_until_ms = self._begin_put("put", ttl, deliver_after, deliver_at)
-        if isinstance(events, (str, bytes, Event)) or not isinstance(events, Iterable):
-            raise SchemaError(f"put_many takes a list or another iterable of events, not {type(events).__name__}")
-        added = list(events)
+        added = event_list(events, "put_many")
         self._admit(len(added))
         if wait_until_ms and not self.carries_dues:
             delayed = self._delay()

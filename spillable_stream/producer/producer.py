@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from spillable_stream.arguments import function, instance, whole_number
 from spillable_stream.arguments import timeout_seconds as checked_timeout
-from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.channel.event import ID_COLUMN, Event, event_list
 from spillable_stream.channel.ttl import TimeToLive
-from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
+from spillable_stream.errors import OptionError, ProducerClosedError
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.names import check_producer
@@ -238,9 +238,7 @@ class Producer:
         """
         destination = self._numbered(key, sequence)
         _check_waiting(callback, max_block_ms)
-        if not isinstance(events, Iterable):
-            raise SchemaError(f"send_many takes a list or another iterable of events, not {type(events).__name__}")
-        found = list(events)
+        found = event_list(events, "send_many")
         if not found:
             raise OptionError("send_many needs at least one event")
         headers: dict[int, dict[str, str]] = {}

@@ -17,8 +17,8 @@ def test_the_place_of_an_event_does_not_make_it_another() -> None:
 @pytest.mark.parametrize(
     ("event", "why"),
     [
-        (b"body", "takes spillable_stream.Event, not bytes"),
-        (Event("text"), "body must be bytes, not str"),  # type: ignore[arg-type]
+        (b"body", r"takes spillable_stream.Event, not bytes: give Event\(body\)"),
+        (Event("text"), "body must be bytes, not str: encode it"),  # type: ignore[arg-type]
         (Event(None), "body must be bytes, not NoneType"),  # type: ignore[arg-type]
         (Event(b"", {"k": 1}), "headers must be strings, not 'k': 1"),  # type: ignore[dict-item]
         (Event(b"", {1: "v"}), "headers must be strings, not 1: 'v'"),  # type: ignore[dict-item]

@@ -56,6 +56,12 @@ def _accepted(values: list[Any], send: Callable[[Any], object]) -> list[Any]:
 DEEP = pa.struct([("b", pa.binary()), ("l", pa.list_(pa.map_(pa.string(), pa.list_(pa.int64()))))])
 
 
+@pytest.mark.parametrize("events", [None, "text", b"bytes", {"n": 1}, Event(b"one"), pa.table({"n": [1]})])
+def test_send_many_takes_an_iterable_of_events(produce: MakeProducer, events: Any) -> None:
+    with pytest.raises(SchemaError, match="send_many takes a list or another iterable of events, not "):
+        produce(FakeTarget()).send_many(events)
+
+
 def test_what_failed_is_given_back_as_it_was_sent(produce: MakeProducer) -> None:
     target = FakeTarget(pa.schema([("s", DEEP)]))
     target.fail(ValueError("no"))
