@@ -46,6 +46,8 @@ FAR_FRAME_BYTES = 1 << 20
 
 _LARGE_BYTES = 256 << 10  # below, validating the whole buffers is cheaper than copying the slice
 _last_required: tuple[pa.Schema | None, list[int]] = None, []  # a schema, and its columns that are not nullable
+_INDEX = "__index_level_"  # as Arrow names the columns of an index of pandas that has no name
+
 _last_plain = EVENT_SCHEMA  # the last schema without views
 _COMPRESSIONS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 
@@ -240,7 +242,7 @@ def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> Non
         if index >= 0:
             why = misfit(field.type, current.field(index).type, field.name)
         elif field.name != but:
-            why = f"the channel has no column {field.name!r}: leave it out, or add it with Channel.evolve"
+            why = _unknown(field.name, current)
         else:
             continue
         if why:
@@ -248,6 +250,15 @@ def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> Non
     for field in current:
         if not field.nullable and field.name not in names:
             raise _mismatch(f"the column {field.name!r} is missing and not nullable", current, incoming)
+
+
+def _unknown(name: str, current: pa.Schema) -> str:
+    """Return why a channel refuses a column that it does not have, and what to do."""
+    if name.startswith(_INDEX):
+        return f"the channel has no column {name!r}, the index of a data frame: reset_index(drop=True) removes it"
+    if current.equals(EVENT_SCHEMA):
+        return f"an event channel has no column {name!r}: put rows into a typed channel, made with schema="
+    return f"the channel has no column {name!r}: leave it out, or add it with Channel.evolve"
 
 
 def accept_batch(batch: pa.RecordBatch, schema: pa.Schema, but: str = "") -> pa.RecordBatch:
@@ -336,7 +347,9 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:
-    return SchemaError(f"{why}. The channel has ({shown_schema(current)}); the batch has ({shown_schema(incoming)})")
+    return SchemaError(
+        f"{why}. The channel has ({shown_schema(current)}); what is given has ({shown_schema(incoming)})"
+    )
 
 
 def shown_schema(schema: pa.Schema) -> str:

@@ -311,7 +311,9 @@ def test_a_batch_of_which_something_would_be_lost_is_refused_with_both_schemas(
             with pytest.raises(SchemaError, match=re.escape(why)) as caught:
                 tx.put_batch(batch)
             assert "The channel has (id: int64, s: struct<x: int64, y: int64>, l: list<" in str(caught.value)
-            assert f"; the batch has ({batch.schema.field(0).name}: {batch.schema.field(0).type})" in str(caught.value)
+            assert f"; what is given has ({batch.schema.field(0).name}: {batch.schema.field(0).type})" in str(
+                caught.value
+            )
         assert tx.count == 0
 
 
@@ -402,12 +404,20 @@ def test_a_data_frame_can_be_put(open_channel: Open) -> None:
     assert [row["n"] for row in channel.head(5).rows()] == [1, 2]
 
 
-@pytest.mark.parametrize("events", [None, 3, "text", b"bytes", Event(b"one")])
+@pytest.mark.parametrize("events", [None, 3, "text", b"bytes", bytearray(b"bytes"), {"n": 1}, Event(b"one")])
 def test_put_many_takes_an_iterable_of_events(open_channel: Open, events: Any) -> None:
     with open_channel().put_transaction() as tx:
         with pytest.raises(SchemaError, match="put_many takes a list or another iterable of events, not "):
             tx.put_many(events)
         tx.put(Event(b"x"))
+
+
+@pytest.mark.parametrize(
+    "rows", [pa.table({"n": [1]}), pa.table({"n": [1]}).to_pandas()], ids=lambda r: type(r).__name__
+)
+def test_put_many_names_put_batch_for_rows_of_arrow(open_channel: Open, rows: Any) -> None:
+    with open_channel(schema=SCHEMA).put_transaction() as tx, pytest.raises(SchemaError, match="; put_batch takes it"):
+        tx.put_many(rows)
 
 
 def test_a_put_transaction_that_is_forgotten_stores_nothing_and_warns(open_channel: Open) -> None:

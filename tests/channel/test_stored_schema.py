@@ -25,7 +25,7 @@ def test_a_typed_channel_keeps_its_schema(path: Path, open_channel: Open) -> Non
 
 def test_a_schema_that_does_not_fit_is_refused_with_both(open_channel: Open) -> None:
     open_channel(schema=pa.schema([N])).close()
-    with pytest.raises(SchemaError, match=r"The channel has \(n: int64\); the batch has \(n: string\)"):
+    with pytest.raises(SchemaError, match=r"The channel has \(n: int64\); what is given has \(n: string\)"):
         open_channel(schema=pa.schema([("n", pa.string())]))
 
 

@@ -11,6 +11,7 @@ from spillable_stream.format.batch import (
     EVENT_SCHEMA,
     FAR_FRAME_BYTES,
     accept_batch,
+    check_columns,
     decode_batch,
     decode_schema,
     encode_batch,
@@ -105,6 +106,19 @@ def test_columns_may_be_reordered_and_left_out() -> None:
     assert merge_schemas(current, pa.schema([C, A])).equals(current)
 
 
+@pytest.mark.parametrize(
+    ("name", "current", "why"),
+    [
+        ("x", pa.schema([A]), "leave it out, or add it with Channel.evolve"),
+        ("x", EVENT_SCHEMA, "an event channel has no column 'x': put rows into a typed channel, made with schema="),
+        ("__index_level_0__", pa.schema([A]), r"the index of a data frame: reset_index\(drop=True\) removes it"),
+    ],
+)
+def test_a_column_that_is_not_there_is_refused_with_what_to_do(name: str, current: pa.Schema, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        check_columns(pa.schema([(name, pa.int64())]), current)
+
+
 def test_a_new_nullable_column_is_appended() -> None:
     assert merge_schemas(pa.schema([A]), pa.schema([B, A])).names == ["a", "b"]
 
@@ -122,7 +136,7 @@ def test_what_does_not_fit_is_refused_with_both_schemas(incoming: pa.Schema, why
     with pytest.raises(SchemaError, match=why) as caught:
         merge_schemas(pa.schema([A, STRICT]), incoming)
     assert "The channel has (a: int64, s: int32 not null)" in str(caught.value)
-    assert "the batch has (" in str(caught.value)
+    assert "what is given has (" in str(caught.value)
 
 
 @pytest.mark.parametrize(

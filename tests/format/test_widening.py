@@ -126,7 +126,9 @@ def test_anything_else_is_refused_at_every_depth_with_both_schemas(
     with pytest.raises(SchemaError, match="the column 'c") as caught:
         check_columns(theirs, mine)
     assert why in str(caught.value)
-    assert f"The channel has (c: {mine.field(0).type}); the batch has (c: {theirs.field(0).type})" in str(caught.value)
+    assert f"The channel has (c: {mine.field(0).type}); what is given has (c: {theirs.field(0).type})" in str(
+        caught.value
+    )
     with pytest.raises(SchemaError):
         accept_batch(pa.RecordBatch.from_arrays([pa.nulls(1, theirs.field(0).type)], schema=theirs), mine)
 
