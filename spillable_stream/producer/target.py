@@ -302,8 +302,11 @@ def as_target(target: Channel | Target) -> Target:
 
     Raises:
         OptionError: it is none of these.
+        ReadonlyChannelError: it is a channel that is only looked at.
     """
     if isinstance(target, Channel):
+        if target.readonly:
+            target.engine().refuse_to_write("a producer")
         return ChannelTarget(target)
     if isinstance(target, Target):
         return target

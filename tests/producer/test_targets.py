@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, OptionError, Producer, SpillableError
+from spillable_stream import Channel, OptionError, Producer, ReadonlyChannelError, SpillableError
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.targets import Targets
 from tests.support.fake_targets import FakeTarget
@@ -55,6 +55,15 @@ def test_two_ways_to_one_place_are_one_target(path: Path) -> None:
     route = targets.route(destinations_of(targets), targets.config({}))
     assert route.to("a") is route.to("b")
     targets.close()
+
+
+def test_a_channel_that_is_only_looked_at_is_refused(path: Path, tmp_path: Path) -> None:
+    Channel(path).close()
+    with Channel(path, readonly=True) as channel:
+        for given, dead in ((channel, None), (tmp_path / "other", channel)):
+            with pytest.raises(ReadonlyChannelError, match="a producer would change the channel"):
+                Producer(given, dead_letter=dead)
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_dead_letters_go_elsewhere_and_fit_there() -> None:
