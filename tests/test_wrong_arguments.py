@@ -24,7 +24,7 @@ NO_FLAG_OR_NONE = NO_FLAG[1:]
 NO_FUNCTION = ("x", 5, True, b"x", Path("x"), [], {}, NAIVE)
 NO_TEXT = (5, NAN, True, b"x", Path("x"), [], {}, SURROGATE, NAIVE)
 NO_NAME = (None, "", *NO_TEXT, NUL)
-NO_PATH = (None, 5, NAN, True, b"x", [], {}, NUL, SURROGATE, NAIVE)
+NO_PATH = (None, "", 5, NAN, True, b"x", [], {}, NUL, SURROGATE, NAIVE)
 NO_DIRECTORY = (5, NAN, True, b"x", {}, NUL, SURROGATE, NAIVE, "")
 NO_COUNT = (None, "5", 0, -1, NAN, INFINITE, 3.7, True, b"x", Path("x"), [], NAIVE)
 NO_SECONDS = ("5", NAN, True, b"x", Path("x"), [], NAIVE)
@@ -218,7 +218,7 @@ TOOLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "register_credentials(name)": (lambda w, v: ss.register_credentials(v, print), (None, "", *NO_TEXT)),
     "register_credentials(factory)": (lambda w, v: ss.register_credentials("x", v), (None, *NO_FUNCTION)),
     "Retry(after=)": (lambda w, v: ss.Retry(after=v), (*NO_SECONDS, -1, timedelta(seconds=-1))),
-    "flow.load(paths)": (lambda w, v: flow.load(v), (*NO_PATH, [None])),
+    "flow.load(paths)": (lambda w, v: flow.load(v), (None, *NO_PATH[2:], [None])),
     "Agent(name=)": (lambda w, v: flow.Agent(name=v), (None, *NO_TEXT)),
     "Agent(shutdown_timeout_seconds=)": (
         lambda w, v: flow.Agent(shutdown_timeout_seconds=v), (None, *NO_SECONDS)),
