@@ -163,7 +163,8 @@ class LocalEngine(Engine):
             if wanted is not None and name != "mode":
                 wanted = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
             if wanted not in (None, value):
-                raise OptionError(f"{name} is fixed when a channel is created; {layout.path} has {value}, not {wanted}")
+                has = f"{layout.path} has {_shown(value)}, not {_shown(wanted)}"
+                raise OptionError(f"{name} is fixed when a channel is created; {has}")
         return {name: value for name, value in given.items() if name not in fixed}
 
     def fixed_options(self) -> dict[str, object]:
@@ -247,3 +248,8 @@ class LocalEngine(Engine):
         self.checkpointing.close()
         self.readers.clear()
         self.position_files.clear()
+
+
+def _shown(value: object) -> str:
+    """Return a mode, a directory or several as a message has them."""
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -46,6 +46,12 @@ def test_what_is_fixed_is_refused_if_it_differs(open_channel: Open, given: dict[
     assert engine.state.options.keep_alive != 9.0
 
 
+def test_directories_that_differ_are_named_as_paths(open_channel: Open, path: Path) -> None:
+    engine = open_channel().engine()
+    with pytest.raises(OptionError, match=rf"{path} has {path / 'data'}, not /one, /two$"):
+        store_options(engine, {"data_dirs": ["/one", "/two"]})
+
+
 def test_what_is_fixed_may_be_given_as_it_is(open_channel: Open, path: Path) -> None:
     engine = open_channel().engine()
     store_options(engine, {"mode": "0700", "checkpoint_dir": str(path / "checkpoint")})
