@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, shown_schema
@@ -22,7 +22,30 @@ _SPARKS_STRUCTS = {b"variant", b"geometry", b"geography"}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark demands of batches with this ``StructType``, bit for bit."""
+    """Return the Arrow schema that Spark demands of batches with this ``StructType``, bit for bit.
+
+    Raises:
+        SchemaError: Arrow has no type for a column's values.
+    """
+    try:
+        return _to_arrow(schema)
+    except PySparkException:
+        for field in schema:
+            _require_arrow(field)
+        raise
+
+
+def _require_arrow(field: StructField) -> None:
+    try:
+        _to_arrow(StructType([field]))
+    except PySparkException as e:
+        raise SchemaError(
+            f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark can't exchange with "
+            "Python: cast it to another, or leave it out"
+        ) from e
+
+
+def _to_arrow(schema: StructType) -> pa.Schema:
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # before Spark 4.3 the zone was always UTC
@@ -38,7 +61,7 @@ def struct_type(schema: pa.Schema) -> StructType:
     fields = [f.with_type(type_in_spark(f.type, f.name)) for f in schema]
     for field in fields:
         try:
-            arrow_schema(from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True))
+            _to_arrow(from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True))
         except (PySparkException, NotImplementedError, TypeError, ValueError) as e:
             raise SchemaError(
                 f"the column {field.name!r} has the type {schema.field(field.name).type}, for which this version of "

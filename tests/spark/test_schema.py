@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,6 +45,17 @@ def test_a_column_is_read_with_equal_values_or_refused_when_the_read_starts(leaf
         check_read_schema(spark, channel, {})
         found = fit_batch(pa.record_batch({"c": column}), arrow_schema(spark))
         assert found.column(0).to_pylist() == column.to_pylist(), kind
+
+
+@pytest.mark.parametrize("how", [arrow_schema, lambda s: ss.Channel("never/made", schema=s)], ids=["sink", "Channel"])
+def test_a_type_of_spark_that_arrow_does_not_have_is_refused_with_its_column(
+    how: Callable[[T.StructType], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schema = T.StructType([T.StructField("n", T.LongType()), T.StructField("v", T.YearMonthIntervalType())])
+    with pytest.raises(SchemaError, match="the column 'v' has the type interval year to month, which Spark can't"):
+        how(schema)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("of", [pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.duration("ns")], ids=str)
@@ -126,7 +138,7 @@ def test_a_write_that_could_lose_something_is_refused_when_it_starts(
 ) -> None:
     ss.Channel(tmp_path / "c", schema=pa.schema([("c", mine)]), minimum_required_space=0).close()
     source, schema = SpillableDataSource({"path": str(tmp_path / "c")}), T.StructType().add("c", theirs)
-    with pytest.raises(SchemaError, match=r"has another type: .*The channel has \(c: .*the batch has \(c: "):
+    with pytest.raises(SchemaError, match=r"has another type: .*The channel has \(c: .*what is given has \(c: "):
         (source.streamWriter if stream else source.writer)(schema, overwrite=False)
 
 

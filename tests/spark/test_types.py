@@ -125,7 +125,7 @@ def test_strings_come_back_without_their_collation(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("value", ["INTERVAL '1-2' YEAR TO MONTH", "make_interval(1, 2, 3, 4, 5, 6, 7)"])
 def test_intervals_of_months_are_refused(spark: SparkSession, tmp_path: Path, value: str) -> None:
-    with pytest.raises(PySparkException, match=r"YearMonthInterval|CalendarInterval|INTERVAL"):
+    with pytest.raises(PySparkException, match=r"has the type interval|INTERVAL"):
         round_trip(spark.sql(f"SELECT {value} AS v"), tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
