@@ -111,23 +111,31 @@ def open_input(file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bo
 
     Raises:
         OptionError: the file can't be opened.
-        SchemaError: it is not of this format.
+        SchemaError: it is not of this format, or has two columns of one name.
     """
     source = _Source(file, compressed=kind in (Format.LINES, Format.JSONL, Format.CSV))
     try:
-        if kind is Format.LINES or (kind is Format.JSONL and not as_rows):
-            return _LineInput(source)
-        if kind is Format.JSONL:
-            return _JsonInput(source, schema)
-        if kind is Format.CSV:
-            return _CsvInput(source, schema)
-        return _ParquetInput(source) if kind is Format.PARQUET else _ArrowInput(source)
+        found = _input_of(source, kind, schema, as_rows=as_rows)
+        names = found.schema.names
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise SchemaError(f"{source.name} has more than one column {twice[0]!r}: rename all but one")
+        return found
     except NOT_ARROW as e:
         source.close()
         raise SchemaError(f"{source.name} can't be read as {kind}: {e}") from e
     except BaseException:
         source.close()
         raise
+
+
+def _input_of(source: _Source, kind: Format, schema: pa.Schema | None, *, as_rows: bool) -> Input:
+    if kind is Format.LINES or (kind is Format.JSONL and not as_rows):
+        return _LineInput(source)
+    if kind is Format.JSONL:
+        return _JsonInput(source, schema)
+    if kind is Format.CSV:
+        return _CsvInput(source, schema)
+    return _ParquetInput(source) if kind is Format.PARQUET else _ArrowInput(source)
 
 
 class _Source(io.RawIOBase):

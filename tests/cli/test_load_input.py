@@ -111,6 +111,15 @@ def test_parquet_and_arrow_are_read_as_they_are(tmp_path: Path) -> None:
         source.close()
 
 
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_an_input_with_two_columns_of_one_name_is_refused(tmp_path: Path, as_rows: bool) -> None:
+    (tmp_path / "f.csv").write_text("a,b,a\n1,2,3\n")
+    pa.parquet.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "f.parquet")
+    for name in ("f.csv", "f.parquet"):
+        with pytest.raises(SchemaError, match=rf"{name} has more than one column 'a': rename all but one"):
+            open_input(str(tmp_path / name), format_of(name), None, as_rows=as_rows)
+
+
 def test_an_input_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="nothing can't be read: No such file"):
         open_input(str(tmp_path / "nothing"), Format.LINES, None, as_rows=False)
