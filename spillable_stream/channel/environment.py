@@ -6,14 +6,18 @@ a program or ``spillable alter`` gives another value. Directories have no such d
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, Option, parse_options
 
 __all__ = ["environment_options", "variable_of"]
+
+_log = logging.getLogger(__name__)
 
 _PREFIX = "SPILLABLE_"
 
@@ -32,6 +36,8 @@ def variable_of(keyword: str) -> str:
 def environment_options(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the options that variables of the environment give to a new channel, by keyword name.
 
+    A variable whose name is almost that of an option's is logged: it has no effect.
+
     Args:
         environment: the variables; those of this process by default. Empty ones count as not set.
 
@@ -43,6 +49,8 @@ def environment_options(environment: Mapping[str, str] | None = None) -> dict[st
     found: dict[str, Any] = {}
     for variable, text in variables.items():
         option = known.get(variable)
+        if option is None:
+            _warn_of_slip(variable, known)
         if option is None or not text:
             continue
         try:
@@ -50,6 +58,14 @@ def environment_options(environment: Mapping[str, str] | None = None) -> dict[st
         except OptionError as e:
             raise OptionError(f"the variable {variable}: {e}") from e
     return found
+
+
+def _warn_of_slip(variable: str, known: Mapping[str, Option]) -> None:
+    if not variable.startswith(_PREFIX):
+        return
+    names = [name.removeprefix(_PREFIX) for name in known]  # the prefix would make all of them alike
+    if near := get_close_matches(variable.removeprefix(_PREFIX), names, n=1, cutoff=0.8):
+        _log.warning("the variable %s is not an option's; the nearest is %s%s", variable, _PREFIX, near[0])
 
 
 def _has_default(option: Option) -> bool:

@@ -27,6 +27,18 @@ def test_other_variables_and_empty_ones_are_passed_over() -> None:
     )
 
 
+def test_a_variable_that_is_almost_an_options_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert environment_options({"SPILLABLE_MEMRY_CAPACITY": "5", "SPILLABLE_MEMORYCAPACITY": "5"}) == {}
+    slips = ("SPILLABLE_MEMRY_CAPACITY", "SPILLABLE_MEMORYCAPACITY")
+    assert caplog.messages == [
+        f"the variable {slip} is not an option's; the nearest is SPILLABLE_MEMORY_CAPACITY" for slip in slips
+    ]
+    caplog.clear()
+    others = ("LOG", "CREDENTIALS", "PARALLELISM", "UI_TOKEN", "DATA_DIRS", "CHECKPOINT_DIR", "HOME", "FLEET")
+    assert environment_options({f"SPILLABLE_{name}": "x" for name in others}) == {}
+    assert caplog.messages == []
+
+
 def test_a_value_out_of_range_names_the_variable() -> None:
     with pytest.raises(OptionError, match="the variable SPILLABLE_KEEP_ALIVE: keepAlive must be"):
         environment_options({"SPILLABLE_KEEP_ALIVE": "soon"})
