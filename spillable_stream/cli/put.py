@@ -15,6 +15,7 @@ from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, forma
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, SchemaError
+from spillable_stream.option_parsers import duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,13 +31,32 @@ _Format = Annotated[Format | None, typer.Option("--format", help="The format; by
 _Name = Annotated[
     str | None, typer.Option("--name", help="The load's name, so that standard input can be given again.")
 ]
+
+
+def _seconds(text: str) -> float:
+    """Return a time span in seconds; one that no event can have is refused later."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return duration(text)
+    except (KeyError, ValueError):
+        raise typer.BadParameter(f"{text!r} is not a time: give seconds, or a number with ms, s, m, h or d") from None
+
+
 _Ttl = Annotated[
-    float | None, typer.Option("--ttl", metavar="SECONDS", help="For how long the events count; by default forever.")
+    float | None,
+    typer.Option(
+        "--ttl", metavar="TIME", parser=_seconds, help="For how long the events count, as 90 or 2h; by default forever."
+    ),
 ]
 
 _DeliverAfter = Annotated[
     float | None,
-    typer.Option("--deliver-after", metavar="SECONDS", help="No take sees the events before so many seconds."),
+    typer.Option(
+        "--deliver-after", metavar="TIME", parser=_seconds, help="No take sees the events before that, as 90 or 2h."
+    ),
 ]
 
 

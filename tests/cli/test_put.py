@@ -200,6 +200,18 @@ def test_events_are_put_with_a_delay(path: Path, tmp_path: Path) -> None:
     assert "deliver_after is -1" in refused.stderr
 
 
+def test_a_time_to_live_and_a_delay_may_have_a_unit(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_text("a\n")
+    assert run("put", path, file, "--ttl", "1ms", "--deliver-after", "0.5s").exit_code == 0
+    with Channel(path) as channel:
+        assert channel.stats().delayed.events == 1
+    for wrong in ("five", "5 minutes", "5x", "m"):
+        refused = run("put", path, file, "--ttl", wrong)
+        assert refused.exit_code == 2
+        assert f"{wrong!r} is not a time: give seconds" in " ".join(refused.stderr.replace("│", "").split())
+
+
 def test_a_channel_in_a_store_is_made_for_a_delay_that_can_be(tmp_path: Path) -> None:
     file, url = tmp_path / "lines.txt", f"object+file://{tmp_path}/store"
     file.write_text("a\nb\n")
