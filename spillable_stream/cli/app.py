@@ -120,8 +120,20 @@ app: typer.Typer = typer.Typer(
 )
 
 
+def _print_version(value: bool) -> None:
+    if value:
+        import spillable_stream
+
+        typer.echo(f"spillable_stream {spillable_stream.__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _verbs() -> None:
+def _verbs(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
+) -> None:
     """Use, watch, check, repair and back up the channels of spillable_stream."""
 
 

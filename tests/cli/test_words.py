@@ -11,6 +11,7 @@ from spillable_stream.cli import app
     ("words", "status", "part"),
     [
         (["version"], 0, f"spillable_stream {spillable_stream.__version__}\n"),
+        (["--version"], 0, f"spillable_stream {spillable_stream.__version__}\n"),
         (["help"], 0, "agent"),
         (["help", "agent"], 0, "--conf-file"),
         (["help", "fly"], 2, "there is no verb 'fly'"),
