@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from spillable_stream.errors import NotAChannelError, OptionError, SpillableError
+from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.termination import Terminated
 
 __all__ = [
@@ -137,7 +137,7 @@ def _verbs(
     """Use, watch, check, repair and back up the channels of spillable_stream."""
 
 
-def fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
+def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = "") -> NoReturn:
     """Say what went wrong and exit.
 
     Args:
@@ -145,8 +145,9 @@ def fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
         error: what was raised.
         as_json: whether to say it as a JSON object on standard output, or in a line on standard error.
         status: the exit status.
+        hint: what to do, if the error does not say it.
     """
-    kind, text = type(error).__name__, system_error(error) if isinstance(error, OSError) else str(error)
+    kind, text = type(error).__name__, (system_error(error) if isinstance(error, OSError) else str(error)) + hint
     if not as_json or not print_object({"path": path, "error": kind, "text": text}):
         typer.echo(f"{kind}: {text}", err=True)
     raise typer.Exit(status)
@@ -255,7 +256,7 @@ def ending(
     except BrokenPipeError:
         raise
     except SpillableError as e:
-        fail(path, e, as_json, UNHEALTHY)
+        fail(path, e, as_json, UNHEALTHY, _hint(path, e))
     except OSError as e:
         is_of_output = e.filename is None
         if is_of_output:
@@ -263,6 +264,15 @@ def ending(
         fail(path, e, as_json and not is_of_output, UNHEALTHY)
     except KeyboardInterrupt as e:
         raise cut_short(e, interrupted(), path, as_json=as_json, **done()) from None
+
+
+def _hint(path: str, error: SpillableError) -> str:
+    """Return what to do about damage in the verb's own channel, and not in a backup of it."""
+    if not isinstance(error, CorruptionError) or isinstance(error, DataLossError):
+        return ""
+    if not error.path.startswith((path, os.path.abspath(path))):
+        return ""
+    return f": see what is lost with 'spillable verify {path}'"
 
 
 def is_terminal() -> bool:

@@ -73,7 +73,8 @@ def read_identity(store: Store) -> str | None:
                 raise ValueError("its checksum does not match")
             return str(uuid.UUID(value["channel"]))
     except NONSENSE as e:
-        raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", where) from e
+        mend = f"'spillable repair {store.root}' writes it anew if other objects say it, else restore it from a copy"
+        raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", where) from e
     raise UnsupportedFormatError(
         f"{store.root} has format version {version}; this package reads up to {EXTENDED_FORMAT_VERSION}: "
         "upgrade spillable-stream"

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from spillable_stream import Channel, NotAChannelError, OptionError, StorageError
+from spillable_stream import Channel, CorruptionError, DataLossError, NotAChannelError, OptionError, StorageError
 from spillable_stream.cli import app
 from spillable_stream.cli.app import (
     UNHEALTHY,
@@ -90,6 +90,20 @@ def test_an_error_ends_a_verb_with_its_status(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err.splitlines()[-1] == "interrupted: 3 of 5 are done"
     with pytest.raises(ZeroDivisionError), ending("/data/orders"):
         raise ZeroDivisionError  # a fault of this package is not dressed up
+
+
+def test_damage_in_the_verbs_channel_is_said_with_the_verb_that_tells_more(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    at, gone = f"{tmp_path}/c/data/log-000001", f"{tmp_path}/backup/manifest"
+    for error, hint in (
+        (CorruptionError("a frame is damaged", at, 928), f": see what is lost with 'spillable verify {tmp_path}/c'"),
+        (CorruptionError("the backup is damaged", gone), ""),
+        (DataLossError("the event 1 has left", at), ""),
+    ):
+        with pytest.raises(typer.Exit), ending(f"{tmp_path}/c"):
+            raise error
+        assert capsys.readouterr().err == f"{type(error).__name__}: {error}{hint}\n"
 
 
 def test_where_nobody_can_be_asked_a_yes_is_required(
