@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ _SECTION = "channel"
 _MEMORY_CAPACITIES = {"file": 0, "spillablememory": 10_000}  # of Flume's types of channels
 _PROPERTIES = ".properties"
 _CHANNELS = "channels"
+_OF_AGENT = re.compile(rf"[^\s=:#!]+\.{_CHANNELS}\b")  # how a key of an agent's channels begins
+_COMMENT = re.compile(r"\s[#;]")  # behind a value it would be a part of that
 _OF_FLOWS = {"ttl", "ttlHeader", "deliverAfter", "deliverAfterHeader", "deliverAtHeader"}  # for what sources put there
 # Flume's names whose meaning has another name here, by type.
 _RENAMED = {
@@ -39,7 +42,7 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
     path = path_text("the configuration file", path)
     if name is not None:
         text("name", name)
-    values: dict[str, Any] = dict(_of_agent(path, name) if Path(path).suffix == _PROPERTIES else _of_ini(path))
+    values: dict[str, Any] = dict(_of_agent(path, name) if _is_of_agent(path) else _of_ini(path))
     kind = values.pop("type", "")
     if kind:
         if kind.lower() not in _MEMORY_CAPACITIES:
@@ -53,15 +56,35 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
     return values
 
 
+def _is_of_agent(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is an agent's: by its ending, or since it has no section and an agent's channels."""
+    if Path(path).suffix == _PROPERTIES:
+        return True
+    lines = [line.strip() for line in _text(path).splitlines()]
+    return any(map(_OF_AGENT.match, lines)) and not any(line.startswith("[") for line in lines)
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    try:
+        return Path(path).read_text("utf-8-sig", errors="surrogateescape")
+    except OSError as e:
+        raise OptionError(f"{os.fspath(path)} can't be read: {e.strerror}") from e
+
+
 def _of_ini(path: str | os.PathLike[str]) -> Mapping[str, str]:
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:
-        found = parser.read(path)
+        parser.read_string(_text(path), os.fspath(path))
+    except configparser.MissingSectionHeaderError as e:
+        raise OptionError(f"{os.fspath(path)} can't be read: line {e.lineno} is before any [{_SECTION}]") from e
     except configparser.Error as e:
-        raise OptionError(f"{os.fspath(path)} can't be read: {e}") from e
-    if not found or _SECTION not in parser:
-        raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}]")
+        raise OptionError(f"{os.fspath(path)} can't be read: {' '.join(str(e).split())}") from e
+    if _SECTION not in parser:
+        raise OptionError(f"{os.fspath(path)} must have a section [{_SECTION}]")
+    for key, value in parser[_SECTION].items():
+        if _COMMENT.search(value):
+            raise OptionError(f"{os.fspath(path)}: {key} is {value!r}; write a comment on a line of its own")
     return parser[_SECTION]
 
 

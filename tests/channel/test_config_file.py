@@ -25,7 +25,7 @@ def test_a_configuration_file_says_where_and_how(tmp_path: Path) -> None:
 def test_a_configuration_file_without_a_path_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "channel.ini").write_text(text)
     for name in ("channel.ini", "missing.ini"):
-        with pytest.raises(OptionError, match=r"a section \[channel\]|says no path for the channel"):
+        with pytest.raises(OptionError, match=r"a section|says no path for the channel|can't be read"):
             Channel.from_config(tmp_path / name)
 
 
@@ -54,7 +54,10 @@ def test_a_configuration_of_flumes_types(path: Path, tmp_path: Path, lines: str,
             "[channel]\npath = x\ntype = MEMORY\n",
             "must be FILE or SPILLABLEMEMORY.*not 'MEMORY'",
         ),
-        ("path = x\n", "can't be read"),
+        ("path = x\n", r"can't be read: line 1 is before any \[channel\]$"),
+        ("[channel]\npath = x\npath = y\n", "can't be read: .*already exists$"),
+        ("[channel]\npath = x ; mine\n", "path is 'x ; mine'; write a comment on a line of its own"),
+        ("[channel]\npath = x\nkeepAlive = 5 # seconds\n", "write a comment on a line of its own"),
         ("[other]\npath = x\n", r"a section \[channel\]"),
     ],
 )
@@ -82,6 +85,18 @@ def test_the_properties_of_an_agent_have_its_channels(tmp_path: Path) -> None:
     assert read_config(file, "c") == {"memoryCapacity": 10_000, "keepAlive": "5", "overflowCapacity": "7000"}
     with Channel.from_config(file, "d") as channel:
         assert channel.path == tmp_path / "d" and channel.options["overflow_capacity"] == 300
+
+
+@pytest.mark.parametrize("ending", ["conf", "properties", "cfg"])
+def test_an_agents_file_is_known_whatever_its_name_ends_with(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"flume.{ending}"
+    file.write_text(AGENT.format(path=tmp_path / "d"))
+    assert read_config(file, "d")["path"] == f"{tmp_path}/d"
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "channel.ini").write_text("[channel]\npath = x\n", "utf-8-sig")
+    assert read_config(tmp_path / "channel.ini") == {"path": "x"}
 
 
 @pytest.mark.parametrize(("name", "said"), [(None, "more than one channel"), ("e", "has no channel 'e'; it has c, d")])

@@ -65,7 +65,7 @@ def test_a_channel_that_is_there_is_not_touched(path: Path) -> None:
         (["-o", "keepAliv=3"], "the nearest is 'keepAlive'"),
         (["-o", "keepAlive=x"], "keepAlive must be"),
         (["-o", "keepAlive=1", "-o", "keepAlive=2"], "is given twice"),
-        (["--config", "nothing.ini"], "must exist"),
+        (["--config", "nothing.ini"], "can't be read"),
     ],
 )
 def test_wrong_options_are_status_2_and_make_nothing(path: Path, words: list[str], said: str) -> None:
