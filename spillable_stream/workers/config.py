@@ -52,11 +52,14 @@ class WorkerConfig:
         """Refuse what can't be called, and a function of the other kind.
 
         Raises:
-            OptionError: it can't be called so; it is a coroutine function and should not be one, or vice versa.
+            OptionError: it can't be called so; it is a generator function; or it is a coroutine function and should not
+                be one, or vice versa.
         """
         if not callable(function):
             raise OptionError(f"a worker needs a function, not {type(function).__name__}")
         call = type(function).__call__  # of an object that is called like a function
+        if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in (function, call)):
+            raise OptionError(f"a call of the generator function {function_name(function)} does nothing: don't yield")
         is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
         if is_coroutine and not is_async:
             raise OptionError(f"{function_name(function)} is a coroutine function; run it with async_worker")

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
+from types import CoroutineType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from spillable_stream.channel.consumer import Consumer
@@ -133,7 +133,7 @@ class Worker:
         Raises:
             ChannelClosedError: the channel was closed.
             GroupOwnedError: another live consumer owns the group.
-            WorkerError: it ran before.
+            WorkerError: it ran before; or a call returned a coroutine or a generator, which has done nothing.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
             WorkerTimeoutError: too many calls have not returned.
             SpillableError: a channel failed. In any case nothing is lost: what was not committed is in the queue.
@@ -404,8 +404,9 @@ class Worker:
         if self._config.timeout is not None:
             lane.deadline = self._clock() + self._config.timeout
         error: BaseException | None = None
+        returned = None
         try:
-            self._function(events)
+            returned = self._function(events)
         except Exception as e:
             error = e
         with self._changed:
@@ -413,6 +414,12 @@ class Worker:
                 return False
             lane.deadline = None
             calls.end(work)
+        if isinstance(returned, (CoroutineType, GeneratorType)):
+            returned.close()
+            raise WorkerError(
+                f"{function_name(self._function)} returned a {type(returned).__name__}, so it has done nothing: "
+                "let it do its work and return, or give a coroutine function to async_worker"
+            )
         work.error = error
         if error is not None:
             calls.failed(work)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
@@ -61,6 +62,20 @@ def test_each_form_takes_its_own_kind_of_function() -> None:
             config.check_function(other, is_async=True)
     with pytest.raises(OptionError, match="a worker needs a function, not int"):
         config.check_function(1, is_async=False)  # type: ignore[arg-type]
+
+
+def generator(event: object) -> Iterator[object]:
+    yield event
+
+
+async def async_generator(event: object) -> AsyncIterator[object]:
+    yield event
+
+
+def test_a_generator_function_is_refused_since_a_call_of_it_does_nothing() -> None:
+    for function, is_async in ((generator, False), (async_generator, True), (partial(generator), False)):
+        with pytest.raises(OptionError, match=r"a call of the generator function .* does nothing: don't yield"):
+            WorkerConfig(**GOOD).check_function(function, is_async=is_async)
 
 
 def without_arguments() -> None: ...

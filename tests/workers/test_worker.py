@@ -487,6 +487,20 @@ def test_a_channel_that_is_closed_under_a_worker_ends_it(channel: Channel) -> No
     assert worker.stats().state == "failed"
 
 
+async def _ship(_: object) -> None: ...
+
+
+@pytest.mark.parametrize("lazy", [_ship, lambda e: (x for x in [e])], ids=["coroutine", "generator"])
+def test_a_call_that_returns_what_has_done_nothing_ends_the_worker_and_takes_nothing(
+    channel: Channel, dead: Channel, lazy: Callable[[Any], Any]
+) -> None:
+    """A lambda does not show that it will."""
+    worker = made(channel, lambda event: lazy(event), dead)
+    with pytest.raises(WorkerError, match=r"returned a (coroutine|generator), so it has done nothing"):
+        worker.run(until_empty=True)
+    assert (lag(channel), letters(dead)) == (10, [])
+
+
 def test_a_worker_of_a_channel_that_was_closed_says_that_it_is_closed(channel: Channel) -> None:
     worker = made(channel, lambda _: None)
     channel.close()
