@@ -126,6 +126,11 @@ CHANNEL: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "worker(dead_letter=)": (lambda w, v: w.channel.worker("g", print, dead_letter=v), NO_PATH[1:]),
     "worker(threads=)": (lambda w, v: w.channel.worker("g", print, threads=v), (*NO_COUNT, HUGE)),
     "worker(timeout=)": (lambda w, v: w.channel.worker("g", print, timeout=v), (*NO_SECONDS, 0, -1)),
+    "worker.run(until_empty=)": (lambda w, v: w.channel.worker("g", print).run(until_empty=v), NO_FLAG),
+    "worker.run(stop_timeout_seconds=)": (
+        lambda w, v: w.channel.worker("g", print).run(stop_timeout_seconds=v),
+        (None, *NO_SECONDS),
+    ),
     "async_worker(function)": (lambda w, v: w.channel.async_worker("g", v), (None, print, *NO_FUNCTION)),
     "async_worker(timeout=)": (lambda w, v: w.channel.async_worker("g", coroutine, timeout=v), (*NO_SECONDS, 0, -1)),
     "drop_group": (lambda w, v: w.channel.drop_group(v), NO_NAME),

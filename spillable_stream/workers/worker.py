@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import CoroutineType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from spillable_stream.arguments import flag, seconds
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
@@ -133,11 +134,14 @@ class Worker:
         Raises:
             ChannelClosedError: the channel was closed.
             GroupOwnedError: another live consumer owns the group.
+            OptionError: an argument is not of its type.
             WorkerError: it ran before; or a call returned a coroutine or a generator, which has done nothing.
             WorkerFailedError: an event kept failing, and there is no dead-letter channel.
             WorkerTimeoutError: too many calls have not returned.
             SpillableError: a channel failed. In any case nothing is lost: what was not committed is in the queue.
         """
+        until_empty = flag("until_empty", until_empty)
+        stop_seconds = seconds("stop_timeout_seconds", stop_timeout_seconds)
         with self._changed:
             if self._state != "new":
                 raise WorkerError(f"a worker runs once, and this one of the group {self.group!r} did; make another one")
@@ -154,7 +158,7 @@ class Worker:
                 self._error = self._error or e
                 raise
             finally:
-                self._finish(stop_timeout_seconds)
+                self._finish(stop_seconds)
         if self._error is not None:
             raise self._error
 
