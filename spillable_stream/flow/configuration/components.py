@@ -231,6 +231,7 @@ class _Reader:
 
     def _unknown(self, name: str, entry: Entry) -> None:
         names = [p.stem for p in self._known.properties] + list(self._known.renamed)
+        names += _STRUCTURE.get(self._raw.kind, ())
         bare = name.rpartition(".")[2]
         same = [n for n in names if n.rpartition(".")[2].lower() == bare.lower() and n != name]
         alias = self._known.alias

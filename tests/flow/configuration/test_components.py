@@ -115,6 +115,17 @@ def test_an_unknown_property_is_found_with_the_nearest_name() -> None:
     assert found[3].endswith("take it out")
 
 
+@pytest.mark.parametrize(
+    ("kind", "of_type", "name", "meant"),
+    [(Kind.SINK, "logger", "channels", "channel"), (Kind.SOURCE, "seq", "channel", "channels")],
+)
+def test_the_channels_of_a_source_and_the_channel_of_a_sink_are_told_apart(
+    kind: Kind, of_type: str, name: str, meant: str
+) -> None:
+    _, found = configured(kind, type=of_type, **{name: "c1"})
+    assert [f.rpartition(": ")[2] for f in found] == [f"did you mean {meant}?"]
+
+
 def test_a_property_without_use_is_a_note_with_the_reason() -> None:
     _, found = configured(
         Kind.SOURCE, type="http", port="1", QueuedThreadPool__maxThreads="5", excludeProtocols="SSLv3"
