@@ -304,11 +304,33 @@ class _JsonInput(_SourceInput):
             )
         except NOT_ARROW as e:
             where = f"lines {rows.first:,} to {rows.first + len(rows.lines) - 1:,}"
-            raise SchemaError(f"{self._source.name}, {where}: not JSON of the channel's columns: {e}") from e
+            fault = _fault(rows, known) or f"{where}: not JSON of the channel's columns: {e}"
+            raise SchemaError(f"{self._source.name}, {fault}") from e
         if table.num_rows != len(lines):
             where = f"lines {rows.first:,} to {rows.first + len(rows.lines) - 1:,}"
-            raise SchemaError(f"{self._source.name}, {where}: {len(lines):,} lines hold {table.num_rows:,} objects")
+            fault = _fault(rows, known) or f"{where}: {len(lines):,} lines hold {table.num_rows:,} objects"
+            raise SchemaError(f"{self._source.name}, {fault}")
         return table.select(schema.names) if schema is not None else table
+
+
+def _fault(rows: _Rows, schema: pa.Schema | None) -> str:
+    """Return which line is not an object, or has a column that the channel does not have; "" if that is in none."""
+    import json
+
+    for number, line in enumerate(rows.lines, rows.first):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as e:
+            return f"line {number:,}: not a whole JSON object: {e}"
+        if not isinstance(row, dict):
+            return f"line {number:,}: not a JSON object, but a {type(row).__name__}: write an object on each line"
+        unknown = [name for name in row if schema is not None and name not in schema.names]
+        if unknown:
+            what = f"the channel has no column {unknown[0]!r}: leave it out, or give --typed to add it"
+            return f"line {number:,}: {what}"
+    return ""
 
 
 def _without_nulls(schema: pa.Schema) -> pa.Schema:

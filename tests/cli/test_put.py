@@ -47,7 +47,7 @@ def test_typed_makes_columns_and_adds_new_ones(path: Path, tmp_path: Path) -> No
     assert run("put", path, file, "--typed").exit_code == 0
     more.write_text('{"n": 3, "s": "new"}\n')
     refused = run("put", path, more)
-    assert refused.exit_code == 1 and "lines 1 to 1" in refused.stderr
+    assert refused.exit_code == 1 and "line 1: the channel has no column 's'" in refused.stderr
     assert run("put", path, more, "--typed").exit_code == 0
     assert run("put", path, file).stdout.endswith("2 stored before\n"), "the same rows, with a column more"
     with Channel(path, create=False) as channel, channel.take_transaction() as tx:
