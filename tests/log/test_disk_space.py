@@ -13,7 +13,7 @@ from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log import disk_space
-from spillable_stream.log.disk_space import required_bytes
+from spillable_stream.log.disk_space import require_space, required_bytes
 from spillable_stream.log.staged_file import StagedFileWriter
 from tests.support.events import put, take
 from tests.support.fake_files import SmallDisk
@@ -77,6 +77,14 @@ def test_the_error_says_what_is_free_and_what_must_be(open_channel: Open, path: 
     said = rf"file system of {path}/data has 1,\d+,\d+ bytes free, minimumRequiredSpace is 1,048,576 \(the default\)"
     with pytest.raises(DiskSpaceError, match=said):
         put(channel, BODY)
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(0, ": nothing is put there; "), (5000, ": 5,000 bytes more are not put there; ")]
+)
+def test_where_nothing_fits_no_size_is_said(fs: SmallDisk, tmp_path: Path, size: int, said: str) -> None:
+    with pytest.raises(DiskSpaceError, match=said):
+        require_space(fs, tmp_path, TOTAL_BYTES + 1, size)
 
 
 def test_what_another_process_appended_counts(open_channel: Open, fs: SmallDisk, path: Path) -> None:
