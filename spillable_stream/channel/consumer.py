@@ -150,7 +150,8 @@ class Consumer:
         """Take up to ``limit`` events out of the queue's head and return their IDs.
 
         Expired events are passed over: nobody is given them, and the next commit of this owner counts them as taken.
-        Where nothing else is there, that is now; if it is refused now, the next call tries again.
+        Where nothing else is there, that is now; if it is refused now, the next call tries again. Nor is anything left
+        then that is due: it is delivered first.
 
         Args:
             limit: how many at most.
@@ -166,17 +167,24 @@ class Consumer:
             limit = whole_number("limit", limit)
         claimed: list[Range] = [] if into is None else into
         try:
-            expired, most_judged = self._call("a take", self.claims.claim, limit, limit, moved_at, claimed), limit
-            while expired and (left := limit - count_of(claimed)) > 0:
-                most_judged *= 2  # a long run of expired events is read few times, and not once for each of them
-                expired = self._call("a take", self.claims.claim, left, most_judged, moved_at, claimed)
-            if not claimed and self.claims.passed is not None:
-                with suppress(TransactionStateError, *REFUSALS):  # the former: a seek came first, and gave them back
-                    self._commit([])
+            while True:
+                expired, most_judged = self._call("a take", self.claims.claim, limit, limit, moved_at, claimed), limit
+                while expired and (left := limit - count_of(claimed)) > 0:
+                    most_judged *= 2  # a long run of expired events is read few times, and not once for each of them
+                    expired = self._call("a take", self.claims.claim, left, most_judged, moved_at, claimed)
+                if claimed or not (self._commit_passed() or self._engine.deliveries.deliver()):
+                    return claimed
         except BaseException:
             self.claims.give_back(claimed, moved_at)
             raise
-        return claimed
+
+    def _commit_passed(self) -> bool:
+        """Commit that expired events were passed over, and tell whether there were any; the commit may deliver more."""
+        if self.claims.passed is not None:
+            with suppress(TransactionStateError, *REFUSALS):  # the former: a seek came first, and gave them back
+                self._commit([])
+                return True
+        return False
 
     def _call(self, call: str, section: Callable[[*_Ts], T], *arguments: *_Ts) -> T:
         """Call a section of code that `close` waits for.

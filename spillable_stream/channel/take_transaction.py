@@ -176,8 +176,6 @@ class TakeTransaction(Transaction):
             ranges = consumer.claim(limit, self._moved_at, self._claimed)
             if ranges:
                 return ranges
-            if self._engine.deliveries.deliver():
-                continue
             self._engine.checkpointing.give_back_when_idle()
             if (left := deadline - time.monotonic()) <= 0:
                 return []

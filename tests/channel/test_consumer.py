@@ -13,13 +13,16 @@ import pytest
 from spillable_stream import (
     Channel,
     ChannelClosedError,
+    Event,
     GroupOwnedError,
 )
 from spillable_stream.engine.group_commit import Ticket
 from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.engine.take_requests import Rollback, Take
 from tests.support.damage import memory_of, reboot
+from tests.support.delays import clock_of, put_late
 from tests.support.events import numbered, peek, put, take
+from tests.support.expiry import WallClock
 
 Open = Callable[..., Channel]
 
@@ -126,6 +129,27 @@ def test_a_claim_takes_what_is_free_from_the_head_on(open_channel: Open) -> None
     assert consumer.claim(3) == [(5, 7)]
     consumer.release([(2, 3)])
     assert consumer.claim(4) == [(2, 3), (8, 9)]
+
+
+def test_a_claim_delivers_what_is_due(open_channel: Open) -> None:
+    channel = open_channel()
+    clock, consumer = clock_of(channel), channel.consumer("g")
+    put_late(channel, 5, b"late")
+    assert consumer.claim(10) == []
+    clock.pass_by(6)
+    assert consumer.claim(10) == [(1, 1)]
+
+
+def test_a_claim_gives_what_got_due_while_it_passed_over_expired_events(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, wall = open_channel(), WallClock(monkeypatch)
+    consumer = channel.consumer("g")
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"expires"), ttl=1)
+    put_late(channel, 5, b"late")
+    wall.pass_by(6)
+    assert consumer.claim(10) == [(2, 2)]
 
 
 def test_a_group_has_the_longest_name_in_any_script(open_channel: Open) -> None:

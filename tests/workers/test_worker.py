@@ -41,6 +41,7 @@ from spillable_stream.workers.transfer import Transfer, transfer_name
 from spillable_stream.workers.work import Waiting
 from spillable_stream.workers.worker import Worker
 from tests.lab.children import wait_until
+from tests.support.delays import clock_of, put_late
 from tests.support.events import peek, put, take
 from tests.support.object_channels import stores_in_memory
 from tests.support.one_module import replace_in
@@ -112,6 +113,15 @@ def test_in_a_typed_channel_it_gets_tables(tmp_path: Path) -> None:
         found: list[pa.Table] = []
         channel.worker("g", found.append, batch_size=10).run(until_empty=True)
     assert found[0].to_pydict() == {"n": [0, 1, 2], "write_order_id": [1, 2, 3]}
+
+
+def test_one_that_ends_when_nothing_is_left_has_delivered_what_was_due(channel: Channel) -> None:
+    clock, seen = clock_of(channel), list[Event]()
+    channel.worker("g", lambda _: None).run(until_empty=True)
+    put_late(channel, 5, b"late")
+    clock.pass_by(6)
+    channel.worker("g", seen.append).run(until_empty=True)
+    assert [event.body for event in seen] == [b"late"]
 
 
 # ── failures ────────────────────────────────────────────────────────────────────────────────────
