@@ -185,12 +185,22 @@ class ObjectReader:
         """
         if self._expected and self._expected[0] == extent:
             del self._expected[0]
-        key = object_key(extent.file)
+        key, expected = object_key(extent.file), extent.first_id
+        try:
+            for header, payload in self._covered(key, extent):
+                yield header, payload
+                expected = header.write_order_id + extent.base_id + header.count
+        except CorruptionError:
+            if not self._forget_kept(key):
+                raise
+            yield from self._covered(key, extent._replace(first_id=expected))
+        self._fetch_ahead()
+
+    def _covered(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
         with self._naming(key, extent):
             for header, payload, _ in self._frames(key, extent):
                 yield header, payload
                 if header.write_order_id + extent.base_id + header.count > extent.last_id:
-                    self._fetch_ahead()
                     return
 
     @contextlib.contextmanager

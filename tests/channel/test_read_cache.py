@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, OptionError
+from spillable_stream import Channel, OptionError, backup
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.objects.disk_cache import DiskCache
 from tests.support.damage import flip
@@ -60,16 +60,29 @@ def test_a_damaged_file_costs_a_request_and_nothing_else(directory: Path) -> Non
     assert read(directory) == (BODIES, 0)
 
 
+def keep_damaged(stores: dict[str, MemoryStore], directory: Path) -> None:
+    """Keep the segment in the cache as it came, which was not whole."""
+    (segment,) = [key for key in stores[URL].objects if key.startswith("segments/")]
+    data = stores[URL].objects[segment]
+    with Channel(URL, create=False, readonly=True) as channel:
+        where = f"{channel.uuid} at {URL}"
+    DiskCache(str(directory), 1 << 30).put(where, segment, 0, pa.py_buffer(data[:5000] + b"?" + data[5001:]))
+
+
 def test_bytes_that_were_damaged_on_their_way_into_the_cache_are_asked_for_again(
     stores: dict[str, MemoryStore], directory: Path
 ) -> None:
     fill()
-    objects = stores[URL].objects
-    (segment,) = [key for key in objects if key.startswith("segments/")]
-    cache, data = DiskCache(str(directory), 1 << 30), objects[segment]
-    with Channel(URL, create=False, readonly=True) as channel:
-        cache.put(channel.uuid, segment, 0, pa.py_buffer(data[:5000] + b"?" + data[5001:]))
+    keep_damaged(stores, directory)
     assert read(directory) == (BODIES, 1)
+    assert read(directory) == (BODIES, 0)
+
+
+def test_a_backup_asks_for_them_again_too(stores: dict[str, MemoryStore], directory: Path, tmp_path: Path) -> None:
+    fill()
+    keep_damaged(stores, directory)
+    with Channel(URL, create=False, readonly=True, cache_dir=directory) as channel:
+        assert backup(channel, tmp_path / "backup").copied_events == len(BODIES)
     assert read(directory) == (BODIES, 0)
 
 
