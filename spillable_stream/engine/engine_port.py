@@ -119,6 +119,7 @@ class EnginePort(Generic[EngineT]):
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
     def deliver(self) -> None:
+        self._engine.follow()  # others may have delayed events; far away the rest of Spark's call shares the look
         while self._engine.deliveries.deliver():
             pass
 

@@ -38,10 +38,6 @@ class ObjectPort(EnginePort[ObjectEngine]):
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
-    def deliver(self) -> None:
-        self._engine.follow()  # others may have delayed events; the rest of Spark's call shares the look
-        super().deliver()
-
     def place(self) -> str:
         return f"{self._engine.channel} {self._engine.path}"
 

@@ -314,7 +314,7 @@ class ChannelPort(Protocol):
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
     def deliver(self) -> None:
-        """Deliver delayed events that are due; a failure is logged. Costs nothing where none wait."""
+        """Deliver delayed events that are due; a failure is logged. Costs a look at the log where none wait."""
 
     def checkpoint_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval``; a failure is logged."""

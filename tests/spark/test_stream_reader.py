@@ -23,6 +23,7 @@ from spillable_stream.spark.read_limits import ReadAllAvailable
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
+from tests.support.delays import put_late
 from tests.support.expiry import WallClock
 from tests.support.spark.sources import batches, batches_of, named_source, put, source
 
@@ -45,6 +46,17 @@ def test_available_now_does_not_wait_for_more(channel: ss.Channel) -> None:
     reader.prepareForTriggerAvailableNow()
     put(channel, 1)
     assert batches(reader) == [(1, 3)]
+
+
+def test_available_now_has_what_others_have_delayed_until_now(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall, reader = WallClock(monkeypatch), source(channel)
+    reader.initialOffset()
+    put_late(channel, 5, b"late")
+    wall.pass_by(6)
+    reader.prepareForTriggerAvailableNow()
+    assert batches(reader) == [(1, 1)]
 
 
 def test_once_takes_everything_whatever_the_limits(channel: ss.Channel) -> None:
