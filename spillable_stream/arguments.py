@@ -158,11 +158,13 @@ def path_text(name: str, value: object) -> str:
         value: what was given.
 
     Raises:
-        OptionError: it is neither a str nor an `os.PathLike` of one, or no file can have such a name.
+        OptionError: it is neither a str nor an `os.PathLike` of one, or empty, or no file can have such a name.
     """
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str):
         raise OptionError(f"{name} must be a path, as a str or a pathlib.Path, not {value!r}")
+    if not text:
+        raise OptionError(f"{name} is empty: give a path")
     try:
         is_possible = b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

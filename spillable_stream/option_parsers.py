@@ -90,8 +90,8 @@ def directories(value: str | Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return different directories: a list of them, or text with commas between."""
     if isinstance(value, (bytes, os.PathLike)):
         raise ValueError
-    found = [path_text("a directory", v) for v in (value.split(",") if isinstance(value, str) else value)]
-    found = [d.strip() for d in found if d.strip()]
+    given = [d for d in value.split(",") if d.strip()] if isinstance(value, str) else value
+    found = [d for d in (path_text("a directory", d).strip() for d in given) if d]
     if not found or len(set(found)) != len(found):
         raise ValueError
     return found
@@ -116,10 +116,7 @@ def mode(value: int | str) -> str:
 
 def path(value: str | os.PathLike[str]) -> str:
     """Return a path that is not empty, as it is given."""
-    text = path_text("a path", value)
-    if not text:
-        raise ValueError
-    return text
+    return path_text("a path", value)
 
 
 def not_empty(value: str | os.PathLike[str]) -> str:

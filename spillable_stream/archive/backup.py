@@ -97,8 +97,6 @@ def archive_location(to: str | os.PathLike[str]) -> Location:
         OptionError: it is an address at which nothing can be.
     """
     text = path_text("the path of a copy", to)
-    if not text:
-        raise OptionError("the path of a copy is empty: give a directory, or an address in a store")
     return Location.parse(text) if is_location(text) else Location(DIRECTORY, "", os.path.abspath(text))
 
 

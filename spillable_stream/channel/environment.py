@@ -65,7 +65,7 @@ def _warn_of_slip(variable: str, known: Mapping[str, Option]) -> None:
         return
     names = [name.removeprefix(_PREFIX) for name in known]  # the prefix would make all of them alike
     if near := get_close_matches(variable.removeprefix(_PREFIX), names, n=1, cutoff=0.8):
-        _log.warning("the variable %s is not an option's; the nearest is %s%s", variable, _PREFIX, near[0])
+        _log.warning("the variable %s is not an option's; the nearest is %s", variable, _PREFIX + near[0])
 
 
 def _has_default(option: Option) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -117,6 +117,9 @@ class EnginePort(Generic[EngineT]):
         return self._engine.commit(put, keep_alive_seconds).transaction_id != 0
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
+
+    def refuse_to_write(self, what: str) -> NoReturn:
+        self._engine.refuse_to_write(what)
 
     def deliver(self) -> None:
         self._engine.follow()  # others may have delayed events; far away the rest of Spark's call shares the look

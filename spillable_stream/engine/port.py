@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -321,6 +321,16 @@ class ChannelPort(Protocol):
 
     def give_back_when_idle(self) -> None:
         """Give back the disk space of taken events if nothing was committed for a second; a failure is logged."""
+
+    def refuse_to_write(self, what: str) -> NoReturn:
+        """Refuse a call that would write to a channel that is only looked at.
+
+        Args:
+            what: the call, with its article.
+
+        Raises:
+            ReadonlyChannelError: always.
+        """
 
     # ── producers ───────────────────────────────────────────────────────────────────────────
 

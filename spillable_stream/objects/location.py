@@ -37,8 +37,6 @@ def channel_path(path: str | os.PathLike[str]) -> Path | Location:
         OptionError: it is not a path, or an address at which no channel can be.
     """
     text = path_text("path", path)
-    if not text:
-        raise OptionError("path must be a path, not '': give the channel's directory, or its address in a store")
     if is_location(path):
         return Location.parse(text)
     if text.startswith("~") and not os.path.lexists(text):

@@ -306,7 +306,7 @@ def as_target(target: Channel | Target) -> Target:
     """
     if isinstance(target, Channel):
         if target.readonly:
-            target.engine().refuse_to_write("a producer")
+            target.put_port().refuse_to_write("a producer")
         return ChannelTarget(target)
     if isinstance(target, Target):
         return target

@@ -285,7 +285,8 @@ class ChannelMachine(RuleBasedStateMachine):
         if group is None:
             needed = self.needed()  # a new group starts at the first event that any other still needs
             first = min(needed, default=self.last_id + 1)
-            group = self.groups[name] = Group([i for i in self.stored if i >= first])
+            left = self.memory - needed  # that every group has taken, ahead of others: memory frees it
+            group = self.groups[name] = Group([i for i in self.stored if i >= first and i not in left])
             self.handle(self.owner(name, number))
             self.settle()
         if group.transaction is None:
