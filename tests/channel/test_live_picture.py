@@ -51,7 +51,7 @@ def until(holds: Callable[[], object]) -> None:
 def test_it_is_drawn_again_until_it_is_ended() -> None:
     thing = Thing()
     live = picture(thing)
-    until(lambda: live.widget.value == "<b>3</b>")
+    until(lambda: live.widget.value not in ("<b>1</b>", "<b>2</b>"))  # later ones come while this thread is not there
     live.end()
     until(lambda: not live.lives)
 
