@@ -42,7 +42,11 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
     path = path_text("the configuration file", path)
     if name is not None:
         text("name", name)
-    values: dict[str, Any] = dict(_of_agent(path, name) if _is_of_agent(path) else _of_ini(path))
+    content = "" if (is_of_agent := Path(path).suffix == _PROPERTIES) else _text(path)
+    if is_of_agent or _has_channels(content):
+        values: dict[str, Any] = dict(_of_agent(path, name))
+    else:
+        values = dict(_of_ini(path, content))
     kind = values.pop("type", "")
     if kind:
         if kind.lower() not in _MEMORY_CAPACITIES:
@@ -56,11 +60,9 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
     return values
 
 
-def _is_of_agent(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is an agent's: by its ending, or since it has no section and an agent's channels."""
-    if Path(path).suffix == _PROPERTIES:
-        return True
-    lines = [line.strip() for line in _text(path).splitlines()]
+def _has_channels(content: str) -> bool:
+    """Tell whether a file is an agent's, since it has no section and an agent's channels."""
+    lines = [line.strip() for line in content.splitlines()]
     return any(map(_OF_AGENT.match, lines)) and not any(line.startswith("[") for line in lines)
 
 
@@ -71,11 +73,11 @@ def _text(path: str | os.PathLike[str]) -> str:
         raise OptionError(f"{os.fspath(path)} can't be read: {e.strerror}") from e
 
 
-def _of_ini(path: str | os.PathLike[str]) -> Mapping[str, str]:
+def _of_ini(path: str | os.PathLike[str], content: str) -> Mapping[str, str]:
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:
-        parser.read_string(_text(path), os.fspath(path))
+        parser.read_string(content, os.fspath(path))
     except configparser.MissingSectionHeaderError as e:
         raise OptionError(f"{os.fspath(path)} can't be read: line {e.lineno} is before any [{_SECTION}]") from e
     except configparser.Error as e:

@@ -303,14 +303,15 @@ class _JsonInput(_SourceInput):
                 json.ParseOptions(known, unexpected_field_behavior="infer" if schema is None else "error"),
             )
         except NOT_ARROW as e:
-            where = f"lines {rows.first:,} to {rows.first + len(rows.lines) - 1:,}"
-            fault = _fault(rows, known) or f"{where}: not JSON of the channel's columns: {e}"
-            raise SchemaError(f"{self._source.name}, {fault}") from e
+            raise self._refusal(rows, known, f"not JSON of the channel's columns: {e}") from e
         if table.num_rows != len(lines):
-            where = f"lines {rows.first:,} to {rows.first + len(rows.lines) - 1:,}"
-            fault = _fault(rows, known) or f"{where}: {len(lines):,} lines hold {table.num_rows:,} objects"
-            raise SchemaError(f"{self._source.name}, {fault}")
+            raise self._refusal(rows, known, f"{len(lines):,} lines hold {table.num_rows:,} objects")
         return table.select(schema.names) if schema is not None else table
+
+    def _refusal(self, rows: _Rows, schema: pa.Schema | None, otherwise: str) -> SchemaError:
+        """Return the error that names the line at fault, or all lines and something else where none is."""
+        where = f"lines {rows.first:,} to {rows.first + len(rows.lines) - 1:,}"
+        return SchemaError(f"{self._source.name}, {_fault(rows, schema) or f'{where}: {otherwise}'}")
 
 
 def _fault(rows: _Rows, schema: pa.Schema | None) -> str:

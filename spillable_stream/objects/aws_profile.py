@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from spillable_stream.objects.clouds import is_true
-from spillable_stream.objects.credentials import CredentialsProvider, FailedProviderError
+from spillable_stream.objects.credentials import CredentialsProvider, FailedProviderError, without_secrets
 
 __all__ = ["NO_PROFILE", "AwsProfile", "aws_profile"]
 
@@ -118,19 +118,15 @@ class _Provider:
 
 def _call(named: str, call: Callable[[], _T]) -> _T:
     """Call something of botocore's; its exceptions become one that shows no credential."""
-    try:
-        return call()
-    except FailedProviderError:
-        raise
-    except Exception as e:
-        failed = _said(e)
-    raise FailedProviderError(f"the AWS profile {named or 'default'!r} gives no credentials: {failed}")
+    return without_secrets(call, lambda e: _said(named, e))
 
 
-def _said(error: Exception) -> str:
-    """Return botocore's words where they can't show a credential, else the kind of the error."""
+def _said(named: str, error: Exception) -> str:
+    """Return this module's own words, else botocore's where they show no credential, else the kind of the error."""
     from botocore import exceptions as known
 
+    if isinstance(error, FailedProviderError):
+        return str(error)
     harmless = (
         known.ClientError,
         known.ConfigParseError,
@@ -139,4 +135,5 @@ def _said(error: Exception) -> str:
         known.ProfileNotFound,
         known.SSOError,
     )
-    return str(error) if isinstance(error, harmless) else type(error).__name__
+    why = str(error) if isinstance(error, harmless) else type(error).__name__
+    return f"the AWS profile {named or 'default'!r} gives no credentials: {why}"

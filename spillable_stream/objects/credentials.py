@@ -25,6 +25,7 @@ __all__ = [
     "factory_of",
     "provider_of",
     "register_credentials",
+    "without_secrets",
 ]
 
 _T = TypeVar("_T")
@@ -132,8 +133,21 @@ class _Guarded:
 
 
 def _call(name: str, call: Callable[[], _T]) -> _T:
+    return without_secrets(call, lambda e: f"the provider of credentials {name!r} failed: {type(e).__name__}")
+
+
+def without_secrets(call: Callable[[], _T], said: Callable[[Exception], str]) -> _T:
+    """Call something that has credentials; its exceptions, which may show them, are not even a context of this one's.
+
+    Args:
+        call: what to call.
+        said: returns what may be said of an exception.
+
+    Raises:
+        FailedProviderError: it raised; with what may be said.
+    """
     try:
         return call()
     except Exception as e:
-        failed = type(e).__name__
-    raise FailedProviderError(f"the provider of credentials {name!r} failed: {failed}")
+        failed = said(e)
+    raise FailedProviderError(failed)

@@ -50,17 +50,27 @@ def test_reading_on_decodes_no_frame_twice(open_channel: Open) -> None:
     assert fs.read_bytes < 2_000_000 * 1.2
 
 
+def channel_of_frames(open_channel: Open, count: int) -> Channel:
+    """Return a channel with a block of so many events, each of which is a frame."""
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        for i, body in enumerate(numbered(0, count)):
+            tx.put(Event(body), ttl=60 + i % 2)  # events with one ttl would share a frame
+    return channel
+
+
+def count_headers(patch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets an item for each header that is parsed."""
+    parsed, parse_header = list[int](), event_reader.parse_header
+    patch.setattr(event_reader, "parse_header", lambda *where: (parsed.append(1), parse_header(*where))[1])
+    return parsed
+
+
 def test_frames_behind_the_one_that_was_read_last_are_found_from_there(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = open_channel()
-    with channel.put_transaction() as tx:
-        for i, body in enumerate(numbered(0, 30)):
-            tx.put(Event(body), ttl=60 + i % 2)  # so each one is a frame
-    reader, parsed = channel.engine().reader(), list[int]()
-    (block,) = channel.engine().state.blocks
-    parse_header = event_reader.parse_header
-    monkeypatch.setattr(event_reader, "parse_header", lambda *where: (parsed.append(1), parse_header(*where))[1])
+    channel, parsed = channel_of_frames(open_channel, 30), count_headers(monkeypatch)
+    reader, (block,) = channel.engine().reader(), channel.engine().state.blocks
     assert [header.write_order_id for header, _ in reader.frames(block.extent(25, 26))] == [25, 26]
     before = len(parsed)
     assert [read.first_id for read in reader.read(block.extent(27, 27))] == [27]
@@ -76,14 +86,8 @@ def test_events_that_are_read_in_another_order_are_found_without_a_search(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads that take beside each other overtake each other between the claim and the read."""
-    channel = open_channel()
-    with channel.put_transaction() as tx:
-        for i, body in enumerate(numbered(0, 200)):
-            tx.put(Event(body), ttl=60 + i % 2)  # so each one is a frame
-    reader, parsed = channel.engine().reader(), list[int]()
-    (block,) = channel.engine().state.blocks
-    parse_header = event_reader.parse_header
-    monkeypatch.setattr(event_reader, "parse_header", lambda *where: (parsed.append(1), parse_header(*where))[1])
+    channel, parsed = channel_of_frames(open_channel, 200), count_headers(monkeypatch)
+    reader, (block,) = channel.engine().reader(), channel.engine().state.blocks
     order = [first + i for first in range(1, 201, 8) for i in (0, 2, 1, 7, 6, 3, 5, 4)]
     for event_id in order:
         assert [(read.first_id, read.last_id) for read in reader.read(block.extent(event_id, event_id))] == [
