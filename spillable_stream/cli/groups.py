@@ -124,7 +124,7 @@ def seek_group(path: ChannelPath, group: _GroupName, place: _Place, yes: Yes = F
         )
         before = _next_of(channel, group)
         typer.echo(f"{path}: the group {group!r} takes the event {channel.seek(group, target):,} next")
-        if channel.port().query_of(group) and _next_of(channel, group) != before:
+        if channel.port().query_note(group) and _next_of(channel, group) != before:
             say(
                 f"a Spark query reads as {group!r}, and is refused with its checkpoint now: seek back to {before}, or "
                 "give it a new checkpointLocation"

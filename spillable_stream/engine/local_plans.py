@@ -6,6 +6,7 @@ channel's directories, and its memory tier to read from that.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from spillable_stream.errors import NotAChannelError, OtherHostError, StorageErr
 from spillable_stream.format.batch import FRAME_BYTES, decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
+from spillable_stream.format.query_note import QueryNote, packed, unpacked
 from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.event_reader import EventReader, ReadBatch
@@ -30,7 +32,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["LocalPlanReader", "LocalReadPlan", "LocalStagePlan", "query_of_group"]
+__all__ = ["LocalPlanReader", "LocalReadPlan", "LocalStagePlan", "read_query_note"]
 
 _log = logging.getLogger(__name__)
 
@@ -123,14 +125,24 @@ class LocalPlanReader:
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._fs, self._layout.path, lost)
 
-    def record_query(self, group: str, query: str) -> None:
-        if query_of_group(self._fs, self._layout, group) == query:
-            return
-        file = self._fs.open(self._layout.group_query(group), create=True)
+    def query_note(self, group: str) -> QueryNote | None:
+        return read_query_note(self._fs, self._layout, group)
+
+    def note_query(self, group: str, note: QueryNote) -> bool:
+        path = self._layout.group_query(group)
         try:
-            file.write(0, [query.encode()])
+            file = self._fs.open(path, create=True)
+        except StorageError as e:
+            if isinstance(e.__cause__, OSError) and e.__cause__.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                return False
+            raise
+        try:
+            file.write(0, [packed(note, self.channel, group)])
+            file.sync()
         finally:
             file.close()
+        self._fs.sync_directory(path.parent)
+        return True
 
     def close(self) -> None:
         self._reader.close()
@@ -182,12 +194,13 @@ class LocalStagePlan:
         return StagedDelays(stage, lambda: None, DelayedFiles(fs, self.layout), keeps_locks=False)
 
 
-def query_of_group(fs: FileSystem, layout: Layout, group: str) -> str | None:
-    """Return the ID of the Spark query whose tasks read as a group last; None if none did."""
+def read_query_note(fs: FileSystem, layout: Layout, group: str) -> QueryNote | None:
+    """Return what is noted of the Spark query that reads as a group; None if nothing is."""
     try:
-        return fs.read_file(layout.group_query(group)).decode(errors="replace")
-    except (FileNotFoundError, StorageError):
+        data = fs.read_file(layout.group_query(group))
+    except FileNotFoundError:
         return None
+    return unpacked(data, layout.channel, group)
 
 
 def _require_channel(fs: FileSystem, layout: Layout) -> None:

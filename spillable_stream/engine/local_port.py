@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from spillable_stream.engine.engine_port import EnginePort
 from spillable_stream.engine.local_engine import LocalEngine
-from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, query_of_group
+from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, read_query_note
 from spillable_stream.engine.port import Held, ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.engine.staged_delays import HeldFiles
 from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.commit_record import DelayedRun
+from spillable_stream.format.query_note import QueryNote
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.quarantine import not_quarantined
 from spillable_stream.objects.disk_cache import DiskCache
@@ -61,8 +62,8 @@ class LocalPort(EnginePort[LocalEngine]):
         if self._engine.memory.exists():
             self._engine.owners.wait_for_owner_to_go(group, owner, timeout_seconds)
 
-    def query_of(self, group: str) -> str | None:
-        return query_of_group(self._engine.fs, self._engine.layout, group)
+    def query_note(self, group: str) -> QueryNote | None:
+        return read_query_note(self._engine.fs, self._engine.layout, group)
 
     # ── staging ─────────────────────────────────────────────────────────────────────────────
 

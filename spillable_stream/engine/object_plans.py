@@ -15,6 +15,7 @@ from spillable_stream.engine.task_plans import PlanReader, ReadPlan
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.format.batch import FAR_FRAME_BYTES, decode_schema
 from spillable_stream.format.extent import Extent
+from spillable_stream.format.query_note import QueryNote, packed, unpacked
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.objects.cache import ObjectCache
@@ -27,10 +28,10 @@ from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.salvage import keep_damaged, not_quarantined, salvage_object
 from spillable_stream.objects.staged_object import StagedObjectWriter
-from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError, is_refusal
 from spillable_stream.state.ranges import Range
 
-__all__ = ["ObjectPlanReader", "ObjectReadPlan", "ObjectStagePlan", "query_of_group", "record_query"]
+__all__ = ["ObjectPlanReader", "ObjectReadPlan", "ObjectStagePlan", "read_query_note"]
 
 _DELAYED_OBJECT_BYTES = 4 << 20  # of a task, which may stage little at a time
 
@@ -117,8 +118,17 @@ class ObjectPlanReader:
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._store, lost)
 
-    def record_query(self, group: str, query: str) -> None:
-        record_query(self._store, group, query)
+    def query_note(self, group: str) -> QueryNote | None:
+        return read_query_note(self._store, self.channel, group)
+
+    def note_query(self, group: str, note: QueryNote) -> bool:
+        try:
+            self._store.replace(f"{QUERIES}{group}", packed(note, self.channel, group))
+        except StoreError as e:
+            if is_refusal(e):
+                return False
+            raise
+        return True
 
     def close(self) -> None:
         self._reader.close()
@@ -176,15 +186,10 @@ def _require_here(store: Store, location: Location, channel: str) -> None:
         raise NotAChannelError(f"this host finds {what} at {location}: give all hosts the same credentials")
 
 
-def record_query(store: Store, group: str, query: str) -> None:
-    """Write which Spark query reads as a group, unless that is written."""
-    if query_of_group(store, group) != query:
-        store.replace(f"{QUERIES}{group}", query.encode())
-
-
-def query_of_group(store: Store, group: str) -> str | None:
-    """Return the ID of the Spark query whose tasks read as a group last; None if none did."""
+def read_query_note(store: Store, channel: str, group: str) -> QueryNote | None:
+    """Return what is noted of the Spark query that reads as a group; None if nothing is."""
     try:
-        return bytes(store.get(f"{QUERIES}{group}")).decode(errors="replace")
-    except (ObjectMissingError, StoreError):
+        data = bytes(store.get(f"{QUERIES}{group}"))
+    except ObjectMissingError:
         return None
+    return unpacked(data, channel, group)

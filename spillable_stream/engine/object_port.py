@@ -11,11 +11,12 @@ from spillable_stream.engine.last_known import hand_over
 from spillable_stream.engine.object_delays import HeldObjects
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.object_owners import ObjectOwnership
-from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
+from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, read_query_note
 from spillable_stream.engine.port import PARALLELISM, Held, ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.errors import GroupOwnedError, ProducerBusyError
 from spillable_stream.format.commit_record import DelayedRun
 from spillable_stream.format.extent import Extent
+from spillable_stream.format.query_note import QueryNote
 from spillable_stream.names import check_producer
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.salvage import not_quarantined
@@ -88,8 +89,8 @@ class ObjectPort(EnginePort[ObjectEngine]):
     def let_owner_go_first(self, group: str, owner: str, timeout_seconds: float) -> None:
         pass  # nothing is in memory, so no handle matters for being the last
 
-    def query_of(self, group: str) -> str | None:
-        return query_of_group(self._engine.log.store, group)
+    def query_note(self, group: str) -> QueryNote | None:
+        return read_query_note(self._engine.log.store, self._engine.log.channel, group)
 
     # ── staging ─────────────────────────────────────────────────────────────────────────────
 

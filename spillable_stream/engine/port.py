@@ -29,6 +29,7 @@ from spillable_stream.engine.task_plans import (
     Unreadable,
 )
 from spillable_stream.format.commit_record import DelayedRun
+from spillable_stream.format.query_note import FirstBatch, QueryNote
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -40,6 +41,7 @@ __all__ = [
     "Delayed",
     "DelayedChunk",
     "DiskCache",
+    "FirstBatch",
     "GroupOwner",
     "HandedOver",
     "Held",
@@ -47,6 +49,7 @@ __all__ = [
     "PlanReader",
     "ProducerClaim",
     "Put",
+    "QueryNote",
     "ReadBatch",
     "ReadPlan",
     "SinkBatch",
@@ -263,8 +266,12 @@ class ChannelPort(Protocol):
             StorageError: the disk refused; the takes are as they were.
         """
 
-    def query_of(self, group: str) -> str | None:
-        """Return the ID of the Spark query whose tasks read as a group last; None if none did."""
+    def query_note(self, group: str) -> QueryNote | None:
+        """Return what is noted of the Spark query whose tasks read as a group last; None if none did.
+
+        Raises:
+            StorageError: the storage failed.
+        """
 
     # ── staging and publishing ──────────────────────────────────────────────────────────────
 

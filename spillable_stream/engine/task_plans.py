@@ -13,6 +13,7 @@ from spillable_stream.engine.delayed_puts import Staging
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame
+from spillable_stream.format.query_note import QueryNote
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.state.ranges import Range
@@ -85,15 +86,25 @@ class PlanReader(Protocol):
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         """Return ranges of lost events, without those that `keep_damaged` put into quarantine."""
 
-    def record_query(self, group: str, query: str) -> None:
-        """Write beside a group which Spark query reads as it (`ChannelPort.query_of`), unless that is written.
+    def query_note(self, group: str) -> QueryNote | None:
+        """Return what is noted of the Spark query that reads as a group; None if nothing is.
+
+        Raises:
+            StorageError: the storage failed.
+        """
+
+    def note_query(self, group: str, note: QueryNote) -> bool:
+        """Note durably, beside a group, which Spark query reads as it.
 
         Args:
             group: the group.
-            query: the query's ID. All IDs have the same length, so that a new one covers the last.
+            note: what to note, in place of what was noted before.
+
+        Returns:
+            False if this host has no right to write there; nothing is noted then.
 
         Raises:
-            StorageError: the storage refused.
+            StorageError: the storage failed.
         """
 
     def close(self) -> None:

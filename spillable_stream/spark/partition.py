@@ -15,10 +15,11 @@ from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import DataLossError
 from spillable_stream.log_records import fields
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.spark.first_batch import PlannedBatch, note_batch
 from spillable_stream.spark.metadata import batch_with_metadata
+from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.read_options import ReadOptions
 from spillable_stream.spark.schema import arrow_schema
-from spillable_stream.spark.task_guards import record_query
 from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
@@ -38,16 +39,18 @@ class EventPartition(InputPartition):
     Args:
         plan: the locations of the events.
         group: the group that takes the events; None for a batch read.
+        batch: the micro-batch that it begins; None for its other partitions, and for a batch read.
     """
 
-    def __init__(self, plan: ReadPlan, group: str | None) -> None:
+    def __init__(self, plan: ReadPlan, group: str | None, batch: PlannedBatch | None = None) -> None:
         super().__init__(None)
         self.plan = plan
         self.group = group
+        self.batch = batch
 
 
 def plan_partitions(
-    port: ChannelPort, state: ChannelState, ranges: list[Range], options: ReadOptions, group: str | None = None
+    port: ChannelPort, state: ChannelState, ranges: list[Range], options: ReadOptions, batch: PlannedBatch | None = None
 ) -> list[EventPartition]:
     """Split events over as many tasks as may run at once, like Spark splits files.
 
@@ -61,7 +64,7 @@ def plan_partitions(
         state: the channel's state, in a snapshot.
         ranges: the events, in order.
         options: the read's options: the least number of partitions, the most events in one.
-        group: the group that takes the events; None for a batch read.
+        batch: the micro-batch that has the events; None for a batch read.
     """
     count = count_of(ranges)
     if count == 0:
@@ -78,7 +81,8 @@ def plan_partitions(
             cuts = between
     bounds = [i for a, b in pairwise(cuts) for i in _evenly(a, b, most)] + [count]
     plans = port.plan_read((_part(ranges, a, b) for a, b in pairwise(bounds)), options.cache)
-    return [EventPartition(plan, group) for plan in plans]
+    group = None if batch is None else batch.group
+    return [EventPartition(plan, group, batch if i == 0 else None) for i, plan in enumerate(plans)]
 
 
 def _piece(block: Block, first_id: int, last_id: int) -> tuple[int, int]:
@@ -228,14 +232,15 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOp
     Raises:
         NotAChannelError: this host does not have the channel's directories.
         OtherHostError: events are in the memory of another host.
+        CheckpointMismatchError: it is of a query's first batch, and the query has begun before with other events.
         DataLossError: events have left the channel since the read was planned, and ``failOnDataLoss`` is set.
         CorruptionError: an event is damaged, and ``onCorruption`` is not ``quarantine``.
     """
     events = partition.plan.open()
     try:
         reader = TaskReader(events, partition.group, options)
-        if partition.group is not None:
-            record_query(events, partition.group)
+        if partition.batch is not None:
+            note_batch(events, partition.batch, QueryTask.here())
         metadata = frozenset(options.metadata_types.keys() & schema.names)
         reads = (read for extent in partition.plan.extents for read in reader.read(extent))
         batches = (batch_with_metadata(read, schema, metadata, str(events.path)) for read in reads)

@@ -90,6 +90,7 @@ class QueryPosition:
         self.planned: Offset | None = None
         self._most_planned_id = 0  # the furthest end of a planned batch: Spark may plan an older one again
         self._first_begin_id: int | None = None  # after this event begins the query's first batch, if that is known
+        self._answered: Offset | None = None  # the last answer
 
     def begin(self, position_id: int) -> None:
         """Begin a new query.
@@ -139,7 +140,13 @@ class QueryPosition:
         elif end_id == begin_id == start.event_id:
             return start
         is_first = begin_id == self._first_begin_id and end_id > begin_id
-        return Offset(channel, end_id, begin_id if is_first else None)
+        self._answered = Offset(channel, end_id, begin_id if is_first else None)
+        return self._answered
+
+    def has_answered(self, end: Offset) -> bool:
+        """Tell whether a batch ends where this worker has said: Spark's checkpoint did not have it yet."""
+        said = self._answered
+        return said is not None and (said.event_id, said.start_id) == (end.event_id, end.start_id)
 
     def plan(self, start: Offset, end: Offset) -> int:
         """Record a batch that Spark plans, and return the event after which it begins.

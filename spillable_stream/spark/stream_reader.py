@@ -26,6 +26,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.log_records import fields
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
+from spillable_stream.spark.first_batch import planned_batch
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.group_reset import is_done
 from spillable_stream.spark.idle_polls import IdlePolls
@@ -238,7 +239,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             missed = self._tell_missed(state, begin, told)  # a take that was written before may have them
             absent = missed.union(state.passing(group))
             ranges = [r for each in taken for r in absent.gaps(*each)]
-            return list(plan_partitions(port, state, ranges, self._options, group))
+            batch = planned_batch(state, self._group, taken, ended, begins_now=self._query.has_answered(ended))
+            return list(plan_partitions(port, state, ranges, self._options, batch))
 
     @_held
     def commit(self, end: OffsetJson) -> None:

@@ -25,9 +25,9 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.sink_times import wall_clock_ms
-from spillable_stream.spark.task_guards import query_of_task
 
 __all__ = ["Staged", "TaskStage", "staging"]
 
@@ -116,7 +116,8 @@ class TaskStage:
     def __init__(self, stages: Sequence[StagePlan], limit_bytes: int, owner: str, batch_id: int) -> None:
         self._limit_bytes = limit_bytes
         self._owner = owner
-        self._query = query_of_task()
+        task = QueryTask.here()
+        self._query = None if task is None else task.query
         self._asked = [stage.ask_here() for stage in stages]  # while Spark makes the first rows
         self._outputs = [_Output(stage, owner, batch_id) for stage in stages]
         self._held_bytes = 0

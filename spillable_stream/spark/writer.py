@@ -13,15 +13,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spillable_stream.engine.port import SinkBatch, one_look
 from spillable_stream.errors import SpillableError
+from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.sink_times import wall_clock_ms
 from spillable_stream.spark.spark_errors import short_traces
-from spillable_stream.spark.task_guards import query_of_task
 from spillable_stream.spark.task_stage import Staged, staging
 
 try:
@@ -47,12 +46,10 @@ def batch_of_task() -> tuple[str, int]:
     Raises:
         SpillableError: Spark does not say them.
     """
-    context = TaskContext.get()
-    query = query_of_task()
-    batch_id = context.getLocalProperty("streaming.sql.batchId") if context else None
-    if not query or batch_id is None:
+    task = QueryTask.here()
+    if task is None:
         raise SpillableError("Spark does not say which query and batch this is, so it can not be stored just once")
-    return query, int(batch_id)
+    return task.query, task.batch_id
 
 
 class _Stager:

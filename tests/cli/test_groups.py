@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.format.query_note import QueryNote
 from tests.support.command_line import run
 from tests.support.events import numbered, peek, put, take
 
@@ -107,8 +108,10 @@ def test_a_seek_says_where_the_checkpoint_of_a_query_expects_the_group(path: Pat
         put(channel, *numbered(0, 10))
         take(channel, 4, "q")
         take(channel, 10, "p")
-        channel.engine().log.layout.group_query("q").write_text("a query")  # type: ignore[attr-defined]
-        channel.engine().log.layout.group_query("p").write_text("a query")  # type: ignore[attr-defined]
+        [plan] = channel.port().plan_read([[(1, 1)]])
+        events = plan.open()
+        assert events.note_query("q", QueryNote("a query")) and events.note_query("p", QueryNote("a query"))
+        events.close()
     for group, back in (("q", "5"), ("p", "latest")):
         moved = run("groups", "seek", path, group, "earliest")
         assert moved.exit_code == 0 and f"refused with its checkpoint now: seek back to {back}, or give" in moved.stderr

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.engine.local_plans import query_of_group
 from spillable_stream.engine.port import ReadPlan, StagePlan
-from spillable_stream.log.identity_file import read_identity
+from spillable_stream.format.query_note import FirstBatch, QueryNote
+from spillable_stream.storage import filesystem
+from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import memory_of
 from tests.support.events import numbered, put
@@ -101,23 +104,56 @@ def test_a_reader_says_which_channel_it_reads_and_where(tmp_path: Path) -> None:
     events.close()
 
 
-def test_the_query_that_reads_as_a_group_is_written_once_and_replaced(tmp_path: Path) -> None:
-    fs, events = FileSystem(), plans(tmp_path / "channel")[0].open()
-    layout = read_identity(fs, tmp_path / "channel")
-    assert query_of_group(fs, layout, "g") is None
-    for query in ("a" * 36, "a" * 36, "b" * 36):
-        events.record_query("g", query)
-        assert query_of_group(fs, layout, "g") == query
+def test_the_query_that_reads_as_a_group_is_noted_and_replaced(tmp_path: Path) -> None:
+    events = plans(tmp_path / "channel")[0].open()
+    assert events.query_note("g") is None
+    for note in (QueryNote("one", "run", FirstBatch(0, 1, 10, "reset")), QueryNote("two", "run"), QueryNote("three")):
+        assert events.note_query("g", note)
+        assert events.query_note("g") == note
+    assert events.query_note("another") is None
+    events.close()
+
+
+def test_a_note_is_on_the_medium_before_events_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut that takes Spark's first offset must not take the note, too."""
+    events = plans(tmp_path / "channel")[0].open()
+    synced: list[str] = []
+    sync, sync_directory = File.sync, FileSystem.sync_directory
+    monkeypatch.setattr(File, "sync", lambda self: (synced.append(self.path.name), sync(self))[1])
+    monkeypatch.setattr(
+        FileSystem, "sync_directory", lambda self, path: (synced.append(path.name), sync_directory(self, path))[1]
+    )
+    events.note_query("g", QueryNote("query", "run"))
+    assert synced == ["g.query", "groups"]
+    events.close()
+
+
+def test_without_a_right_to_write_no_query_is_noted_and_a_full_disk_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = plans(tmp_path / "channel")[0].open()
+    code = errno.EROFS
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(filesystem.os, "open", refuse)
+    assert not events.note_query("g", QueryNote("query"))
+    code = errno.ENOSPC
+    with pytest.raises(ss.StorageError, match=r"g\.query failed: No space left"):
+        events.note_query("g", QueryNote("query"))
+    monkeypatch.undo()
+    assert events.query_note("g") is None
     events.close()
 
 
 def test_a_group_that_is_made_anew_has_no_query_of_the_dropped_one(tmp_path: Path) -> None:
     events = plans(tmp_path / "channel")[0].open()
-    events.record_query("default", "a" * 36)
+    events.note_query("default", QueryNote("query"))
     events.close()
     with ss.Channel(tmp_path / "channel") as channel:
         channel.consumer("default").close()
-        assert channel.port().query_of("default") == "a" * 36
+        assert channel.port().query_note("default") == QueryNote("query")
         channel.drop_group("default")
         channel.consumer("default").close()
-        assert channel.port().query_of("default") is None
+        assert channel.port().query_note("default") is None

@@ -13,12 +13,14 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.taken_events import events_from_batch
-from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
+from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan
 from spillable_stream.errors import DataLossError, NotAChannelError, StorageError
 from spillable_stream.format.batch import FAR_FRAME_BYTES
+from spillable_stream.format.query_note import FirstBatch, QueryNote
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import StoreError
 from tests.support.events import numbered, put
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -207,28 +209,49 @@ def test_events_that_are_gone_are_data_loss(stores: dict[str, MemoryStore]) -> N
         list(read.open().read(extent))
 
 
-def test_a_tasks_query_is_written_beside_its_group_once(stores: dict[str, MemoryStore]) -> None:
+def test_the_query_that_reads_as_a_group_is_noted_and_replaced(stores: dict[str, MemoryStore]) -> None:
+    read, _ = plans()
+    events = read.open()
+    assert events.query_note("g") is None
+    for note in (QueryNote("one", "run", FirstBatch(0, 1, 10, "reset")), QueryNote("two", "run"), QueryNote("three")):
+        assert events.note_query("g", note)
+        assert events.query_note("g") == note
+    assert events.query_note("another") is None
+
+
+def test_a_note_that_the_store_fails_to_give_or_to_take_is_an_error(stores: dict[str, MemoryStore]) -> None:
+    """Else a query whose first batch was stored before would not be found out."""
     read, _ = plans()
     store = FaultyStore(stores[URL])
-    assert query_of_group(store, "g") is None
-    for query in ("first", "first", "second"):
-        read.open().record_query("g", query)
-        assert query_of_group(store, "g") == query
     with stores_in_memory(lambda _: store):
-        read.open().record_query("g", "second")
-    assert store.counts["replace"] == 0
+        events = read.open()
     store.schedule = lambda _: Fault.UNAVAILABLE
-    assert query_of_group(store, "g") is None
-    with pytest.raises(StorageError), stores_in_memory(lambda _: store):
-        read.open().record_query("g", "third")
+    with pytest.raises(StorageError):
+        events.query_note("g")
+    with pytest.raises(StorageError):
+        events.note_query("g", QueryNote("query"))
+
+
+def test_without_a_right_to_write_no_query_is_noted(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, _ = plans()
+    events = read.open()
+
+    def refuse(*_: object) -> None:
+        raise StoreError("the store refuses", may_have_happened=False, is_lasting=True)
+
+    monkeypatch.setattr(MemoryStore, "replace", refuse)
+    assert not events.note_query("g", QueryNote("query"))
+    assert events.query_note("g") is None
 
 
 def test_a_group_that_is_made_anew_has_no_query_of_the_dropped_one(stores: dict[str, MemoryStore]) -> None:
     read, _ = plans()
-    read.open().record_query("g", "first")
+    read.open().note_query("g", QueryNote("query"))
     with Channel(URL, create=False, commit_interval=0) as channel:
         channel.consumer("g").close()
-        assert channel.port().query_of("g") == "first"
+        assert channel.port().query_note("g") == QueryNote("query")
         channel.drop_group("g")
         channel.consumer("g").close()
-        assert channel.port().query_of("g") is None
+        assert channel.port().query_note("g") is None

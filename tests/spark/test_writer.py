@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -20,7 +21,6 @@ from spillable_stream.engine.drained_files import DrainedFiles
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SchemaError, StorageError
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.spark import writer as writer_module
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.writer import SpillableBatchWriter
 from tests.spark.test_sink_plan import sink_plan
@@ -322,7 +322,7 @@ def test_task_with_a_high_number_stages_what_the_first_ones_send(
             return None
 
     context = Context()
-    monkeypatch.setattr(writer_module.TaskContext, "get", lambda: context)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
     source = SpillableDataSource({"path": str(tmp_path / "c"), "minimumRequiredSpace": "0"})
     writer = source.writer(StructType([StructField("id", LongType())]), overwrite=False)
     messages = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spillable_stream.engine.delayed_puts import Held, HeldRuns, use_of
-from spillable_stream.engine.port import DelayedChunk, PlanReader, ReadBatch, ReadPlan, Unreadable
+from spillable_stream.engine.port import DelayedChunk, PlanReader, QueryNote, ReadBatch, ReadPlan, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
 from spillable_stream.format.batch import FRAME_BYTES
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
@@ -65,7 +65,10 @@ class ObjectReader:
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return list(lost)
 
-    def record_query(self, group: str, query: str) -> None:
+    def query_note(self, group: str) -> QueryNote | None:
+        raise AssertionError("there is no query")
+
+    def note_query(self, group: str, note: QueryNote) -> bool:
         raise AssertionError("there is no query")
 
     def close(self) -> None:

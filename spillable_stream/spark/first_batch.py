@@ -1,0 +1,155 @@
+"""A query's first batch has the same events each time: the channel remembers it where Spark's checkpoint may not.
+
+Spark does not sync its checkpoint. A power cut that takes a query's very first offset from it leaves a query that
+begins anew under its old ID: its batch 0 has other events then, and a sink that has a batch 0 skips them. Nothing tells
+a source which query it works for, but tasks know it. The first task of a batch notes it beside the group, and looks
+there before it returns an event::
+
+    noted of the group           this batch is the first       any later one
+    ──────────────────────────   ───────────────────────────   ─────────────
+    nothing, or another query    note it, or *                 note the query
+    this query, the same batch   –                             –
+    this query, another batch    refuse
+
+    *  A stream without the option `group` has a new group whenever it begins. Where another one of them has a note of
+       this query, by an earlier run: note that the query is past its first batch, and refuse.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from spillable_stream.engine.port import FirstBatch, PlanReader, QueryNote
+from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.log_records import fields
+from spillable_stream.spark.offset import Offset
+from spillable_stream.spark.query_group import QueryGroup
+from spillable_stream.spark.query_task import QueryTask
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import Range, shown
+
+__all__ = ["FormerGroup", "PlannedBatch", "note_batch", "planned_batch"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FormerGroup:
+    """A group that a stream without the option `group` made for itself, which may be of an earlier start.
+
+    Args:
+        name: its name.
+        position_id: it has taken everything up to this event.
+    """
+
+    name: str
+    position_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """What the first task of a batch is told. Picklable.
+
+    Args:
+        group: the group that takes the events.
+        first_id: the first event that it takes.
+        last_id: the last one.
+        is_first: whether it is the query's first batch of the channel.
+        reset: the reset of the group that it begins with; None without one.
+        former: the other groups that streams made for themselves, where this group is one that begins now.
+    """
+
+    group: str
+    first_id: int
+    last_id: int
+    is_first: bool = False
+    reset: str | None = None
+    former: tuple[FormerGroup, ...] = ()
+
+
+def planned_batch(
+    state: ChannelState, group: QueryGroup, taken: list[Range], end: Offset, *, begins_now: bool
+) -> PlannedBatch:
+    """Return what the first task of a batch is told.
+
+    Args:
+        state: the channel's state.
+        group: the query's group.
+        taken: the events that the batch takes, in order; none if others took them all.
+        end: where it ends.
+        begins_now: whether Spark's checkpoint had nothing of the batch before this source said where it ends.
+    """
+    is_first = end.start_id is not None
+    former: tuple[FormerGroup, ...] = ()
+    if is_first and begins_now and group.is_automatic:
+        others = ((name, each) for name, each in state.groups.items() if each.has_planned and name != group.name)
+        former = tuple(FormerGroup(name, each.position) for name, each in others)
+    first_id, last_id = (taken[0][0], taken[-1][1]) if taken else (0, 0)
+    return PlannedBatch(group.name, first_id, last_id, is_first, end.reset, former)
+
+
+def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None) -> None:
+    """Note beside its group which query a batch is of, and refuse a first batch that is another one than before.
+
+    Args:
+        events: the reader of the batch's first events.
+        planned: the batch.
+        task: the task's query; None outside of one.
+
+    Raises:
+        CheckpointMismatchError: the query has read the channel before, and its checkpoint does not say so.
+        StorageError: the storage failed.
+    """
+    if task is None:
+        return
+    batch = FirstBatch(task.batch_id, planned.first_id, planned.last_id, planned.reset)
+    noted = events.query_note(planned.group)
+    known = noted if noted is not None and noted.query == task.query else None
+    if known is not None and (not planned.is_first or _is_again(batch, known)):
+        return
+    former = _former(events, planned, task)
+    if known is None:
+        is_new = planned.is_first and former is None
+        _note(events, planned, QueryNote(task.query, task.run, batch if is_new else None))
+    if known is not None or former is not None:
+        raise _refusal(events, planned, task, known, former)
+
+
+def _is_again(batch: FirstBatch, known: QueryNote) -> bool:
+    """Tell whether a first batch is the one that is known."""
+    return not known.run if known.first is None else known.first.has(batch)  # an earlier version noted no batch
+
+
+def _former(events: PlanReader, planned: PlannedBatch, task: QueryTask) -> FormerGroup | None:
+    """Return the group that the query had at an earlier start; None without one. One run may have several."""
+    for group in planned.former:
+        note = events.query_note(group.name)
+        if note is not None and note.query == task.query and note.run != task.run:
+            return group
+    return None
+
+
+def _note(events: PlanReader, planned: PlannedBatch, note: QueryNote) -> None:
+    if not events.note_query(planned.group, note) and note.first is not None:
+        _log.warning(
+            "%s: a task may not write beside the group %r, so the first batch of its query is not noted there; if a "
+            "power cut takes the first offset from Spark's checkpoint, rows may get lost unnoticed",
+            events.path,
+            planned.group,
+            extra=fields(events.path, group=planned.group),
+        )
+
+
+def _refusal(
+    events: PlanReader, planned: PlannedBatch, task: QueryTask, known: QueryNote | None, former: FormerGroup | None
+) -> CheckpointMismatchError:
+    first = None if known is None else known.first
+    had = f" with the events {shown([(first.first_id, first.last_id)])} in the batch {first.batch_id}" if first else ""
+    options = f" with startingOffsets={former.position_id + 1}" if former else ""
+    return CheckpointMismatchError(
+        f"the query {task.query} begins to read {events.path} in its batch {task.batch_id}, with the events "
+        f"{shown([(planned.first_id, planned.last_id)])}; but it began before{had}, and its checkpoint does not say "
+        "so: a power cut or somebody removed offsets from it. A sink would take this batch for the one before, and "
+        f"skip it. Use a new checkpointLocation{options}"
+    )

@@ -1,0 +1,245 @@
+"""A query that has lost its first offset is refused, rather than that its sink skips rows."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import spillable_stream as ss
+from spillable_stream.channel.channel_set import ChannelSet
+from spillable_stream.engine.port import PlanReader
+from spillable_stream.format.query_note import FirstBatch, QueryNote
+from spillable_stream.spark import set_reader
+from spillable_stream.spark.first_batch import FormerGroup, PlannedBatch, note_batch
+from spillable_stream.spark.partition import EventPartition
+from spillable_stream.spark.query_task import QueryTask
+from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.set_reader import SpillableSetReader
+from tests.support.events import numbered, peek, put
+from tests.support.object_channels import URL, stores_in_memory
+from tests.support.spark.sources import source
+
+TASK = QueryTask("query", "run 1", 0)
+AGAIN = QueryTask("query", "run 2", 0)
+FIRST = PlannedBatch("g", 1, 5, is_first=True)
+LATER = PlannedBatch("g", 6, 9)
+
+
+@pytest.fixture(params=["local", "object"])
+def events(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PlanReader]:
+    """The reader of a task, of a channel on disk and of one in a store."""
+    with stores_in_memory():
+        path = tmp_path / "c" if request.param == "local" else URL
+        with ss.Channel(path) as channel:
+            put(channel, *numbered(0, 10))
+            [plan] = channel.port().plan_read([[(1, 10)]])
+        reader = plan.open()
+        yield reader
+        reader.close()
+
+
+# ── a group that the options name ───────────────────────────────────────────────────────────────
+
+
+def test_a_first_batch_is_noted_and_may_be_planned_again_as_it_was(events: PlanReader) -> None:
+    note_batch(events, FIRST, TASK)
+    assert events.query_note("g") == QueryNote("query", "run 1", FirstBatch(0, 1, 5))
+    note_batch(events, FIRST, AGAIN)  # after a crash
+    note_batch(events, PlannedBatch("g", 2, 4, is_first=True), AGAIN)  # others took the rest
+    note_batch(events, LATER, QueryTask("query", "run 2", 1))
+    assert events.query_note("g") == QueryNote("query", "run 1", FirstBatch(0, 1, 5))
+
+
+@pytest.mark.parametrize(
+    ("batch", "task"),
+    [
+        (PlannedBatch("g", 6, 9, is_first=True), AGAIN),  # the take was committed
+        (PlannedBatch("g", 1, 6, is_first=True), AGAIN),
+        (PlannedBatch("g", 1, 5, is_first=True, reset="another"), AGAIN),  # the group was moved again
+        (FIRST, QueryTask("query", "run 2", 1)),  # of a set, where the channel joined another batch
+    ],
+)
+def test_another_first_batch_of_a_query_is_refused_each_time(
+    events: PlanReader, batch: PlannedBatch, task: QueryTask
+) -> None:
+    note_batch(events, FIRST, TASK)
+    for _ in range(2):  # the second time Spark's checkpoint has the batch
+        with pytest.raises(
+            ss.CheckpointMismatchError,
+            match=r"the query query begins to read .* in its batch \d, with the events \d to \d; but it began before "
+            r"with the events 1 to 5 in the batch 0, and its checkpoint .*Use a new checkpointLocation$",
+        ):
+            note_batch(events, batch, task)
+    note_batch(events, batch, QueryTask("another", "run 3", 0))  # a new checkpoint
+
+
+def test_a_query_that_was_noted_at_a_later_batch_does_not_begin_again(events: PlanReader) -> None:
+    note_batch(events, LATER, TASK)
+    assert events.query_note("g") == QueryNote("query", "run 1")
+    with pytest.raises(ss.CheckpointMismatchError, match="but it began before, and its checkpoint"):
+        note_batch(events, FIRST, AGAIN)
+
+
+def test_a_note_of_an_earlier_version_says_nothing_of_a_batch(events: PlanReader) -> None:
+    events.note_query("g", QueryNote("query"))
+    note_batch(events, FIRST, TASK)
+
+
+def test_a_batch_read_and_a_task_outside_of_a_query_note_nothing(events: PlanReader) -> None:
+    note_batch(events, FIRST, None)
+    assert events.query_note("g") is None
+
+
+def test_a_task_that_may_not_write_says_what_is_not_noted(
+    events: PlanReader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(events, "note_query", lambda *_: False)
+    with caplog.at_level(logging.WARNING, "spillable_stream.spark.first_batch"):
+        note_batch(events, LATER, TASK)
+        assert not caplog.messages
+        note_batch(events, FIRST, TASK)
+    [message] = caplog.messages
+    assert "a task may not write beside the group 'g', so the first batch of its query is not noted" in message
+
+
+# ── a group that the stream made for itself ─────────────────────────────────────────────────────
+
+
+def test_a_query_that_begins_anew_with_another_group_is_refused_and_stays_so(events: PlanReader) -> None:
+    note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True), TASK)
+    new = PlannedBatch("auto-2", 6, 9, is_first=True, former=(FormerGroup("auto-0", 3), FormerGroup("auto-1", 5)))
+    with pytest.raises(
+        ss.CheckpointMismatchError, match=r"but it began before, .*Use a new checkpointLocation with startingOffsets=6$"
+    ):
+        note_batch(events, new, AGAIN)
+    with pytest.raises(ss.CheckpointMismatchError, match="but it began before"):  # Spark's checkpoint has it by now
+        note_batch(events, PlannedBatch("auto-2", 6, 9, is_first=True), QueryTask("query", "run 3", 0))
+
+
+def test_one_run_may_read_a_channel_with_two_groups_of_its_own(events: PlanReader) -> None:
+    """A self-join: each of its two sources has a group, and both begin at once."""
+    note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True), TASK)
+    note_batch(events, PlannedBatch("auto-2", 1, 5, is_first=True, former=(FormerGroup("auto-1", 0),)), TASK)
+    assert events.query_note("auto-2") == QueryNote("query", "run 1", FirstBatch(0, 1, 5))
+
+
+def test_a_second_source_that_a_crash_kept_from_being_noted_is_not_refused(events: PlanReader) -> None:
+    note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True), TASK)
+    note_batch(events, PlannedBatch("auto-2", 1, 5, is_first=True), AGAIN)  # Spark's checkpoint has its group
+    assert events.query_note("auto-2") == QueryNote("query", "run 2", FirstBatch(0, 1, 5))
+
+
+# ── what a source tells the first task ──────────────────────────────────────────────────────────
+
+
+@contextmanager
+def channel_of(path: Path, *groups: str) -> Iterator[ss.Channel]:
+    with ss.Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 10))
+        for group in groups:
+            channel.consumer(group).close()
+        yield channel
+
+
+def planned(parts: list[Any]) -> list[PlannedBatch | None]:
+    assert all(isinstance(part, EventPartition) for part in parts)
+    return [part.batch for part in parts]
+
+
+@pytest.mark.spark
+def test_the_first_partition_alone_is_told_the_batch(tmp_path: Path) -> None:
+    with channel_of(tmp_path / "c") as channel:
+        reader = source(channel, group="g", minPartitions=2, maxEventsPerTrigger=6)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        assert planned(reader.partitions(start, end)) == [PlannedBatch("g", 1, 6, is_first=True), None]
+        again = source(channel, group="g", minPartitions=2)
+        reader.stop()
+        assert planned(again.partitions(start, end)) == [PlannedBatch("g", 1, 6, is_first=True), None]
+        last = again.latestOffset(end)
+        assert planned(again.partitions(end, last)) == [PlannedBatch("g", 7, 10), None]
+        again.stop()
+
+
+@pytest.mark.spark
+def test_a_group_that_a_stream_has_made_just_now_comes_with_the_former_ones(tmp_path: Path) -> None:
+    with channel_of(tmp_path / "c", "named") as channel:
+        first = source(channel)
+        start = first.initialOffset()
+        end = first.latestOffset(start)
+        [batch] = planned(first.partitions(start, end))
+        assert batch is not None and batch.is_first and not batch.former
+        first.stop()
+        second = source(channel)  # the checkpoint lost the offset
+        anew = second.initialOffset()
+        [new] = planned(second.partitions(anew, second.latestOffset(anew)))
+        assert new is not None and new.is_first and new.former == (FormerGroup(batch.group, 0),)
+        second.stop()
+        third = source(channel)  # the checkpoint has it
+        [again] = planned(third.partitions(third.initialOffset(), end))
+        assert again is not None and again.is_first and again.group == batch.group and not again.former
+        third.stop()
+
+
+@pytest.mark.spark
+def test_a_channel_that_joins_a_set_has_a_first_batch_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_reader, "_LOCAL_LOOK_SECONDS", 0.0)
+    with channel_of(tmp_path / "orders-a") as one:
+        options = StreamOptions.of({"group": "g"})
+        reader = SpillableSetReader(ChannelSet([f"{tmp_path}/orders-*"]), options, struct_type(one.schema))
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        assert planned(reader.partitions(start, end)) == [PlannedBatch("g", 1, 10, is_first=True)]
+        put(one, b"more")
+        with channel_of(tmp_path / "orders-b"):
+            later = reader.latestOffset(end)
+            assert planned(reader.partitions(end, later)) == [
+                PlannedBatch("g", 11, 11),
+                PlannedBatch("g", 1, 10, is_first=True),
+            ]
+            reader.stop()
+
+
+# ── on Spark ────────────────────────────────────────────────────────────────────────────────────
+
+
+def run(spark: SparkSession, path: str, checkpoint: Path, target: str, **options: object) -> None:
+    events = spark.readStream.format("spillable").options(**options).load(path)
+    writer = events.writeStream.format("spillable").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start(target).awaitTermination()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{"group": "g"}, {}], ids=["named", "of its own"])
+@pytest.mark.parametrize("place", ["{}", "object+file://{}"], ids=["disk", "store"])
+def test_a_query_whose_first_offset_a_power_cut_took_is_refused(
+    spark: SparkSession, tmp_path: Path, place: str, options: dict[str, str]
+) -> None:
+    """Spark keeps the query's ID, and its sink skips the rows of a second batch 0: they were lost without a word."""
+    origin, target = (place.format(tmp_path / name) for name in ("source", "target"))
+    with ss.Channel(origin) as channel:
+        put(channel, *numbered(0, 10))
+    run(spark, origin, tmp_path / "checkpoint", target, **options)
+    for directory in ("offsets", "commits"):
+        shutil.rmtree(tmp_path / "checkpoint" / directory)
+    with ss.Channel(origin) as channel:
+        put(channel, *numbered(10, 10))
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=r"the events 11 to 20; but it began before"):
+            run(spark, origin, tmp_path / "checkpoint", target, **options)
+    behind = {} if options else {"startingOffsets": "11"}
+    run(spark, origin, tmp_path / "another", target, **options, **behind)
+    with ss.Channel(target) as channel:
+        assert peek(channel, 30) == numbered(0, 20)
