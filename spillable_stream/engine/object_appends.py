@@ -75,6 +75,7 @@ class ObjectAppends:
             known.publish()  # the next append heals
             if e.is_lasting:
                 self._require_there_after(attempt)
+                self._looks.refuse_overwritten()
             raise
         except ForeignSlotError:
             known.unsettled = None

@@ -9,6 +9,7 @@ from spillable_stream.engine.channel_presence import ChannelPresence
 from spillable_stream.engine.handle_lock import HandleLock
 from spillable_stream.engine.known_slots import KnownSlots
 from spillable_stream.errors import CorruptionError
+from spillable_stream.objects.overwritten import find_overwritten
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead
 from spillable_stream.objects.slots import Slots
 
@@ -51,6 +52,7 @@ class ObjectLooks:
             CorruptionError: a slot is damaged.
             NotAChannelError: the channel is not there any more.
             StoreError: the store refused or failed.
+            UnsafeStoreError: the store overwrote a slot.
         """
         is_end = False
         with ReadAhead(self._slots, self._known.tail) as ahead:
@@ -71,7 +73,27 @@ class ObjectLooks:
                         self._known.know(found)
 
     def begin_anew(self) -> None:
-        """Have the state loaded; see `KnownSlots.begin_anew`."""
+        """Have the state loaded; see `KnownSlots.begin_anew`.
+
+        Raises:
+            UnsafeStoreError: not because slots were collected, but because the store overwrote one.
+        """
+        self.refuse_overwritten()
+        self._begin_anew()
+
+    def refuse_overwritten(self) -> None:
+        """Refuse to continue as if nothing were lost. The next call continues with what is there.
+
+        Raises:
+            UnsafeStoreError: the store overwrote the newest slot that is known.
+        """
+        known = self._known
+        overwritten = None if known.must_load else find_overwritten(self._slots, known.chain, known.tail)
+        if overwritten is not None:
+            self._begin_anew()
+            raise overwritten
+
+    def _begin_anew(self) -> None:
         with self._lock.had():
             self._presence.is_proven = False
             self._known.begin_anew()

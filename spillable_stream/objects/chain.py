@@ -36,6 +36,11 @@ class Chain:
             for each in oldest:
                 del self._tokens[each]
 
+    def token_of(self, number: int) -> bytes | None:
+        """Return the token of a slot; None if it is not known."""
+        base, token = self._base
+        return token if number == base else self._tokens.get(number)
+
     def identity_of(self, number: int) -> str | None:
         """Return what no other slot of this number has; None for a slot that is not known."""
         token = self._tokens.get(number)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, OptionError, backup
+from spillable_stream import Channel, OptionError, UnsafeStoreError, backup
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.objects.disk_cache import DiskCache
 from tests.support.damage import flip
@@ -145,7 +145,7 @@ def test_events_of_before_a_rollback_are_never_read_from_the_cache(
         assert bodies_of(channel) == [b"a" * 2000] * 2 + [b"c" * 2000] * 4
 
 
-def test_a_handle_that_is_open_meanwhile_reads_what_is_there_then(
+def test_a_handle_that_is_open_meanwhile_is_told_and_reads_what_is_there_then(
     stores: dict[str, MemoryStore], directory: Path
 ) -> None:
     options = {"commit_interval": 0, "checkpoint_on_close": False, "retention_bytes": 1 << 30}
@@ -158,6 +158,8 @@ def test_a_handle_that_is_open_meanwhile_reads_what_is_there_then(
         with Channel(URL, **options) as other:
             put(other, b"c")
             put(other, b"d")
+        with pytest.raises(UnsafeStoreError, match="or was put back to an earlier version"):
+            bodies_of(channel)
         assert bodies_of(channel) == [b"a", b"c", b"d"]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from spillable_stream import Channel
+import pytest
+
+from spillable_stream import Channel, UnsafeStoreError
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put
 from tests.support.faulty_store import Request
@@ -100,3 +102,30 @@ def test_a_look_that_began_before_is_not_shared(open_handle: Open) -> None:
     first.join()
     second.join()
     assert seen == [2]
+
+
+# ── a store that begins to ignore conditions ────────────────────────────────────────────────────
+
+
+def overwrite(channel: Channel, other: Channel) -> None:
+    """Let the last commit of a channel's handle be lost: the store takes another one in its place."""
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    log_of(other).position()
+    put(channel, b"lost")
+    del objects[slot_key(2)]
+    put(other, b"in its place")
+
+
+@pytest.mark.parametrize("use", [lambda channel: put(channel, b"next"), lambda channel: peek(channel)])
+def test_whoever_had_a_slot_that_the_store_overwrote_is_told_once(
+    open_handle: Open, use: Callable[[Channel], object]
+) -> None:
+    """Both commits were acknowledged, and the store has one."""
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    overwrite(channel, other)
+    with pytest.raises(UnsafeStoreError, match=rf"{slot_key(2)} was overwritten: the store has ignored .* are lost"):
+        use(channel)
+    assert peek(channel) == [b"0", b"in its place"]
+    put(channel, b"1")
+    assert peek(other, group="another") == [b"0", b"in its place", b"1"]

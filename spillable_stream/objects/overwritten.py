@@ -1,0 +1,43 @@
+"""Finds out that a slot was overwritten: that the store has ignored the condition under which slots are created.
+
+A slot is created if it is absent, and slots are deleted in ascending order. So a slot that is another one than before
+was deleted and filled by a late writer, and then the one before it is gone; or it was overwritten, and what it held is
+lost, though it was acknowledged.
+"""
+
+from __future__ import annotations
+
+from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects.appending import Tail
+from spillable_stream.objects.chain import Chain
+from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
+
+__all__ = ["find_overwritten"]
+
+
+def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError | None:
+    """Return the error if a slot is another one than is known; None if it is not, or if that proves nothing.
+
+    Args:
+        slots: the channel's slots.
+        chain: the slots that are known.
+        tail: the newest of them.
+
+    Raises:
+        CorruptionError: a slot is damaged.
+        StoreError: the store refused or failed.
+    """
+    before = chain.token_of(tail.number - 1)
+    if before is None:
+        return None
+    try:
+        if slots.token(tail.number) in (None, tail.token) or slots.token(tail.number - 1) != before:
+            return None
+    except ForeignSlotError:  # the channel was removed, and another one made
+        return None
+    root = slots.store.root
+    return UnsafeStoreError(
+        f"{root}/{slot_key(tail.number)} was overwritten: the store has ignored that it was there, or was put back to "
+        "an earlier version. Its acknowledged events are lost. Stop all writers, run `spillable check-store "
+        f"{root}`, and open the channel again: it continues with what is there now"
+    )

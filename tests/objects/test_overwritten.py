@@ -1,0 +1,98 @@
+"""What proves that a slot was overwritten, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream.errors import StorageError, UnsafeStoreError
+from spillable_stream.objects.appending import Tail
+from spillable_stream.objects.chain import Chain
+from spillable_stream.objects.overwritten import find_overwritten
+from spillable_stream.objects.slots import slot_key
+from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import Writer, new_channel
+
+
+class Overwritten:
+    """A log of the slots 0 to 3, and what a handle knew of it before slot 3 was another one.
+
+    Attributes:
+        store: the store.
+        writer: the writer of the slot in its place.
+        chain: the slots that the handle knew.
+        tail: the newest of them.
+    """
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        channel = new_channel(self.store)
+        self.writer, late = Writer(self.store, channel), Writer(self.store, channel)
+        self.chain = Chain(self.writer.tail.number, self.writer.tail.token)
+        for _ in range(2):
+            self._put(self.writer)
+        late.follow()
+        self._put(self.writer)
+        self.tail: Tail = self.writer.tail
+        del self.store.objects[slot_key(3)]
+        late.put(b"in its place")
+
+    def _put(self, writer: Writer) -> None:
+        writer.put(b"x")
+        self.chain.add(writer.tail.number, writer.tail.token)
+
+    def found(self) -> UnsafeStoreError | None:
+        return find_overwritten(self.writer.slots, self.chain, self.tail)
+
+
+@pytest.fixture
+def log() -> Overwritten:
+    return Overwritten()
+
+
+def test_another_slot_behind_one_that_is_there_was_overwritten(log: Overwritten) -> None:
+    found = log.found()
+    assert isinstance(found, UnsafeStoreError)
+    assert f"{slot_key(3)} was overwritten" in str(found)
+
+
+def test_a_slot_that_is_as_it_was_is_not_overwritten(log: Overwritten) -> None:
+    token = log.writer.slots.token(3)
+    assert token is not None
+    log.chain.add(3, token)
+    log.tail = Tail(3, token, token, log.tail.end)
+    assert log.found() is None
+
+
+def others_slot(log: Overwritten) -> None:
+    """Put another log's slot in the place of the one before."""
+    log.store.objects[slot_key(2)] = Overwritten().store.objects[slot_key(2)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: log.store.objects.pop(slot_key(3)),
+        lambda log: log.store.objects.pop(slot_key(2)),  # they were collected, and a late writer filled the place
+        others_slot,
+        lambda log: setattr(log, "chain", Chain(3, log.tail.token)),  # the handle began there
+    ],
+)
+def test_what_may_have_been_collected_proves_nothing(log: Overwritten, change: Callable[[Overwritten], object]) -> None:
+    change(log)
+    assert log.found() is None
+
+
+def test_the_slot_with_which_a_handle_began_counts_as_known(log: Overwritten) -> None:
+    token = log.writer.slots.token(2)
+    assert token is not None
+    log.chain = Chain(2, token)
+    assert log.found() is not None
+
+
+def test_a_store_that_does_not_answer_is_an_error(log: Overwritten) -> None:
+    log.writer.slots.store = FaultyStore(log.store, lambda _: Fault.UNAVAILABLE)
+    with pytest.raises(StorageError):
+        log.found()
