@@ -9,10 +9,8 @@ from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_sch
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
-from spillable_stream.channel.event_table import EventTable
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats, WorkerStats
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
@@ -28,6 +26,15 @@ if TYPE_CHECKING:
     from spillable_stream import dead_letters
     from spillable_stream.archive.backup import BackupReport, backup
     from spillable_stream.archive.restore import RestoreReport, restore
+    from spillable_stream.channel.event_table import EventTable
+    from spillable_stream.channel.stats import (
+        ChannelStats,
+        GroupStats,
+        KeptStats,
+        SpoolStats,
+        TierStats,
+        WorkerStats,
+    )
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
@@ -110,9 +117,13 @@ _MODULES = {
     "AsyncWorker": "workers.async_worker",
     "Attempt": "producer.result",
     "BackupReport": "archive.backup",
+    "ChannelStats": "channel.stats",
     "DeadLetter": "workers.verdicts",
     "Drop": "workers.verdicts",
+    "EventTable": "channel.event_table",
     "Finding": "integrity.findings",
+    "GroupStats": "channel.stats",
+    "KeptStats": "channel.stats",
     "Loss": "integrity.findings",
     "MetricsServer": "observe.metrics_server",
     "OtelMetrics": "observe.otel_export",
@@ -124,7 +135,9 @@ _MODULES = {
     "Report": "integrity.findings",
     "RestoreReport": "archive.restore",
     "Result": "producer.result",
+    "SpoolStats": "channel.stats",
     "Target": "producer.target",
+    "TierStats": "channel.stats",
     "backup": "archive.backup",
     "exit_on_sigterm": "termination",
     "Retry": "workers.verdicts",
@@ -132,6 +145,7 @@ _MODULES = {
     "register_credentials": "objects.credentials",
     "otel_metrics": "observe.otel_export",
     "Worker": "workers.worker",
+    "WorkerStats": "channel.stats",
     "repair": "integrity.repair",
     "restore": "archive.restore",
     "serve_metrics": "observe.metrics_server",

@@ -7,7 +7,6 @@ in snake_case; names are compared without case and underscores.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -36,13 +35,14 @@ from spillable_stream.option_parsers import (
     seconds,
     timestamp,
 )
-from spillable_stream.sharding import BUCKETS, MOST_BUCKETS
 
 __all__ = [
     "BATCH",
+    "BUCKETS",
     "CHANNEL",
     "CREATION",
     "HANDLE",
+    "MOST_BUCKETS",
     "OPTIONS",
     "PRODUCER",
     "SINK",
@@ -59,6 +59,8 @@ HANDLE = "handle"  # of one handle of a channel; stored nowhere
 SOURCE = "source"  # of one Spark read
 SINK = "sink"  # of one Spark write
 BATCH = "batch"  # of one Spark batch read
+
+BUCKETS, MOST_BUCKETS = 64, 512  # of the hashes of keys (`spillable_stream.sharding`)
 PRODUCER = "producer"  # of one producer; by the names that the Aliyun LOG Java Producer has, in snake_case
 _SCOPES = {
     CHANNEL: "channel",
@@ -375,6 +377,8 @@ def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option],
     if elsewhere is not None:
         owners = " or a ".join(_SCOPES[scope] for scope in elsewhere.scopes)
         return f"{elsewhere.name} is not an option of {where} but of a {owners}"
+    import difflib
+
     near = difflib.get_close_matches(_key(name), allowed, n=1, cutoff=0.0)
     return f"{name!r} is not an option of {where}; the nearest is {allowed[near[0]].name!r}"
 

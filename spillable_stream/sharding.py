@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["BUCKETS", "HASH_BITS", "MOST_BUCKETS", "shard_hash", "shard_of_hash", "shard_of_key"]
-
-BUCKETS = 64
-"""How many buckets there are, unless somebody says another number."""
-
-MOST_BUCKETS = 512
+__all__ = ["HASH_BITS", "shard_hash", "shard_of_hash", "shard_of_key"]
 
 HASH_BITS = 128
 

@@ -65,6 +65,26 @@ print("pyspark" in sys.modules, set(ss.__all__) <= set(dir(ss)))
     ]
 
 
+# Of the standard library, each takes a millisecond or more, with what it imports itself.
+OF_FEW = {"bz2", "configparser", "difflib", "hashlib", "hmac", "html", "secrets", "shutil", "tempfile", "zoneinfo"}
+OWN_OF_FEW = {
+    "channel.config_file",
+    "channel.display",
+    "channel.event_table",
+    "channel.stats",
+    "engine.readonly_view",
+    "format.value_readers",
+    "sharding",
+}
+
+
+def test_an_import_brings_nothing_that_few_programs_need() -> None:
+    program = "import sys, pyarrow; had = {*sys.modules}; import spillable_stream; print(*{*sys.modules} - had)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert OF_FEW.isdisjoint(found)
+    assert {f"spillable_stream.{name}" for name in OWN_OF_FEW}.isdisjoint(found)
+
+
 def test_the_flow_says_what_to_install_without_numpy() -> None:
     program = "import sys; sys.modules['numpy'] = None; from spillable_stream import flow; flow.Multiplexing"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.sharding import BUCKETS, MOST_BUCKETS, shard_hash, shard_of_hash, shard_of_key
+from spillable_stream.options import BUCKETS, MOST_BUCKETS
+from spillable_stream.sharding import shard_hash, shard_of_hash, shard_of_key
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,13 @@ import pyarrow as pa
 from spillable_stream.arguments import flag, text
 from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, range_to_read, read_batches
 from spillable_stream.channel.arrow_schema import SparkSchema
-from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.display import notice_html, plot_channel, stats_html
-from spillable_stream.channel.event_table import EventTable, events_from, last_events
 from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.live_picture import live_view
 from spillable_stream.channel.open_arguments import OpenArguments
 from spillable_stream.channel.open_channel import OpenChannel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.seek_target import SeekTarget
-from spillable_stream.channel.stats import ChannelStats
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
@@ -41,6 +37,8 @@ from spillable_stream.storage.filesystem import FileSystem, given_file_system
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from spillable_stream.channel.event_table import EventTable
+    from spillable_stream.channel.stats import ChannelStats
     from spillable_stream.workers.async_worker import AsyncWorker
     from spillable_stream.workers.worker import Worker
 
@@ -114,6 +112,8 @@ class Channel:
             ImportError: the file is an agent's properties, and the extra ``flow`` is not installed.
             OptionError: the file has no such section or no path, and what the constructor raises.
         """
+        from spillable_stream.channel.config_file import read_config
+
         values = read_config(path, name)
         if "path" not in values:
             raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
@@ -383,6 +383,8 @@ class Channel:
         Raises:
             OptionError: ``n`` is less than 1, and what `read` raises.
         """
+        from spillable_stream.channel.event_table import events_from
+
         return events_from(self.engine(), str(self.path), start, n)
 
     def tail(self, n: int = 10) -> EventTable:
@@ -393,6 +395,8 @@ class Channel:
 
         Raises what `head` raises.
         """
+        from spillable_stream.channel.event_table import last_events
+
         return last_events(self.engine(), str(self.path), n)
 
     def range_of(self, start: SeekTarget | None = None, end: ReadEnd | None = None) -> tuple[int, int]:
@@ -426,6 +430,8 @@ class Channel:
         Raises:
             ImportError: matplotlib is not installed.
         """
+        from spillable_stream.channel.display import plot_channel
+
         return plot_channel(self.engine(), ax)
 
     def checkpoint(self) -> None:
@@ -495,6 +501,8 @@ class Channel:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows; of a channel that can't be looked at, why."""
+        from spillable_stream.channel.display import notice_html, stats_html
+
         try:
             return stats_html(self.path, self.typed, self.stats())
         except SpillableError as e:

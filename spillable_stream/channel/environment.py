@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from spillable_stream.errors import OptionError
@@ -64,6 +63,8 @@ def _warn_of_slip(variable: str, known: Mapping[str, Option]) -> None:
     if not variable.startswith(_PREFIX):
         return
     names = [name.removeprefix(_PREFIX) for name in known]  # the prefix would make all of them alike
+    from difflib import get_close_matches
+
     if near := get_close_matches(variable.removeprefix(_PREFIX), names, n=1, cutoff=0.8):
         _log.warning("the variable %s is not an option's; the nearest is %s", variable, _PREFIX + near[0])
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from spillable_stream.channel.stats import WorkerStats
+if TYPE_CHECKING:
+    from spillable_stream.channel.stats import WorkerStats
 
 __all__ = ["KnownWorkers"]
 

@@ -19,10 +19,8 @@ from spillable_stream.channel.direct_puts import DirectPuts
 from spillable_stream.channel.known_workers import KnownWorkers
 from spillable_stream.channel.open_arguments import FoundChannel, OpenArguments
 from spillable_stream.channel.owned_groups import OwnedGroups
-from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.stored_options import store_options
 from spillable_stream.channel.stored_schema import has_columns, store_columns
-from spillable_stream.channel.worker_status import seen_workers
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import open_engine, remember
@@ -35,6 +33,7 @@ from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from spillable_stream.channel.spool import Spool
+    from spillable_stream.channel.stats import ChannelStats
 
 __all__ = ["OpenChannel"]
 
@@ -167,6 +166,9 @@ class OpenChannel:
 
     def stats(self) -> ChannelStats:
         """Return what the channel holds; with a spool, what is known of it while the store does not answer."""
+        from spillable_stream.channel.stats import channel_stats
+        from spillable_stream.channel.worker_status import seen_workers
+
         engine, spool = self.engine(), self.spool
         try:
             found = channel_stats(engine)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -15,7 +15,6 @@ from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.memory_capacity import file_size_bytes
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.opening import Held, adopted, enter
-from spillable_stream.engine.readonly_view import ReadonlyView
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.file_names import GENERATION_BITS, Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
@@ -32,6 +31,9 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import MemoryImage, StateImage
 from spillable_stream.storage.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from spillable_stream.engine.readonly_view import ReadonlyView
 
 __all__ = ["FILES_OF_A_LIMIT", "LocalLog"]
 
@@ -92,8 +94,11 @@ class LocalLog:
         self._is_extended = False
         self.poll_seconds: tuple[float, float] = (0.001, 0.05)
         self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None  # what `obey` was told last
-        self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
-        if self.view is not None:
+        self.view: ReadonlyView | None = None
+        if readonly:
+            from spillable_stream.engine.readonly_view import ReadonlyView
+
+            self.view = ReadonlyView(fs, layout)
             found = self.view.find(lock_timeout_seconds)
             self._use(found.held)
             self.view.adopt(found)

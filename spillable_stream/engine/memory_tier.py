@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
+import os
 import time
 from functools import partial
 
@@ -95,7 +95,7 @@ class MemoryTier:
         except StorageError as e:
             self.refuse(e)
             return
-        generation, token = follower.state.memory.generation + 1, secrets.token_hex(16)
+        generation, token = follower.state.memory.generation + 1, os.urandom(16).hex()
         try:
             self._directory.make(follower.state.options, token)
         except StorageError as e:

@@ -11,7 +11,6 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.conversion import cast_column
 from spillable_stream.format.types import NOT_ARROW, with_leaves
-from spillable_stream.format.value_readers import fields_reader
 
 __all__ = ["RowReader", "row_reader"]
 
@@ -32,6 +31,8 @@ class RowReader:
         readable = [
             f if build is not None else f.with_type(pa.null()) for f, build in zip(schema, self._builders, strict=True)
         ]
+        from spillable_stream.format.value_readers import fields_reader
+
         fields = fields_reader(readable, "", self._unknown)
         self._read: Callable[[dict[Any, Any]], dict[str, Any]] = fields.read
         self._size_bytes: Callable[[dict[str, Any]], int] = fields.size_bytes  # type: ignore[assignment]

@@ -8,10 +8,8 @@ part asked for again. No failure of the cache fails a read.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import os
-import secrets
 import struct
 import time
 from collections.abc import Iterator
@@ -77,7 +75,7 @@ class DiskCache:
     def put(self, channel: str, key: str, offset: int, data: pa.Buffer) -> None:
         """Keep a part of an object; the arguments are those of `get`."""
         path = self._path(channel, key, offset)
-        temporary = os.path.join(os.path.dirname(path), f"{_TEMPORARY}{secrets.token_hex(8)}")
+        temporary = os.path.join(os.path.dirname(path), f"{_TEMPORARY}{os.urandom(8).hex()}")
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             try:
@@ -124,6 +122,8 @@ class DiskCache:
                 yield from d
 
     def _path(self, channel: str, key: str, offset: int) -> str:
+        import hashlib
+
         name = hashlib.sha256(f"{channel}/{key}/{offset}".encode()).hexdigest()[:40]
         return os.path.join(self.directory, name[:2], name[2:])
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
-from spillable_stream.sharding import BUCKETS, MOST_BUCKETS, shard_of_key
+from spillable_stream.options import BUCKETS, MOST_BUCKETS
+from spillable_stream.sharding import shard_of_key
 
 __all__ = ["SEPARATOR", "Shards"]
 

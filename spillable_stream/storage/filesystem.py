@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -304,12 +303,14 @@ class FileSystem:
     def free_bytes(self, path: Path) -> int:
         """Return the free space, in bytes, of the file system that holds ``path``."""
         with named("reading the free space of", path):
-            return shutil.disk_usage(path).free
+            found = os.statvfs(path)
+            return found.f_bavail * found.f_frsize
 
     def total_bytes(self, path: Path) -> int:
         """Return the size, in bytes, of the file system that holds ``path``."""
         with named("reading the size of the file system of", path):
-            return shutil.disk_usage(path).total
+            found = os.statvfs(path)
+            return found.f_blocks * found.f_frsize
 
 
 def given_file_system(fs: FileSystem | None) -> FileSystem:

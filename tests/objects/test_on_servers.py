@@ -14,7 +14,8 @@ from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.slots import slot_key
-from spillable_stream.sharding import BUCKETS, shard_of_key
+from spillable_stream.options import BUCKETS
+from spillable_stream.sharding import shard_of_key
 from spillable_stream.spark import set_reader
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type

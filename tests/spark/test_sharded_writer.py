@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 import spillable_stream as ss
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.port import Put
-from spillable_stream.sharding import BUCKETS, shard_of_key
+from spillable_stream.options import BUCKETS
+from spillable_stream.sharding import shard_of_key
 from spillable_stream.spark import channel_pool, explain
 from spillable_stream.spark import sharded_writer as module
 from spillable_stream.spark.compat import DataSourceStreamArrowWriter
