@@ -9,7 +9,7 @@ from typing import NamedTuple
 from spillable_stream.engine.delayed_puts import DelayPlan
 from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun, Merged, Seen, SegmentRef
 from spillable_stream.format.file_names import Tier
-from spillable_stream.format.frame import Frame
+from spillable_stream.format.frame import Frame, FrameHeader
 from spillable_stream.format.numbered_batch import NumberedBatch
 from spillable_stream.format.record import Record
 from spillable_stream.log.delayed_files import DelayedFiles
@@ -22,6 +22,7 @@ from spillable_stream.state.spill_rules import TierUsage
 __all__ = ["NOTHING_COMMITTED", "AppendPlan", "CommitResult"]
 
 _NOTHING = TierUsage(0, 0)
+_UNBOUNDED = 1 << 63  # bytes
 
 
 class CommitResult(NamedTuple):
@@ -85,6 +86,7 @@ class AppendPlan:
         self.overflow: bool = state.overflow
         self.is_extended: bool = False
         self._repeated = False
+        self._plain: tuple[str, int, CommitRecord, Frame] | None = None  # the last COMMIT that says nothing else
         self.delays: DelayPlan | None = None
         self.next_side_file: int = state.delays.next_number
 
@@ -129,7 +131,10 @@ class AppendPlan:
 
     def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Record = None) -> None:
         """Append a frame; ``record`` is its payload, parsed."""
-        self.entries.append(Entry(frame.header(transaction_id, write_order_id, self.time_us), frame.payload, record))
+        type_, payload, crc, count, schema_id, ttl_us, has_dues = frame  # `Frame.header`, inlined
+        length, tx, order, time_us = len(payload), transaction_id, write_order_id, self.time_us
+        header = FrameHeader(type_, length, tx, order, count, schema_id, time_us, crc, ttl_us, has_dues)
+        self.entries.append(Entry(header, payload, record))
 
     def commit(
         self,
@@ -146,18 +151,39 @@ class AppendPlan:
         delayed: list[DelayedRun] | None = None,
         delivered: list[DeliveredRun] | None = None,
     ) -> None:
-        """Append the COMMIT of a transaction; `CommitRecord` explains the arguments."""
+        """Append the COMMIT of a transaction; `CommitRecord` explains the arguments.
+
+        Most transactions of an append say the same there: they share a record and a frame.
+        """
         memory_only: Seen | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
             # Only the first COMMIT of an append carries it: whatever a crash leaves of an append starts there.
             memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
             self._repeated = True
+        is_plain = not (segments or sink or producer or spilled or merged or delayed or delivered or memory_only)
+        if is_plain and self._plain is not None and self._plain[0] == kind and self._plain[1] == count:
+            _, _, record, frame = self._plain
+            self.add(frame, transaction_id, write_order_id, record)
+            return
         record = CommitRecord(kind, self.start, segments or [], sink, spilled, memory_only, producer, merged)
         if delayed:
             record.delayed = delayed
         if delivered:
             record.delivered = delivered
-        self.add(record.frame(count), transaction_id, write_order_id, record)
+        frame = record.frame(count)
+        if is_plain:
+            self._plain = kind, count, record, frame
+        self.add(frame, transaction_id, write_order_id, record)
+
+    def fits_disk(self, wanted: TierUsage) -> bool:
+        """Tell whether the disk tier stays within ``overflowCapacity``, with the plan so far and what is wanted now."""
+        state = self.state
+        most = state.options.overflow_capacity
+        planned = self.put.events if self.tier is Tier.DISK else 0
+        # As `fits` has it, first without the objects that it makes: every put comes here.
+        if wanted.events + planned + state.blocks.disk.events + state.delays.events <= most:
+            return True
+        return self.fits(wanted, (Tier.DISK,), TierUsage(most, _UNBOUNDED))
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
         """Tell whether tiers stay within ``limits`` together, with the plan so far and what is wanted now."""

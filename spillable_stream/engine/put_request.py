@@ -27,8 +27,6 @@ from spillable_stream.state.spill_rules import TierUsage, choose_tier
 
 __all__ = ["MemoryFullError", "NoRoomYetError", "Put"]
 
-_UNBOUNDED = 1 << 63
-
 
 class MemoryFullError(ChannelFullError):
     """The memory tier has no room now; the put may spill to disk after it has waited."""
@@ -181,7 +179,7 @@ class Put(Request):
                 return tier
             if tier is None:
                 raise MemoryFullError("the memory tier is full")
-        if not plan.fits(wanted, (Tier.DISK,), TierUsage(options.overflow_capacity, _UNBOUNDED)):
+        if not plan.fits_disk(wanted):
             raise ChannelFullError(f"{self._do()} not fit ({wanted.payload_bytes:,} bytes)")
         return Tier.DISK
 

@@ -67,6 +67,7 @@ assert _HEADER.size + _CRC.size == HEADER_SIZE_BYTES
 _TTL = struct.Struct("<Q")
 _EXPIRES, _HAS_DUES = 1, 2  # the flags
 _FLAGS_AT = 9
+_PADDINGS = [b"\0" * (-length & 7) for length in range(8)]
 _DUE_SIZE_BYTES = 8
 
 TTL_SIZE_BYTES = 8
@@ -237,13 +238,13 @@ def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payloa
     type_, length, tx, order, count, schema_id, time_us, payload_crc, ttl_us, has_dues = header
     flags = (_EXPIRES if ttl_us else 0) | (_HAS_DUES if has_dues else 0)
     head = _HEADER.pack(MAGIC, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc)
-    head += _CRC.pack(google_crc32c.extend(seed, head + bytes(payload[:TTL_SIZE_BYTES]) if flags else head))
-    padding = -length & 7
+    crc = _CRC.pack(google_crc32c.extend(seed, head + bytes(payload[:TTL_SIZE_BYTES]) if flags else head))
+    padding = _PADDINGS[length & 7]
     if length <= 4096:  # to copy a small payload is cheaper than to write three buffers
-        return [head + bytes(payload) + b"\0" * padding]
-    buffers: list[Payload] = [head, payload]
+        return [b"".join((head, crc, payload, padding))]
+    buffers: list[Payload] = [head + crc, payload]
     if padding:
-        buffers.append(b"\0" * padding)
+        buffers.append(padding)
     return buffers
 
 

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from spillable_stream.format.expiry import NEVER, Expiry
 from spillable_stream.state.block import BLOCK_BYTES, NO_END, Block
 
 __all__ = ["BlockIndex"]
@@ -65,28 +66,47 @@ class BlockIndex:
 
     def add(self, block: Block) -> None:
         """Append the next events. A block that directly follows the last one is merged into it."""
+        b, expiry = block, block.expiry if block.first_expiry_us else NEVER
+        if not self.extend(b.file, b.offset, b.first_id, b.count, b.payload_bytes, b.time_us, b.until_us, expiry):
+            self.insert(block)
+
+    def extend(
+        self,
+        file: int | str,
+        offset: int,
+        first_id: int,
+        count: int,
+        payload_bytes: int,
+        time_us: int,
+        until_us: int,
+        expiry: Expiry = NEVER,
+    ) -> bool:
+        """Add the next events to the last block if they directly follow it, and tell whether they do.
+
+        `Block` explains the arguments: there is none for each transaction.
+        """
         last = self._blocks[-1] if self._blocks else None
         if (
-            last is not None
-            and last.file == block.file
-            and isinstance(block.file, int)
-            and last.last_id + 1 == block.first_id
-            and block.offset - last.offset < BLOCK_BYTES
-            and block.time_us - last.time_us <= self.longest_us(block.time_us)
+            last is None
+            or last.file != file
+            or not isinstance(file, int)
+            or last.first_id + last.count != first_id
+            or offset - last.offset >= BLOCK_BYTES
+            or time_us - last.time_us > self.longest_us(time_us)
         ):
-            if self._kept == len(self._blocks):  # it is held again: one block for each put would be too many
-                self._kept -= 1
-                self._hold(last)
-            last.count += block.count
-            last.payload_bytes += block.payload_bytes
-            last.until_us = block.until_us
-            if block.first_expiry_us or last.first_expiry_us:
-                last.expire(last.expiry.joined(block.expiry))
-                self.has_expiry = True
-            self.events += block.count
-            self.payload_bytes += block.payload_bytes
-        else:
-            self.insert(block)
+            return False
+        if self._kept == len(self._blocks):  # it is held again: one block for each put would be too many
+            self._kept -= 1
+            self._hold(last)
+        last.count += count
+        last.payload_bytes += payload_bytes
+        last.until_us = until_us
+        if expiry.first or last.first_expiry_us:
+            last.expire(last.expiry.joined(expiry))
+            self.has_expiry = True
+        self.events += count
+        self.payload_bytes += payload_bytes
+        return True
 
     def keep_through(self, last_id: int) -> None:
         """Keep the blocks whose events all have IDs up to ``last_id``: every group has taken them."""

@@ -158,14 +158,16 @@ class ChannelState(Contents):
 
     def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Record) -> None:
         """Apply one frame like `apply`, given its parsed payload (`parse_record`)."""
-        tx = header.transaction_id
+        tx, type_ = header.transaction_id, header.type
         if tx >= self.next_transaction:
             self.next_transaction = tx + 1
-        if header.time_us > self.time_us and header.type != FrameType.FILE_HEADER:
+        if header.time_us > self.time_us and type_ != FrameType.FILE_HEADER:
             self.time_us = header.time_us
-        match header.type:
+        match type_:
             case FrameType.PUT:
-                self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
+                if (pending := self.pending.get(tx)) is None:
+                    pending = self.pending[tx] = Pending()
+                pending.frames.append((file_id, offset, header))
             case FrameType.COMMIT:
                 assert isinstance(record, CommitRecord)
                 self._commit(tx, file_id, header, record)
@@ -180,9 +182,9 @@ class ChannelState(Contents):
                     group.has_planned, group.idle_ms = True, 0
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
-            case _ if header.type in CONTROL_TYPES:
+            case _ if type_ in CONTROL_TYPES:
                 controls = self.pending.setdefault(tx, Pending()).controls
-                controls.append((header.type, record))
+                controls.append((type_, record))
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         is_in_memory = in_memory(file_id)
@@ -262,7 +264,13 @@ class ChannelState(Contents):
             self.blocks.add(Block(*where, first, tx, commit_file, until_us, *s.expiry.since(time_us)))
             first += s.count
         for file_id, offset, put in pending.frames:
-            self.blocks.add(_block(file_id, offset, put, is_dated))
+            _, length, _, first_id, count, _, put_us, _, ttl_us, _ = put
+            index = self.blocks.memory if in_memory(file_id) else self.blocks.disk
+            until_us = put_us if is_dated else 0
+            if ttl_us:
+                index.add(_block(file_id, offset, put, is_dated))
+            elif not index.extend(file_id, offset, first_id, count, length, put_us, until_us):
+                index.insert(_block(file_id, offset, put, is_dated))
         self.next_id = max(self.next_id, header.write_order_id + header.count)
 
     def _move(self, commit_file: int, record: CommitRecord) -> None:

@@ -22,10 +22,14 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.engine.group_commit import Ticket
+from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Control
-from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
+from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import FrameType as FrameKind
 from spillable_stream.state import block_index
+from spillable_stream.state.block import Block
 from tests.support.fake_files import Call, FaultyFileSystem
 from tests.support.opcodes import opcodes
 
@@ -295,6 +299,42 @@ def test_a_transaction_makes_few_calls_whose_arguments_are_unpacked(
     leave_out_what_comes_with_time(channel)
     assert unpacking_calls(lambda: put(channel, events)) <= 2
     assert unpacking_calls(lambda: take(channel, 1)) <= 4
+
+
+@pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
+def test_each_transaction_of_a_group_makes_few_calls_and_neither_a_block_nor_a_record_of_its_own(
+    open_channel: Open, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads that commit at once wait for all of them: their transactions are planned and applied one by one."""
+    monkeypatch.setattr(block_index, "_BLOCK_US", 1 << 60)
+    channel = open_channel(checkpoint_interval=10**9, **options)
+    warm(channel, batch(1))
+    leave_out_what_comes_with_time(channel)
+    commit_group, blocks, records = channel.engine().committer.commit_group, list[object](), list[object]()
+
+    def noted(made: type, into: list[object]) -> Callable[..., None]:
+        init = made.__init__  # type: ignore[misc]
+
+        def noting(self: object, *args: object, **named: object) -> None:
+            into.append(self)
+            init(self, *args, **named)
+
+        return noting
+
+    def calls(transactions: int) -> int:
+        frame = encode_batch(batch(1))
+        tickets = [Ticket(Put(frame)) for _ in range(transactions)]
+        count = python_calls(lambda: commit_group(tickets))
+        assert all(ticket.done and ticket.error is None for ticket in tickets)
+        return count
+
+    calls(1)
+    one, many = calls(1), calls(101)
+    assert many - one <= 100 * (50 if options else 35)
+    monkeypatch.setattr(Block, "__init__", noted(Block, blocks))
+    monkeypatch.setattr(CommitRecord, "__init__", noted(CommitRecord, records))
+    calls(100)
+    assert len(blocks) <= 2 and len(records) == 1
 
 
 def test_a_put_that_fills_a_fifth_of_a_file_of_memory_costs_half_as_much_again(
