@@ -2,7 +2,8 @@
 
 A writer that appends again at once shuts out all others: they read what beat them while it continues. So a writer that
 is not alone waits for up to the time of an append after each slot of its own. One that seems to be alone waits for a
-whole turn now and then, or a writer that is starved would never show.
+whole turn now and then, or a writer that is starved would never show: after some appends, but no more often than a
+starved writer can wait well.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ __all__ = ["Pace"]
 
 _COMPANY_SECONDS = 60.0
 _ONE_IN = 30
+_APART_SECONDS = 2.0  # as long as 30 appends take in the same region; else a quick store would be waited for most
 _WHOLE_TURN = 1.5  # of an append's time: a starved writer reads the slot that it lost to, and creates the next
 
 
@@ -39,7 +41,8 @@ class Pace:
         self._others_at = float("-inf")
         self._began_at = float("-inf")
         self._may_at = float("-inf")
-        self._count = 0
+        self._count = 0  # of appends since the last whole turn
+        self._turn_at = float("-inf")  # when that was
 
     def saw_others(self) -> None:
         """Note that another handle appends, too."""
@@ -56,7 +59,8 @@ class Pace:
         pause_seconds = 0.0
         if now - self._others_at < _COMPANY_SECONDS:
             pause_seconds = random.uniform(0, took_seconds)
-        elif self._count % _ONE_IN == 0:
+        elif self._count >= _ONE_IN and now - self._turn_at >= _APART_SECONDS:
+            self._count, self._turn_at = 0, now
             pause_seconds = _WHOLE_TURN * took_seconds
         self._may_at = now + pause_seconds
 

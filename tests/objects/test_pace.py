@@ -34,6 +34,13 @@ def test_who_is_alone_waits_for_a_whole_turn_after_one_append_in_thirty(time: Fa
     assert {number: waited for number, waited in enumerate(waits) if waited} == {30: 0.75, 60: 0.75}
 
 
+def test_who_is_alone_at_a_quick_store_waits_for_a_whole_turn_every_two_seconds(time: FakeTime) -> None:
+    pace = Pace(0, time.monotonic, time.sleep)
+    waits = [append(pace, time, 1 / 256) for _ in range(2048)]
+    assert sum(1 for waited in waits if waited) == 4, "after 30 appends, and every 512 from then on"
+    assert waits[30] == 1.5 / 256, "who comes at the same time is seen soon"
+
+
 def test_who_has_company_waits_after_each_for_up_to_what_an_append_takes(time: FakeTime) -> None:
     pace = Pace(0, time.monotonic, time.sleep)
     pace.saw_others()
