@@ -29,6 +29,7 @@ from functools import partial
 from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, SpillableError, StorageError
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import Payload, encode_with, file_seed
+from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields
@@ -95,8 +96,8 @@ class Attempt:
         self.token: bytes = NO_TOKEN
         self.parts: list[Payload] = []
         self._header = header
-        self._body = _few(body)
-        self._body_bytes = sum(map(len, self._body))
+        self._body = body
+        self._body_bytes = sum(map(len, body))
         self._tokens: set[bytes] = set()
         self._is_sent = False
         self._use(new_token())
@@ -172,10 +173,15 @@ class Appending:
         self._slots = slots
         self._writer = writer
         self.patience = patience
+        self._begin_bytes: dict[int, int] = {}  # by how many bytes the slot's number takes
 
     def begin_bytes(self, at: Tail) -> int:
         """Return where an append begins in the slot after ``at``, in bytes."""
-        return self._header(at, NO_TOKEN).size_bytes()
+        number_bytes = len(pack(at.number + 1))  # nothing else of the header differs in size
+        found = self._begin_bytes.get(number_bytes)
+        if found is None:
+            found = self._begin_bytes[number_bytes] = self._header(at, NO_TOKEN).size_bytes()
+        return found
 
     def attempt(self, at: Tail, entries: Sequence[Entry]) -> Attempt:
         """Return an append of entries that were planned on the state at ``at``."""

@@ -74,7 +74,8 @@ class CloudStore:
         """Create an object if there is none; see `Store.create`."""
 
         def request(clients: CloudClients, path: str) -> bool:
-            body = [_view(part) for part in data] if isinstance(data, list) else _view(data)
+            parts = data if isinstance(data, list) else [data]
+            body = _view(parts[0]) if len(parts) == 1 else [_view(part) for part in parts]
             self._obstore.put(clients.once, path, body, mode="create", use_multipart=False)
             return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.location import DIRECTORY
@@ -54,7 +54,7 @@ class MeteredStore:
         self._monotonic = monotonic
         self._since = monotonic()
         self._mutex = threading.Lock()
-        self._counts = StoreUsage(0, 0, 0, 0.0, 0.0)
+        self._writes = self._reads = self._deletes = 0
 
     @property
     def root(self) -> str:
@@ -63,16 +63,19 @@ class MeteredStore:
 
     def usage(self) -> StoreUsage:
         """Return what was asked so far."""
-        counts, seconds = self._counts, self._monotonic() - self._since
+        with self._mutex:
+            writes, reads, deletes = self._writes, self._reads, self._deletes
+        seconds = self._monotonic() - self._since
         of_write, of_read = self._price
-        dollars = (counts.writes * of_write + counts.reads * of_read) / 1e6
-        return replace(counts, seconds=seconds, dollars_a_day=dollars * _DAY_SECONDS / seconds if seconds > 0 else 0.0)
+        dollars = (writes * of_write + reads * of_read) / 1e6
+        return StoreUsage(writes, reads, deletes, seconds, dollars * _DAY_SECONDS / seconds if seconds > 0 else 0.0)
 
     def count(self, *, writes: int = 0, reads: int = 0, deletes: int = 0) -> None:
         """Count requests."""
         with self._mutex:
-            c = self._counts
-            self._counts = replace(c, writes=c.writes + writes, reads=c.reads + reads, deletes=c.deletes + deletes)
+            self._writes += writes
+            self._reads += reads
+            self._deletes += deletes
 
     def create(self, key: str, data: Content) -> bool:
         """Count, and do what `Store` says."""

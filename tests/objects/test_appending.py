@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
-from spillable_stream.format.slot import Slot
+from spillable_stream.format.frame import Payload
+from spillable_stream.format.slot import NO_TOKEN, Slot, SlotHeader
+from spillable_stream.objects import appending
 from spillable_stream.objects.appending import Appending, Attempt
 from spillable_stream.objects.loading import apply_slot
 from spillable_stream.objects.patience import Patience
@@ -57,6 +60,38 @@ def test_an_append_that_nobody_contends_for_is_one_create_and_one_small_read(wri
         assert asked(store) == [("create", slot_key(number)), ("get_range", slot_key(number - 1))]
         writer.tail = attempt.won
     assert writer.time.slept == []
+
+
+def test_the_bytes_of_a_small_append_are_put_together_once(writer_on: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied, few = list[int](), appending._few
+
+    def noted(buffers: Sequence[Payload]) -> list[Payload]:
+        copied.append(sum(map(len, buffers)))
+        return few(buffers)
+
+    monkeypatch.setattr(appending, "_few", noted)
+    writer, _ = writer_on()
+    attempt = writer.attempt(*[bytes(10_000)] * 10)
+    assert writer.appending.append(attempt) is None
+    assert copied == [attempt.size_bytes] and len(attempt.parts) == 1
+
+
+def test_where_an_append_begins_is_reckoned_once_for_numbers_of_a_size(
+    writer_on: Writers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, _ = writer_on()
+    made, size_bytes = list[int](), SlotHeader.size_bytes
+
+    def noted(self: SlotHeader) -> int:
+        made.append(self.number)
+        return size_bytes(self)
+
+    monkeypatch.setattr(SlotHeader, "size_bytes", noted)
+    for number in (1, 5, 127, 128, 200, 300, 65_535, 65_536, 1 << 20):
+        tail = replace(writer.tail, number=number - 1)
+        header = SlotHeader(writer.slots.channel, number, tail.counts, NO_TOKEN, writer.appending._writer)
+        assert writer.appending.begin_bytes(tail) == size_bytes(header)
+    assert made == [1, 128, 300, 65_536]
 
 
 def test_what_exists_and_is_mine_has_won(writer_on: Writers, memory: MemoryStore) -> None:

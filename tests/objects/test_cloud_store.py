@@ -269,6 +269,15 @@ def test_a_body_that_is_cut_short_is_an_error_and_no_object(
     assert not isinstance(error, ObjectMissingError) and not error.is_lasting
 
 
+def test_one_part_is_sent_as_its_bytes_and_not_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client asks each part of a list for its bytes, with Python's lock held."""
+    store, sent = CloudStore(Location("s3", "bucket", "orders")), list[object]()
+    monkeypatch.setattr(store._obstore, "put", lambda _, __, body, **___: sent.append(body))
+    store.create("log/1", [b"one"])
+    store.create("log/2", [b"one", b"two"])
+    assert sent == [b"one", [b"one", b"two"]]
+
+
 @LOCATIONS
 def test_an_interrupt_is_no_answer(
     serve: Callable[[Answer], HttpStub], location: Location, monkeypatch: pytest.MonkeyPatch
