@@ -104,7 +104,7 @@ class Sink:
         self.written = written if written is not None else WrittenEvents()
         self._letters = None
         if self.dead_letter is not None:
-            self._letters = LetterBox(self.dead_letter, self.name, channel, self.written)
+            self._letters = self._letter_box(self.dead_letter)
 
     def process(self) -> Status:
         """Take a batch, write it, commit the take, and say whether there may be more.
@@ -153,9 +153,12 @@ class Sink:
             hint = "or give the sink a deadLetter channel for such events"
             self.name_trouble(f"{what} can't be written, and the batch is tried again: {reason}; {hint}")
             return False
-        self._letters = self._letters or LetterBox(self.dead_letter, self.name, self.channel, self.written)
+        self._letters = self._letters or self._letter_box(self.dead_letter)
         self._letters.put(batch, ids, reason, int(self.now() * 1000))
         return True
+
+    def _letter_box(self, dead_letter: Channel) -> LetterBox:
+        return LetterBox(dead_letter, self.name, self.channel, self.consumer_group, self.written)
 
 
 class BatchSink(Sink):

@@ -1,7 +1,7 @@
 """Where a sink's dead letters go, each once.
 
 A sink puts them, and then commits its take. After a crash in between the events come again. So each put is a numbered
-batch whose note has the IDs of the events: at the next start they count as written.
+batch whose note has the IDs of the events: at the next start those count as written that are not committed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.flow.dead_letters import as_dead_letters
 from spillable_stream.flow.event_batch import as_event_batch
-from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
+from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, uncommitted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
 from spillable_stream.state.ranges import Range
@@ -30,16 +30,17 @@ class LetterBox:
         dead_letter: this channel.
         sink: the sink's name.
         channel: the channel that the sink takes from.
+        group: the group that takes from it.
         written: the events that are written and not committed; gets those of the letters.
     """
 
-    def __init__(self, dead_letter: Channel, sink: str, channel: Channel, written: WrittenEvents) -> None:
+    def __init__(self, dead_letter: Channel, sink: str, channel: Channel, group: str, written: WrittenEvents) -> None:
         self._dead_letter, self._sink, self._uuid = dead_letter, sink, channel.uuid
         self._producer = f"{sink}.deadLetter"
         self._written = written
         last = dead_letter.last_batch(self._producer)
         self._number = last.sequence
-        self._noted = _read_note(last.note, self._uuid)
+        self._noted = uncommitted(channel, group, _read_note(last.note, self._uuid))
         written.add(self._noted)
 
     def put(self, batch: pa.RecordBatch, ids: pa.Array, reason: str, now_ms: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents
+from tests.support import events
 from tests.support.flow_batches import batch_of
 
 
@@ -22,7 +23,7 @@ def put(box: LetterBox, *ids: int) -> None:
 
 
 def test_letters_say_what_why_and_when(dead: Channel, open_channel: Callable[..., Channel]) -> None:
-    put(LetterBox(dead, "a1.k1", open_channel(), WrittenEvents()), 7)
+    put(LetterBox(dead, "a1.k1", open_channel(), "g", WrittenEvents()), 7)
     with dead.take_transaction() as tx:
         letter = tx.take()
     assert isinstance(letter, Event) and letter.body == b"7"
@@ -34,32 +35,47 @@ def test_events_that_are_letters_count_as_written_after_a_crash(
     dead: Channel, open_channel: Callable[..., Channel]
 ) -> None:
     channel, written = open_channel(), WrittenEvents()
-    box = LetterBox(dead, "a1.k1", channel, written)
+    box = LetterBox(dead, "a1.k1", channel, "g", written)
     put(box, 2, 3, 9)
     put(box, 12)
     written.remove([(2, 3)])  # their take is committed
     put(box, 14)
     after = WrittenEvents()
-    LetterBox(dead, "a1.k1", channel, after)
+    LetterBox(dead, "a1.k1", channel, "g", after)
     assert after.among([(1, 20)]) == [(9, 9), (12, 12), (14, 14)]
+
+
+def test_letters_count_no_more_when_their_take_is_committed_and_a_seek_brings_the_events_back(
+    dead: Channel, open_channel: Callable[..., Channel]
+) -> None:
+    """They are judged anew: whoever seeks has repaired what was wrong with them."""
+    channel = open_channel()
+    channel.consumer("another")  # so that the events stay
+    events.put(channel, b"1", b"2")
+    put(LetterBox(dead, "a1.k1", channel, "g", WrittenEvents()), 1, 2)
+    for change in (lambda: events.take(channel, 2, "g"), lambda: channel.seek("g", "earliest")):
+        change()
+        written = WrittenEvents()
+        LetterBox(dead, "a1.k1", channel, "g", written)
+        assert not written
 
 
 def test_letters_of_another_channel_or_sink_do_not_count(
     dead: Channel, open_channel: Callable[..., Channel], tmp_path: Path
 ) -> None:
     channel = open_channel()
-    put(LetterBox(dead, "a1.k1", channel, WrittenEvents()), 7)
+    put(LetterBox(dead, "a1.k1", channel, "g", WrittenEvents()), 7)
     with Channel(tmp_path / "other", minimum_required_space=0) as other:
         for sink, takes_from in (("a1.k1", other), ("a1.k2", channel)):
             written = WrittenEvents()
-            LetterBox(dead, sink, takes_from, written)
+            LetterBox(dead, sink, takes_from, "g", written)
             assert not written
 
 
 def test_a_note_has_room_for_any_batch(dead: Channel, open_channel: Callable[..., Channel]) -> None:
     channel = open_channel()
     first = 2**62
-    put(LetterBox(dead, "a1.k1", channel, WrittenEvents()), *range(first, first + 20_000, 2))
+    put(LetterBox(dead, "a1.k1", channel, "g", WrittenEvents()), *range(first, first + 20_000, 2))
     written = WrittenEvents()
-    LetterBox(dead, "a1.k1", channel, written)
+    LetterBox(dead, "a1.k1", channel, "g", written)
     assert len(written.among([(first, first + 20_000)])) == 3000
