@@ -128,6 +128,8 @@ class HttpSink(BatchSink):
             taken = self._without_written(table, transaction)
             answers = self._post_all(taken)
             again = [answer for answer in answers if self._comes_again(answer)]
+            over = [(a.event_id, a.event_id) for a in answers if a not in again and not self._is_dead(a.status)]
+            self.written.add(over)  # first: whatever is refused from here on, they are not posted again
             self._bury_dead(taken, answers)
             if not again:
                 transaction.commit()
@@ -136,7 +138,6 @@ class HttpSink(BatchSink):
                 self.trouble = ""
             else:
                 transaction.rollback()
-                self.written.add([(a.event_id, a.event_id) for a in answers if a not in again])
                 self._say_again(again)
         said = [a.status for a in answers if a.status and not self._is_dead(a.status)]
         return Status.BACKOFF if any(map(self._backoff.holds, said)) else Status.READY

@@ -224,3 +224,25 @@ def test_what_was_accepted_is_not_sent_again_with_what_was_not(
     assert gate.bodies == [b"1"]
     assert channel.stats().channel_size == 0
     assert sink.counters.event_write_fail == 1
+
+
+@pytest.mark.parametrize("refuses", ["the dead letters' channel", "the commit"])
+def test_what_was_accepted_is_not_sent_again_where_something_else_is_refused(
+    gate: Gate, open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuses: str
+) -> None:
+    channel = filled(open_channel, 3)
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        sink = HttpSink(gate.address, rollback={"2XX": False}, max_requests=8)
+        sink.dead_letter = dead
+        sink.open(channel)
+        sink.process()
+        gate.statuses = {b"1": 400}
+        refused = HttpSink if refuses == "the dead letters' channel" else TakeTransaction
+        with monkeypatch.context() as patched, pytest.raises(StorageError, match="crash"):
+            patched.setattr(refused, "bury" if refused is HttpSink else "commit", crash)
+            sink.process()
+        sink.process()
+        sink.close()
+        assert gate.bodies.count(b"2") == 1
+        assert dead.stats().channel_size == 1
+    assert channel.stats().channel_size == 0
