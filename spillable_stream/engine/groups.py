@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
+from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_changes import GroupChanges, drop_of
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import DataLossError, OptionError
+from spillable_stream.errors import DataLossError, OptionError, SpillableError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group, is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
+from spillable_stream.state.image import GroupImage
 
 __all__ = [
     "create_group",
     "drop_group",
     "existing_group",
+    "has_stayed",
     "have_left",
     "note_plan",
     "starting_position",
@@ -159,6 +164,21 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
     known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
     more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""
     raise OptionError(f"{path} has no group {group!r}; its groups are: {known}{more}")
+
+
+def has_stayed(group: str, before: GroupImage, appender: Appender, follower: Follower) -> bool:
+    """Tell whether a change of a group has not come to be that was interrupted; False if nobody can tell now.
+
+    Args:
+        group: the group's name.
+        before: what it was before.
+        appender: waits for an append that is under way.
+        follower: the channel's state.
+    """
+    with contextlib.suppress(SpillableError), appender.committing():
+        found = follower.state.groups.get(group)
+        return found is not None and found.image() == before
+    return False
 
 
 def drop_group(engine: Engine, group: str) -> None:

@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import OwnerSeen
-from spillable_stream.engine.groups import existing_group
+from spillable_stream.engine.groups import existing_group, has_stayed
 from spillable_stream.engine.held_groups import HeldGroup, is_of_this_process, refusal_here
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.errors import CommitOutcomeUnknownError, GroupOwnedError, SpillableError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
+from spillable_stream.state.image import GroupImage
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
@@ -191,18 +192,22 @@ class LocalOwners:
                 if in_place := lock.is_in_place():
                     if group not in follow().groups:  # it was dropped before the file was opened, which made it
                         remove_files_of(fs, layout, group)
-                    existing_group(self._follower.state, group, layout.path)
+                    before = existing_group(self._follower.state, group, layout.path).image()
                     hold = UnownedGroup(group, lock, position)
                     try:
                         yield hold
                     except CommitOutcomeUnknownError:
                         raise
-                    except SpillableError:
-                        hold.recall_note()
+                    except BaseException as e:  # also an interrupt, which may come behind the change
+                        if isinstance(e, SpillableError) or self._has_stayed(group, before):
+                            hold.recall_note()
                         raise
             finally:
                 position.close()
                 lock.close()
+
+    def _has_stayed(self, group: str, before: GroupImage) -> bool:
+        return has_stayed(group, before, self._appender, self._follower)
 
     def _owned(self, group: str, owner: str, otherwise: str) -> GroupOwnedError:
         """Return the refusal of a change. One that another process makes for long leaves the last owner's note."""

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
+from spillable_stream.engine.groups import has_stayed
 from spillable_stream.engine.held_groups import HeldGroup, refusal_here
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
@@ -43,6 +44,7 @@ from spillable_stream.errors import (
 from spillable_stream.log_records import Seldom, fields
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
+from spillable_stream.state.group import GroupState
 from spillable_stream.storage.lock import process_note
 from spillable_stream.storage.process_identity import is_gone
 
@@ -295,7 +297,7 @@ class ObjectOwners:
         """
         check_group(group)
         with one_look():
-            self._require_group(group)
+            before = self._require_group(group).image()
             former = self.owner_of(group)
             try:
                 owned = self.own(group, timeout_seconds, "to change it")
@@ -303,21 +305,23 @@ class ObjectOwners:
                 raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
             held = _ChangeHold(owned, former)
             try:
-                self._require_group(group)
+                before = self._require_group(group).image()
                 yield held
             except CommitOutcomeUnknownError:
                 raise
-            except SpillableError:
-                owned.left_note = former  # the change did not come to be, and the note still counts
+            except BaseException as e:  # also an interrupt, which may come behind the change
+                if isinstance(e, SpillableError) or has_stayed(group, before, self._appender, self._follower):
+                    owned.left_note = former  # the change did not come to be, and the note still counts
                 raise
             finally:
                 self.give_up(owned)
 
-    def _require_group(self, group: str) -> None:
+    def _require_group(self, group: str) -> GroupState:
         groups = self._follower.follow().groups
-        if group not in groups:
+        if (found := groups.get(group)) is None:
             names = ", ".join(map(repr, list(groups)[:20])) or "none"
             raise OptionError(f"{self.path} has no group {group!r}; its groups are: {names}")
+        return found
 
     # ── answering ───────────────────────────────────────────────────────────────────────────
 

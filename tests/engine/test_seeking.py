@@ -19,8 +19,11 @@ from spillable_stream import (
     StorageError,
     TransactionStateError,
 )
-from spillable_stream.engine.seeking import checked_position, seek_group
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.seeking import Seek, checked_position, seek_group
 from spillable_stream.format.frame import FrameType
+from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
 from tests.support.damage import frames, kill, lose_memory, reboot
 from tests.support.events import numbered, peek, put, take
@@ -251,6 +254,35 @@ def test_a_seek_that_is_refused_leaves_what_the_last_owner_noted(path: Path, sto
             assert engine.owners.owner_of("g") == note
         channel.seek("g", 5)
         assert engine.owners.owner_of("g") == ""
+
+
+@pytest.mark.parametrize("has_come_to_be", [False, True])
+@pytest.mark.parametrize("store", ["", "object+file://"])
+def test_a_seek_that_is_interrupted_leaves_what_the_last_owner_noted_unless_it_has_come_to_be(
+    path: Path, store: str, has_come_to_be: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {} if store else {"minimum_required_space": 0}
+    append, seeks = Appender.append, list[Seek]()
+
+    def interrupted(appender: Appender, plan: AppendPlan, start: Position) -> bool:
+        if not seeks:
+            return append(appender, plan, start)
+        seeks.clear()
+        if has_come_to_be:
+            append(appender, plan, start)
+        raise KeyboardInterrupt
+
+    with Channel(f"{store}{path}", retention_ms=HOUR_MS, **options) as channel:
+        put(channel, *numbered(0, 10))
+        with Channel(f"{store}{path}", **options) as worker:
+            worker.consumer("g").leave_note("an event has failed twice")
+        with monkeypatch.context() as patched:
+            patched.setattr(Appender, "append", interrupted)
+            patched.setattr(Seek, "size_bytes", lambda seek: seeks.append(seek) or 1000)
+            with pytest.raises(KeyboardInterrupt):
+                channel.seek("g", 5)
+        assert channel.stats().groups["g"].position == (4 if has_come_to_be else 0)
+        assert channel.engine().owners.owner_of("g").endswith("failed twice") is not has_come_to_be
 
 
 def test_a_seek_that_the_disk_refuses_leaves_an_open_transaction_as_it_was(path: Path) -> None:
