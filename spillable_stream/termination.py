@@ -1,19 +1,27 @@
-"""SIGTERM ends a program as an exception does, so that its ``with`` blocks close what they opened."""
+"""Signals end a program as an exception does, so that its ``with`` blocks close what they opened."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-__all__ = ["Terminated", "calling_on_sigterm", "exit_on_sigterm", "interrupting_on_sigterm"]
+__all__ = ["Terminated", "calling_on_sigterm", "exit_on_sigterm", "interrupting_on_signals"]
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came. Whatever handles Ctrl-C handles it, too."""
+    """SIGTERM or SIGHUP came. Whatever handles Ctrl-C handles it, too.
+
+    Args:
+        number: the signal's.
+    """
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.number: int = number
 
 
 def exit_on_sigterm() -> AbstractContextManager[None]:
@@ -32,34 +40,37 @@ def exit_on_sigterm() -> AbstractContextManager[None]:
     Raises:
         ValueError: this is not the main thread.
     """
-    return _handling(lambda: SystemExit(128 + signal.SIGTERM))
+    return _handling((signal.SIGTERM,), lambda number: SystemExit(128 + number))
 
 
-def interrupting_on_sigterm() -> AbstractContextManager[None]:
-    """Let SIGTERM raise `Terminated` in the main thread while the block runs, as `exit_on_sigterm` does its exception.
+def interrupting_on_signals() -> AbstractContextManager[None]:
+    """Let SIGTERM, and SIGHUP, raise `Terminated` in the main thread while the block runs, as `exit_on_sigterm` does.
 
-    It is for a program that says where it stands when it is interrupted, whatever the signal.
+    It is for a program that says where it stands when it is interrupted, whatever the signal. A SIGHUP that is ignored,
+    as with ``nohup``, still is: the program outlives its terminal.
 
     Raises:
         ValueError: this is not the main thread.
     """
-    return _handling(Terminated)
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return _handling((signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGHUP), Terminated)
 
 
 @contextmanager
-def _handling(make: Callable[[], BaseException]) -> Iterator[None]:
-    def end(_: int, __: FrameType | None) -> None:
+def _handling(numbers: Sequence[int], make: Callable[[int], BaseException]) -> Iterator[None]:
+    def end(number: int, _: FrameType | None) -> None:
         error = sys.exception()  # what the interrupted code handles now, such as the exit under way
         while error is not None and not isinstance(error, (SystemExit, Terminated)):
             error = error.__context__
         if error is None:
-            raise make()
+            raise make(number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager

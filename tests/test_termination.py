@@ -1,4 +1,4 @@
-"""SIGTERM closes channels: a real process is sent it, by its ID."""
+"""A signal closes channels: a real process is sent it, by its ID."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.termination import Terminated, calling_on_sigterm, exit_on_sigterm, interrupting_on_sigterm
+from spillable_stream.termination import Terminated, calling_on_sigterm, exit_on_sigterm, interrupting_on_signals
 
 PUTS = """
 import sys, time
@@ -66,13 +66,26 @@ def test_a_second_signal_does_not_disturb_the_end() -> None:
 
 def test_it_can_be_as_ctrl_c_is_once() -> None:
     ended = []
-    with pytest.raises(Terminated), interrupting_on_sigterm():
+    with pytest.raises(Terminated), interrupting_on_signals():
         try:
             terminate_self()
         finally:
             terminate_self()
             ended.append(True)
     assert ended == [True] and issubclass(Terminated, KeyboardInterrupt)
+
+
+def test_a_terminal_that_is_closed_ends_a_verb_unless_that_is_to_be_ignored() -> None:
+    with pytest.raises(Terminated) as caught, interrupting_on_signals():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert caught.value.number == signal.SIGHUP
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with interrupting_on_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_that_was_swallowed_can_be_sent_again() -> None:

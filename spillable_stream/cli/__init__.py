@@ -1,7 +1,7 @@
 """The command line: ``spillable VERB …``. Each module has the verbs that its name says.
 
-The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told; 130 or 143 after a signal
-that cut a verb short (`spillable_stream.cli.app.status_after`).
+The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told; 129, 130 or 143 after a
+signal that cut a verb short (`spillable_stream.cli.app.status_after`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from spillable_stream.cli import (
     words,
 )
 from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, app, forget_output, say, status_after, system_error
-from spillable_stream.termination import interrupting_on_sigterm
+from spillable_stream.termination import interrupting_on_signals
 
 __all__ = [
     "app",
@@ -67,7 +67,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a path may have letters that the locale lacks; standard error copes
     try:
-        with interrupting_on_sigterm():
+        with interrupting_on_signals():
             sys.exit(app())
     except KeyboardInterrupt as e:  # at the very end
         sys.exit(status_after(e))

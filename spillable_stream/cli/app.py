@@ -89,7 +89,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask. Without a terminal
 
 
 class _Verbs(TyperGroup):
-    """The verbs, each of which Ctrl-C and SIGTERM end with a line and a status, wherever they come."""
+    """The verbs, each of which Ctrl-C, SIGTERM and SIGHUP end with a line and a status, wherever they come."""
 
     def make_context(self, *args: Any, **more: Any) -> Any:
         try:
@@ -170,7 +170,7 @@ def print_object(found: Mapping[str, Any]) -> bool:
 
 def status_after(error: KeyboardInterrupt) -> int:
     """Return the exit status of a verb that a signal has cut short: 128 and the signal's number, as shells have it."""
-    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+    return 128 + (error.number if isinstance(error, Terminated) else signal.SIGINT)
 
 
 def cut_short(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -233,6 +234,7 @@ def test_a_signal_is_the_end_of_a_verb_that_has_no_other() -> None:
             raise error
         assert ended.value.exit_code == 0
     assert (status_after(KeyboardInterrupt()), status_after(Terminated())) == (130, 143)
+    assert status_after(Terminated(signal.SIGHUP)) == 129
 
 
 def test_an_error_behind_the_object_of_a_verb_is_said_to_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from spillable_stream.flow.agent import Agent
 from spillable_stream.integrity import verify
 from spillable_stream.objects import open_store
 from spillable_stream.observe.observer import Observer
-from spillable_stream.termination import interrupting_on_sigterm
+from spillable_stream.termination import interrupting_on_signals
 from spillable_stream.ui import server
 from tests.cli.test_app import commands
 from tests.cli.test_interrupts import At, interrupted
@@ -127,12 +127,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             channel.consumer("default")
     ss.backup(tmp_path / "c", tmp_path / "old")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with interrupting_on_sigterm():
+    with interrupting_on_signals():
         yield tmp_path
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.verb}: {row.at}") for row in ROWS])
 def test_a_verb_that_is_cut_short_ends_with_128_and_the_signal_and_one_without_an_end_with_0(
     place: Path, row: Row, number: signal.Signals
