@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -495,6 +496,16 @@ class Channel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self, warn: Callable[..., object] = warnings.warn) -> None:
+        opened = getattr(self, "_open", None)  # none where the open failed
+        if opened is not None and opened.is_mine_and_open():
+            warn(
+                f"the channel {self.path} was forgotten, but not closed. Close it, or use it in a with block",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
 
     def __repr__(self) -> str:
         return f"Channel({str(self.path)!r}{', closed' if self._open.is_closed else ''})"

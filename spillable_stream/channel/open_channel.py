@@ -190,6 +190,10 @@ class OpenChannel:
             options |= {"cache_dir": self._cache.directory, "cache_bytes": self._cache.most_bytes}
         return options
 
+    def is_mine_and_open(self) -> bool:
+        """Tell whether it is open in this process, and not only in the parent of it."""
+        return not self.is_closed and self._pid == os.getpid()
+
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def close(self, *, checkpoint: bool | None, flush: bool | None) -> None:

@@ -72,6 +72,22 @@ _MAY_PASS = (
 )
 
 
+class _End:
+    """Whether a spool is being closed. It takes no lock: a signal handler may close a spool that is being closed."""
+
+    def __init__(self) -> None:
+        self._has_come = False
+
+    def has_come(self) -> bool:
+        return self._has_come
+
+    def is_ahead(self) -> bool:
+        return not self._has_come
+
+    def come(self) -> None:
+        self._has_come = True
+
+
 class Spool:
     """A channel on this host, and the thread that ships its events to a channel in a store. Thread-safe.
 
@@ -90,7 +106,7 @@ class Spool:
     def __init__(self, local: Channel, store: Engine, *, is_durable: bool) -> None:
         self._local = local
         self._is_durable = is_durable
-        self._ending = False
+        self._end_of_shipping = _End()
         self._is_closed = False
         self._settle_memory()
         create_group(local.engine(), spool_group(store.channel), "earliest")
@@ -121,7 +137,8 @@ class Spool:
         self._failures = 0
         self._pause_seconds = 0.0
         self._warning = Seldom()
-        self._thread = PeriodicThread(self, "spillable spool", lambda: not self._ending)
+        # Neither has this object: a handle that is forgotten, and not closed, must end with its last reference.
+        self._thread = PeriodicThread(self, "spillable spool", self._end_of_shipping.is_ahead)
         self._thread.ensure()
 
     # ── puts ────────────────────────────────────────────────────────────────────────────────
@@ -194,7 +211,7 @@ class Spool:
         """Ship what waits, or wait for it, and tell whether there will be another time; a failure is logged."""
         try:
             self._pause_seconds = 0.0
-            if self._mover.wait(lambda: self._ending) and not self._ship():
+            if self._mover.wait(self._end_of_shipping.has_come) and not self._ship():
                 self._pause_seconds = _LOOK_SECONDS
         except ChannelClosedError as e:  # one of the two handles failed, or was closed
             self._trouble = e
@@ -203,7 +220,7 @@ class Spool:
             return False
         except Exception as e:  # also what nobody thought of: the thread must not end
             self._wait_after(e)
-        return not self._ending
+        return self._end_of_shipping.is_ahead()
 
     def _ship(self) -> bool:
         """Ship one put, if this handle is the one that ships, and tell whether it is."""
@@ -274,7 +291,7 @@ class Spool:
             TransactionStateError: this thread is inside of a call to the spool's channel.
         """
         self.active_calls.refuse_within("a close")
-        self._ending = True
+        self._end_of_shipping.come()
         with self._closing:
             if not self._is_closed:
                 self._thread.end()

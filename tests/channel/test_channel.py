@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
 import shutil
 import stat
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -251,3 +253,19 @@ def test_a_channel_can_not_be_pickled_and_says_what_to_send_instead(open_channel
     channel = open_channel()
     with pytest.raises(TypeError, match=r"send its path, .* and open it there"):
         pickle.dumps(channel)
+
+
+def test_a_handle_that_is_forgotten_says_so_once_it_is_gone_and_one_that_was_closed_does_not(
+    path: Path, tmp_path: Path
+) -> None:
+    channel = Channel(path, minimum_required_space=0)
+    with pytest.warns(ResourceWarning, match=r"the channel /.* was forgotten, but not closed"):
+        del channel
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(NotAChannelError):
+            Channel(tmp_path / "missing", create=False)
+        with Channel(path) as channel:
+            put(channel, b"1")
+        del channel
+        gc.collect()

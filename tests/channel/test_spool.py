@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,7 @@ from tests.support.expiry import WallClock
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.object_channels import URL, store_of, stores_in_memory
 from tests.support.spools import kill_with_spool, open_spooled, spool_of, without_threads
+from tests.support.waiting import wait_until
 
 Open = Callable[..., Channel]
 TYPED = pa.schema([("name", pa.string()), ("count", pa.int64())])
@@ -669,8 +671,9 @@ def test_a_handle_that_is_forgotten_leaves_its_spool_to_the_next(opened: Open, t
     put(channel, b"1")
     channel.flush()
     put(channel, b"2")
+    spool = weakref.ref(spool_of(channel))
     del channel
-    gc.collect()
+    wait_until(lambda: gc.collect() is not None and spool() is None)  # its thread may be using it now
     with open_spooled(tmp_path / "forgotten", url) as channel:
         put(channel, b"3")
         channel.flush()
