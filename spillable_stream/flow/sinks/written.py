@@ -109,12 +109,14 @@ def uncommitted(channel: Channel, group: str, ranges: Iterable[Range]) -> list[R
     """Return those of some events that a sink has written whose takes a group has not committed.
 
     There are none behind a seek: the events that it has brought back must be written again. A crash amid the first
-    batch after it repeats that, rather than leave out what an earlier note names.
+    batch after it repeats that, rather than leave out what an earlier note names. Nor are there any that the channel
+    does not have yet: it was restored from a backup, and gives their IDs to other events.
     """
     with channel.engine().snapshot() as state:
-        found = state.groups.get(group)
+        found, last_id = state.groups.get(group), state.last_id
+        ranges = [(first, min(last, last_id)) for first, last in ranges if first <= last_id]
         if found is None:
-            return list(ranges)
+            return ranges
         if found.is_sought:
             return []
         return [r for first, last in ranges for r in found.ahead.gaps(max(first, found.position + 1), last)]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import spillable_stream as ss
 from spillable_stream import Channel
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.sinks.base import BatchSink
@@ -78,13 +79,13 @@ def hdfs(out: Path, now: float) -> Hdfs:
 
 
 @pytest.fixture(params=[file_roll, hdfs])
-def opened(request: pytest.FixtureRequest, channel: Channel, tmp_path: Path) -> Callable[[float], BatchSink]:
-    """Return what opens a sink at a time, in seconds since 1970."""
+def opened(request: pytest.FixtureRequest, channel: Channel, tmp_path: Path) -> Callable[..., BatchSink]:
+    """Return what opens a sink at a time, in seconds since 1970, of the channel or of another one."""
 
-    def open_sink(now: float) -> BatchSink:
+    def open_sink(now: float, of: Channel = channel) -> BatchSink:
         sink: BatchSink = request.param(tmp_path / "out", now)
         sink.name = "a1.k1"
-        sink.open(channel)
+        sink.open(of)
         return sink
 
     return open_sink
@@ -132,3 +133,20 @@ def test_a_seek_back_between_two_runs_brings_all_events_also_those_of_the_last_n
         drain(opened(now))
         channel.seek("default", 1)
     assert lines(tmp_path / "out") == [b"1", b"2"] * 2
+
+
+def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names_later_ones_by_their_ids(
+    channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path
+) -> None:
+    ss.backup(channel, tmp_path / "backup")  # of the events 1 and 2
+    put(channel, b"3", b"4")
+    drain(opened(1.0))
+    channel.close()
+    path.rename(tmp_path / "lost")
+    ss.restore(tmp_path / "backup", path)
+    with Channel(path, minimum_required_space=0) as restored:
+        take(restored, 2)
+        sink = opened(2.0, restored)
+        put(restored, b"another 3", b"another 4")
+        drain(sink)
+    assert lines(tmp_path / "out") == [b"1", b"2", b"3", b"4", b"another 3", b"another 4"]
