@@ -137,6 +137,13 @@ class ProducerState:
             )
         return None
 
+    def was_skipped(self, sequence: int) -> bool:
+        """Tell whether a batch is known not to be there, though a later one used its number up; see `record`."""
+        answers = self.answers
+        if sequence in answers or sequence > max(answers, default=0):
+            return False
+        return len(answers) < _MAX_ANSWERS or sequence > min(answers)
+
     def _not_in_order(self, producer: str, sequence: int) -> ProducerSequenceError:
         return ProducerSequenceError(
             f"batch {sequence:,} of the producer {producer!r} comes after batch {self.last:,} and is not one of the "
@@ -233,6 +240,11 @@ class ProducerHistory:
         """Return the note that came with a producer's last number; b"" if none did."""
         state = self._states.get(name)
         return state.note if state else b""
+
+    def was_skipped(self, name: str, sequence: int) -> bool:
+        """Tell whether a batch of a producer is known not to be there; see `ProducerState.was_skipped`."""
+        state = self._states.get(name)
+        return state is not None and state.was_skipped(sequence)
 
     def answer(self, name: str, numbers: Numbers) -> Answer | None:
         """Return the answer for a stored batch, or None for a new one; see `ProducerState.answer`."""

@@ -99,6 +99,17 @@ def test_a_batch_that_takes_the_numbers_before_it_leaves_no_gap() -> None:
     ) == (NOT_KNOWN, NOT_KNOWN, Answer(100_000, 100_000))
 
 
+@given(st.sets(st.integers(1, 300), max_size=200), st.integers(1, 310))
+def test_a_number_that_a_later_batch_used_up_is_told_from_one_that_is_there(sent: set[int], number: int) -> None:
+    history, last = ProducerHistory(), 0
+    for sequence in sorted(sent):
+        history.record("p", Numbers(last + 1, sequence, BY_PRODUCER), (1, 1), in_memory=False)
+        last = sequence
+    history = ProducerHistory(history.image()["producers"]) if sent else history
+    oldest_known = min(sorted(sent)[-64:], default=0) if len(sent) >= 64 else 0
+    assert history.was_skipped("p", number) is (oldest_known < number < last and number not in sent)
+
+
 def test_beyond_the_most_gaps_what_is_older_is_refused_and_not_stored_twice() -> None:
     state = ProducerState()
     for sequence in range(10, 760, 10):  # 75 of them, with gaps

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import pyarrow as pa
 
-from spillable_stream.errors import DeliveryError
+from spillable_stream.errors import DeliveryError, ProducerSequenceError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
@@ -20,7 +20,10 @@ _MOST_CLIENTS = 10_000
 
 
 class ClientNumbers:
-    """Stores batches under their clients' numbers: each channel remembers the last one of each client. Thread-safe.
+    """Stores batches under their clients' numbers: each channel remembers the last ones of each client. Thread-safe.
+
+    A batch uses up the numbers before its own that the channel does not have: they went elsewhere, or nowhere. One of
+    these that comes late is refused, since it can't be stored any more, and must not be acknowledged.
 
     Args:
         processor: the source's processor.
@@ -44,15 +47,17 @@ class ClientNumbers:
 
         Raises:
             DeliveryError: some required channels did not get their part.
+            ProducerSequenceError: a required channel has a later batch of the client, and not this one.
             OptionError: no producer can have the client's name.
         """
         with self._lock_of(check_producer(client)):
             routed = self._processor.route(batch)
             failures: dict[str, Exception] = {}
             stored = []
+            lasts = {name: self._last(name, client, number) for name in routed.required}
             for name, part in routed.required.items():
                 try:
-                    self._put(routed, name, part, client, number)
+                    self._put(routed, name, part, client, number, lasts[name])
                     stored.append(name)
                 except Exception as e:
                     failures[name] = e
@@ -64,9 +69,25 @@ class ClientNumbers:
                 ) from first
             for name, part in routed.optional.items():
                 try:
-                    self._put(routed, name, part, client, number, is_optional=True)
+                    last = self._processor.channels[name].last_batch(client).sequence
+                    self._put(routed, name, part, client, number, last, is_optional=True)
                 except Exception as e:
                     self._processor.left_out.add(name, part.num_rows, e)
+
+    def _last(self, name: str, client: str, number: int) -> int:
+        """Return the last number that a channel has of a client.
+
+        Raises:
+            ProducerSequenceError: it is a later one, and the channel does not have this one.
+        """
+        with self._processor.channels[name].put_port().snapshot() as state:
+            last, was_skipped = state.producers.last(client), state.producers.was_skipped(client, number)
+        if was_skipped:
+            raise ProducerSequenceError(
+                f"batch {number:,} of {client} comes after batch {last:,} and is not in {name}: nothing was stored. A "
+                "client's numbers must grow; send these events under the next one"
+            )
+        return last
 
     def _put(
         self,
@@ -75,10 +96,10 @@ class ClientNumbers:
         part: pa.RecordBatch,
         client: str,
         number: int,
+        last: int,
         *,
         is_optional: bool = False,
     ) -> None:
-        last = self._processor.channels[name].last_batch(client).sequence
         if last < number:
             numbered = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
             self._processor.puts.put(routed, name, part, numbered, may_wait=not is_optional)

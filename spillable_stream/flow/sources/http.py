@@ -14,6 +14,7 @@ from spillable_stream.errors import (
     ChannelError,
     DeliveryError,
     OptionError,
+    ProducerSequenceError,
     SchemaError,
     SpillableError,
 )
@@ -42,7 +43,7 @@ class Http(NetworkSource):
     """Takes events over HTTP: a request is one transaction.
 
     It answers 200 after the commit, 400 to a malformed request, 413 to one with more events than a transaction of a
-    channel can hold, or more bytes than the channel, 503 with ``Retry-After`` where a channel refuses, and 500 for
+    channel can hold, or more bytes than the channel, 409 to a number that a later one has passed over, 503 with ``Retry-After`` where a channel refuses, and 500 for
     other failures. A request with the header ``Idempotency-Key: PRODUCER/NUMBER``, whose numbers grow by one, is
     stored once in each channel, however often it is sent.
 
@@ -151,6 +152,9 @@ class Http(NetworkSource):
         except TOO_LARGE as e:
             self.counters.event_read_fail += 1
             return 413, str(e)
+        except ProducerSequenceError as e:
+            self.counters.event_read_fail += 1
+            return 409, str(e)
         except ChannelError as e:
             return 503, str(e)
         except DeliveryError as e:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.errors import DeliveryError, OptionError
+from spillable_stream.errors import DeliveryError, OptionError, ProducerSequenceError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.selectors import Replicating
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
@@ -31,8 +31,28 @@ def test_a_number_that_one_channel_has_goes_to_the_other_only(tmp_path: Path) ->
         assert raised.value.stored == ("a",)
         assert bodies(b) == [b"1"]
         numbers.store(events_of([b"5"], [{}]), "client", 5)
-        numbers.store(events_of([b"4"], [{}]), "client", 4)  # an old one
+        numbers.store(events_of([b"1"], [{}]), "client", 1)  # an old one
         assert (bodies(a), bodies(b)) == ([b"1", b"5"], [b"5"])
+
+
+def test_a_number_that_comes_late_is_not_acknowledged_unless_it_is_there(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        Channel(tmp_path / "b", minimum_required_space=0, overflow_capacity=1, keep_alive=0) as b,
+        ChannelProcessor({"a": a, "b": b}) as processor,
+    ):
+        numbers = ClientNumbers(processor)
+        numbers.store(events_of([b"2"], [{}]), "client", 2)
+        with pytest.raises(DeliveryError):
+            numbers.store(events_of([b"3"], [{}]), "client", 3)  # it is in a only, and the client gives it up
+        assert bodies(b) == [b"2"]
+        numbers.store(events_of([b"4"], [{}]), "client", 4)
+        for number in (1, 3):
+            with pytest.raises(ProducerSequenceError, match=rf"batch {number} of client comes after .*nothing was st"):
+                numbers.store(events_of([b"%d" % number], [{}]), "client", number)
+        for number in (2, 4):
+            numbers.store(events_of([b"%d" % number], [{}]), "client", number)
+        assert (bodies(a), bodies(b)) == ([b"2", b"3", b"4"], [b"4"])
 
 
 def test_an_optional_channel_gets_a_number_once_or_not_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -119,6 +119,22 @@ def test_a_request_that_is_larger_than_a_channel_is_answered_with_413_and_is_in_
         assert a.stats().channel_size == b.stats().channel_size == 2
 
 
+def test_a_number_that_a_later_one_has_passed_over_is_answered_with_409(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        ChannelProcessor({"a": a}) as processor,
+        listening(processor) as (source, client),
+    ):
+        answers = [
+            client.post("/", content=json.dumps(EVENTS), headers={"Idempotency-Key": f"client/{number}"})
+            for number in (2, 1, 2)
+        ]
+        assert [answer.status_code for answer in answers] == [200, 409, 200]
+        assert "send these events under the next one" in answers[1].text
+        assert a.stats().channel_size == 3
+        assert source.counters.flume_counters()["EventReadFail"] == 1
+
+
 def test_a_channel_whose_capacity_was_lowered_refuses_for_good_too() -> None:
     class TooLarge(KeptBatches):
         def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
