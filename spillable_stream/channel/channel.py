@@ -495,7 +495,12 @@ class Channel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except KeyboardInterrupt:
+            if not self._open.is_left:  # nobody else would do the rest
+                self.close()
+            raise
 
     def __del__(self, warn: Callable[..., object] = warnings.warn) -> None:
         opened = getattr(self, "_open", None)  # none where the open failed

@@ -225,11 +225,19 @@ class OpenChannel:
             try:
                 self.owned.close()
                 self._engine.leave(checkpoint=checkpoint, flush=flush)
+            except KeyboardInterrupt:
+                self.owned.close()  # in a store, whoever wants a group that was not given up waits for 10 s
+                raise
             finally:
                 self._engine.close()
                 _open_channels.discard(self)
                 self._left = True  # not before: after an interrupt, the next close does what is left to do
                 _log.debug("closed %s", self.path, extra=fields(self.path))
+
+    @property
+    def is_left(self) -> bool:
+        """Whether a close has come to its end."""
+        return self._left
 
     def park(self) -> None:
         """Leave the channel as `Channel.park` does; raises what that raises."""

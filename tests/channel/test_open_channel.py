@@ -28,6 +28,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.events import numbered, peek, put, take
 from tests.support.forks import in_child
 from tests.support.interrupts import Interrupts
+from tests.support.object_channels import URL, stores_in_memory
 
 Open = Callable[..., Channel]
 N = pa.field("n", pa.int64())
@@ -79,6 +80,23 @@ def test_a_close_that_an_interrupt_ends_is_completed_by_the_next_one(
         if not interrupts.hit:
             break
     assert number > 20
+
+
+def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever takes as such a group next would wait for an answer for 10 s."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
+    with stores_in_memory():
+        for number in count(1, 7):
+            interrupts = Interrupts(number, "/channel/open_channel.py", "/channel/owned_groups.py", "/channel/consumer.py", "/engine/")
+            channel = Channel(URL)
+            channel.consumer("g")
+            channel.consumer("h")
+            interrupts.run(partial(channel.__exit__, None, None, None))
+            with Channel(URL) as again:
+                assert again.engine().follow().owners == {}, number
+            if not interrupts.hit:
+                break
+    assert number > 200
 
 
 @pytest.mark.parametrize(("stored", "given", "made"), [(True, None, True), (False, None, False), (False, True, True)])
