@@ -150,7 +150,10 @@ def newest_manifest(store: Store, where: str = "") -> Manifest | None:
             if found == missed:
                 raise
             missed = found
-    other = next((name for name in sorted(store.folders()) if name not in ("delays", "events", "states")), None)
+    own = {"delays", "events", "states"}
+    if next(iter(store.list(_FOLDER)), None) is None:  # a directory may be there, of a backup that was killed
+        own.add(_FOLDER.rstrip("/"))
+    other = next((name for name in sorted(store.folders()) if name not in own), None)
     if other is not None:
         raise NotAChannelError(
             f"{where or store.root} is neither empty nor a backup: it holds {other!r}; give another place"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +44,29 @@ def test_the_greatest_number_counts_and_comes_back_as_it_was(tmp_path: Path) -> 
         assert write_manifest(store, replace(MANIFEST, number=number))
     assert newest_manifest(store) == replace(MANIFEST, number=10)
     assert MANIFEST.keys() == {"states/3", "events/1-a"}
+
+
+def test_what_a_backup_left_that_was_killed_as_it_wrote_its_first_manifest_is_no_other_object(tmp_path: Path) -> None:
+    script = f"""
+import os, signal
+from unittest import mock
+from spillable_stream.objects.directory_store import DirectoryStore
+with mock.patch("os.link", lambda *_: os.kill(os.getpid(), signal.SIGKILL)):
+    DirectoryStore({tmp_path!r}).create({manifest_key(1)!r}, b"a manifest")
+"""
+    script = script.replace("PosixPath", "__import__('pathlib').Path")
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    assert [p.is_dir() for p in tmp_path.iterdir()] == [True]
+    store = DirectoryStore(tmp_path)
+    assert newest_manifest(store) is None
+    assert write_manifest(store, replace(MANIFEST, number=1))
+
+
+def test_a_directory_of_other_things_that_are_called_backups_is_no_backup(tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    (tmp_path / "backups" / "photos.tar").write_bytes(b"others'")
+    with pytest.raises(NotAChannelError, match=r"is neither empty nor a backup: it holds 'backups'"):
+        newest_manifest(DirectoryStore(tmp_path))
 
 
 class StoreOfOthers(DirectoryStore):
