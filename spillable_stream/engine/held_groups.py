@@ -48,6 +48,15 @@ def _found(note: str) -> HeldGroup | None:
     return _held.get(_key(note)) if is_of_this_process(note) else None
 
 
+def is_nobodys(note: str) -> bool:
+    """Tell whether no handle of this process has the ownership of this note: an interrupt came amid its begin or end.
+
+    Args:
+        note: what an owner wrote about itself that is this process for sure.
+    """
+    return _held.get(_key(note)) is None
+
+
 def patience_with(note: str, timeout_seconds: float) -> float:
     """Return for how many seconds to wait for an owner: for none if the calling thread itself would have to close it.
 

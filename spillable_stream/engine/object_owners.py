@@ -19,6 +19,7 @@ import logging
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -26,7 +27,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.groups import has_stayed
-from spillable_stream.engine.held_groups import HeldGroup, refusal_here
+from spillable_stream.engine.held_groups import HeldGroup, is_nobodys, refusal_here
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
@@ -46,7 +47,7 @@ from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.state.group import GroupState
 from spillable_stream.storage.lock import process_note
-from spillable_stream.storage.process_identity import is_gone
+from spillable_stream.storage.process_identity import is_gone, process_name
 
 __all__ = ["ANSWER_SECONDS", "ObjectOwners", "ObjectOwnership"]
 
@@ -65,18 +66,18 @@ class ObjectOwnership:
         owners: the owners of the handle's groups.
         group: the group's name.
         note: what it says of itself.
-        epoch: the number of the ownership.
-        former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
 
     Attributes:
+        epoch: the number of the ownership; 0 before it is one.
+        former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
         left_note: what to write when the group is given up; "" for nothing.
     """
 
-    def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int, former: str = "") -> None:
+    def __init__(self, owners: ObjectOwners, group: str, note: str) -> None:
         self.group = group
         self.note: str = note
-        self.epoch = epoch
-        self.former: str = former
+        self.epoch: int = 0
+        self.former: str = ""
         self.position: None = None
         self.left_note: str = ""
         self._owners = owners
@@ -163,7 +164,8 @@ class ObjectOwners:
         self._follower = follower
         self._appender = appender
         self._forget_notes = forget_notes
-        self._mine: dict[str, ObjectOwnership] = {}
+        # Weak: what an interrupt left without a consumer must not be answered for.
+        self._mine: weakref.WeakValueDictionary[str, ObjectOwnership] = weakref.WeakValueDictionary()
         self._mutex = threading.Lock()
         self._inquiries = OwnerInquiries(answer_seconds, self._ask)
         self._warning = Seldom()
@@ -227,6 +229,7 @@ class ObjectOwners:
         """
         full = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
         waiting = _Waiting(self, group, full, timeout_seconds)
+        owned = ObjectOwnership(self, group, full)  # first: one that no object has is nobody's
         while True:
             self._follower.follow()
             over = waiting.may_end(self.known(group))
@@ -234,8 +237,8 @@ class ObjectOwners:
                 request = Own(group, full, over)
                 self._append(request)
                 if request.epoch:
-                    former = "" if over is None else over.note
-                    return self._keep(ObjectOwnership(self, group, full, request.epoch, former))
+                    owned.epoch, owned.former = request.epoch, "" if over is None else over.note
+                    return self._keep(owned)
             else:
                 time.sleep(waiting.pause_seconds)
                 look_again(self._follower)
@@ -381,12 +384,12 @@ class _Waiting:
     def may_end(self, known: Owner | None) -> Owner | None:
         """Return the ownership that may be ended, None if there is none; `_WAIT` to look again after a pause.
 
-        An owner whose process is gone, on this host, is not asked.
+        An owner whose process is gone, on this host, is not asked. Nor is this process, if nobody in it owns the group.
 
         Raises:
             GroupOwnedError: the owner lives, and has not gone in time.
         """
-        if known is None or is_gone(known.process):
+        if known is None or is_gone(known.process) or (known.process == process_name() and is_nobodys(known.note)):
             return known
         now = time.monotonic()
         if self._claimed is not None and known.epoch == self._claimed[0].epoch and not known.claim:

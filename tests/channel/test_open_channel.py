@@ -87,7 +87,7 @@ def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(monkeypatch:
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
     with stores_in_memory():
         for number in count(1, 7):
-            interrupts = Interrupts(number, "/channel/open_channel.py", "/channel/owned_groups.py", "/channel/consumer.py", "/engine/")
+            interrupts = Interrupts(number, "/open_channel.py", "/owned_groups.py", "/consumer.py", "/engine/")
             channel = Channel(URL)
             channel.consumer("g")
             channel.consumer("h")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +20,7 @@ from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.object_owners import ANSWER_SECONDS, ObjectOwners
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
+from tests.support.interrupts import Interrupts
 from tests.support.object_channels import OwnersClock, kill, store_of
 from tests.support.spools import without_threads
 
@@ -129,6 +132,23 @@ def test_an_answer_has_all_of_its_time_though_the_claim_took_long_to_be_written(
     owners_clock.meanwhile = lambda: len(owners_clock.slept) > 5 and owners_of(owner).answer_claims()
     with pytest.raises(GroupOwnedError, match="which answers"):
         other.consumer("default", owner_timeout_seconds=0)
+
+
+def test_what_an_interrupt_leaves_owned_amid_a_first_take_is_nobodys_for_this_process(
+    open_handle: Open, owners_clock: OwnersClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the group could not be taken from before its handle is closed, or for 10 s."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # of interrupts while something is freed
+    channel = open_handle()
+    channel.consumer("another")  # so that the event stays
+    put(channel, b"0")
+    for number in itertools.count(1, 5):
+        interrupts = Interrupts(number, "/engine/object_owners.py", "/channel/consumer.py", "/engine/appender.py")
+        interrupts.run(partial(channel.consumer, f"g{number}"))
+        assert take(channel, 1, f"g{number}") == [b"0"]
+        if not interrupts.hit:
+            break
+    assert number > 50 and owners_clock.slept == []
 
 
 def test_who_loses_a_race_for_a_dead_owners_group_has_to_claim_it_from_the_winner(
@@ -299,11 +319,12 @@ def test_a_group_of_a_closed_handle_is_nobodys_at_once(open_handle: Open, owners
 
 
 def test_a_close_that_can_not_give_up_says_so_and_the_group_has_to_be_claimed(
-    open_handle: Open, owners_clock: OwnersClock, caplog: pytest.LogCaptureFixture
+    open_handle: Open, owners_clock: OwnersClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, b"0")
     owner.consumer("default")
+    monkeypatch.setattr(object_owners, "process_name", lambda: "another process than the owner's")
     store_of(owner).schedule = lambda request: Fault.REFUSED
     with caplog.at_level(logging.WARNING):
         owner.close()

@@ -39,6 +39,8 @@ __all__ = [
 
 URL = "s3://bucket/orders"
 
+_killed: list[object] = []
+
 
 @contextmanager
 def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) -> Iterator[dict[str, MemoryStore]]:
@@ -75,6 +77,7 @@ def faulty_stores_in_memory() -> Iterator[list[FaultyStore]]:
 
 def kill(channel: Channel) -> None:
     """Let go of a handle as a process does that is killed: nothing is written, so its groups look owned."""
+    _killed.append(dict(channel._open.owned.consumers))  # else they would be nobody's in this process
     channel._open.owned.consumers.clear()
     channel.engine().owners._thread.end()  # type: ignore[attr-defined]
     channel._open._engine.close(forked=True)  # type: ignore[union-attr]
