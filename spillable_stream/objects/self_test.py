@@ -173,7 +173,11 @@ class _Check:
         contents = [b"%d of %d" % (i, self._threads) for i in range(self._threads)]
         for _ in range(_CONFLICTS):
             start = threading.Barrier(self._threads)
-            tried = [pool.submit(self._try, start, key, content) for content in contents]
+            try:
+                tried = [pool.submit(self._try, start, key, content) for content in contents]
+            except BaseException:
+                start.abort()  # after an interrupt, those that were begun would wait for the others
+                raise
             won = [content for content, attempt in zip(contents, tried, strict=True) if attempt.result()]
             found = self._found(key)
             if won or found is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects import self_test
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.self_test import FULL_RACES, check_store, one_test, require_sound
@@ -38,6 +41,23 @@ def test_a_sound_store_is_found_sound_and_left_as_it_was() -> None:
     assert (verdict.root, verdict.races, verdict.threads, verdict.winners) == (store.root, 20, 8, 1)
     assert store.objects == {"log/1": b"of somebody"}
     require_sound(store)
+
+
+@pytest.mark.timeout(30)
+def test_an_interrupt_ends_it_though_some_writers_wait_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, submit, begun = MemoryStore(), ThreadPoolExecutor.submit, list[object]()
+
+    def interrupted(pool: ThreadPoolExecutor, *call: Any) -> Future[Any]:
+        begun.append(call)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return submit(pool, *call)
+
+    monkeypatch.setattr(self_test, "_PATIENCE_SECONDS", None)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        check_store(store)
+    assert store.objects == {}
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
