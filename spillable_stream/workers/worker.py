@@ -289,17 +289,23 @@ class Worker:
                 )  # fmt: skip
 
     def _close(self) -> None:
-        with self._changed:
-            self._state = "ended" if self._error is None else "failed"
         try:
+            with self._changed:
+                self._state = "ended" if self._error is None else "failed"
             if self._reporting is not None:  # while the group is owned: the next worker's is the same file
                 self._reporting.close()
-            if self._consumer is not None:
-                self._consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
-                self._consumer.close()
+            self._give_up()
+        except KeyboardInterrupt:
+            self._give_up()  # else nobody could own the group while somebody has this object
+            raise
         finally:
             if self._dead_letter is not None and self._owns_dead_letter:
                 self._dead_letter.close()
+
+    def _give_up(self) -> None:
+        if self._consumer is not None:
+            self._consumer.leave_note(self._calls.last_note() if self._calls is not None else "")
+            self._consumer.close()
 
     # ── a lane ──────────────────────────────────────────────────────────────────────────────
 

@@ -43,6 +43,7 @@ from spillable_stream.workers.worker import Worker
 from tests.lab.children import wait_until
 from tests.support.delays import clock_of, put_late
 from tests.support.events import peek, put, take
+from tests.support.interrupts import Interrupts
 from tests.support.object_channels import stores_in_memory
 from tests.support.one_module import replace_in
 
@@ -652,3 +653,19 @@ def test_what_becomes_of_events_is_logged_with_fields(
     ]
     path = str(channel.path)
     assert about[-2:] == [("INFO", path, None, 10, 10), ("WARNING", path, "g", 10, 10)]
+
+
+def test_an_interrupt_as_a_worker_ends_leaves_the_group_to_the_next_one(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # of interrupts while something is freed
+    for number in count(1, 3):
+        worker = channel.worker("g", lambda event: None)
+        interrupts = Interrupts(number, "/channel/consumer.py", "/engine/local_owners.py", "/storage/lock.py")
+        close = worker._close
+        monkeypatch.setattr(worker, "_close", lambda i=interrupts, close=close: i.run(close))
+        worker.run(until_empty=True)
+        channel.another().consumer("g", owner_timeout_seconds=0).close()
+        if not interrupts.hit:
+            break
+    assert number > 20
