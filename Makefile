@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := help
 # The tests and benchmarks start hundreds of Pythons, Spark's workers too: none should compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: help .venv java classes hosts check test test-rest test-all coverage release test-matrix demo demo-cluster demo-flume docs bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java classes hosts check test coverage release test-matrix demo demo-cluster demo-flume docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,23 +45,18 @@ check-code:
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports
 
-PROPERTIES ?= quick
+# ALL=1 is what CI runs: one run, so that those that work have the cores while those that wait do not.
+ALL ?=
+MARKED := $(if $(ALL),,-m "not slow and not crash")
+PROPERTIES ?= $(if $(ALL),ci,quick)
 # More than the two cores of CI: a test waits for half of its time, for processes, servers and timeouts.
-WORKERS ?= 5
-# Those of `make test-rest` wait for longer.
-REST_WORKERS ?= 6
+WORKERS ?= $(if $(ALL),6,5)
 # So that whoever reads the output sees what to make shorter.
 SLOWEST := --durations 30 --durations-min 5
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
 IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2048 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
-test: java classes ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
-	$(IN_MEMORY) .venv/bin/python -m pytest -q $(SLOWEST) -m "not slow and not crash" -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
-
-# One run, so that those that work have the cores while those that wait for Spark do not.
-test-rest: java classes ## Run what `make test` leaves out: slow tests, more examples of each property, the laboratory in CI's sizes
-	CRASH_SIZE=ci .venv/bin/python -m pytest -q $(SLOWEST) -m "slow or hypothesis or crash" -n $(REST_WORKERS) --dist loadfile --hypothesis-profile ci
-
-test-all: test-rest test ## Run all tests, as CI does
+test: java classes ## Run the fast tests, which every behaviour has; ALL=1 adds slow ones, examples, and the laboratory, as CI does
+	$(IN_MEMORY) .venv/bin/python -m pytest -q $(SLOWEST) $(MARKED) -n $(WORKERS) --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 coverage: java classes ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
 	.venv/bin/coverage erase

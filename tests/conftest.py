@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from spillable_stream.state import block_index
 from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
-from tests.support.left_out import LEFT_OUT, may_have_what_is_left_out
 from tests.support.object_channels import OwnersClock
 from tests.support.spark.class_archive import use_archive
 
@@ -31,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 wal._SLOW_SYNC_SECONDS = 3600.0  # the disk of a busy machine is worth no line in the log of a test
+_DISK = pytest.StashKey[Path]()
+
 register_profiles()
 quick_pythons()
 use_archive()
@@ -49,28 +51,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Spare `make test-rest` the files that have nothing for it: more than half, which each process would import."""
-    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    if config.option.markexpr == LEFT_OUT and is_test and not may_have_what_is_left_out(collection_path):
-        return True
-    return None
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Prove that a file has nothing for `make test-rest` if it is spared."""
-    is_left_out = getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or any(
-        item.get_closest_marker(name) for name in ("slow", "crash")
-    )
-    if is_left_out and not may_have_what_is_left_out(item.path):
-        raise pytest.UsageError(f"`make test-rest` would miss {item.nodeid}: name its mark in {item.path.name}")
-
-
 def pytest_collection_finish() -> None:
     """Spare the collector the thousands of tests, which stay: each of its rounds would look at all of them."""
-    gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Give what is slow and the laboratory's recipes a disk, wherever the rest have their files."""
+    on_disk = any(item.get_closest_marker(name) for name in ("slow", "crash"))
+    if not on_disk or "PYTEST_DEBUG_TEMPROOT" not in os.environ:
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(item.config._tmp_path_factory, "_basetemp", disk(item.config))  # type: ignore[attr-defined]
+        return (yield)
+
+
+def disk(config: pytest.Config) -> Path:
+    """Return this process's directory on a disk."""
+    if _DISK not in config.stash:
+        config.stash[_DISK] = Path(tempfile.mkdtemp(prefix="spillable-tests-")).resolve()
+    return config.stash[_DISK]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove that directory, unless a test failed."""
+    if _DISK in session.config.stash and not session.testsfailed:
+        shutil.rmtree(session.config.stash[_DISK])
 
 
 @pytest.hookimpl(optionalhook=True)
