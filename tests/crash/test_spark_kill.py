@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.lab.size import sized
 from tests.lab.spark_cluster import cluster
-from tests.lab.spark_lab import Lab, Pipeline
+from tests.lab.spark_lab import Driver, Lab, Pipeline, end_session
 from tests.lab.spark_points import MUTANTS
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(7200)]
@@ -58,6 +59,25 @@ FULL_ONLY = pytest.mark.skipif(not sized(ci=0, full=1), reason="only with CRASH_
 WHERE = pytest.mark.parametrize("where", ["", *([" stored"] if sized(ci=0, full=1) else [])])
 
 
+@pytest.fixture(scope="module")
+def drivers() -> Iterator[list[Driver]]:
+    """The drivers that recipes shared, the last one of which may be idle."""
+    made: list[Driver] = []
+    yield made
+    for driver in made:
+        end_session(driver.process.pid)
+        driver.process.wait()
+
+
+@pytest.fixture
+def first(drivers: list[Driver], tmp_path_factory: pytest.TempPathFactory) -> Driver:
+    """A driver that waits for pipelines: that of the recipe before, if it was not killed."""
+    if not drivers or not drivers[-1].is_idle():
+        drivers.append(Driver(tmp_path_factory.mktemp("driver") / "driver.log"))
+        drivers[-1].has_begun()
+    return drivers[-1]
+
+
 def points(steps: list[tuple[str, str]], rng: random.Random, where: str = "") -> list[tuple[str, str, str]]:
     """Return every step of both kinds of query, in any order."""
     return rng.sample([(f"{kind}{where}", *step) for kind in KINDS for step in steps], 2 * len(steps))
@@ -89,11 +109,13 @@ def test_every_row_is_there_once_though_drivers_are_killed_at_every_step(tmp_pat
 
 
 @WHERE
-def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_path: Path, where: str) -> None:
+def test_every_row_is_there_once_though_workers_are_killed_at_every_step(
+    first: Driver, tmp_path: Path, where: str
+) -> None:
     """The driver lives on; its query fails, and is started again from its checkpoint."""
     rng = random.Random(1)
     kinds = kinds_of(where)
-    with Lab(tmp_path, kinds) as lab:
+    with Lab(tmp_path, kinds, first=first) as lab:
         for point in [(k, *s) for k in kinds for s in FIRST_STEPS][: sized(ci=1, full=4)]:
             lab.kill_at(*point, "worker")
         for _ in range(sized(ci=1, full=3)):
@@ -105,10 +127,12 @@ def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_pat
 
 
 @pytest.mark.parametrize("effect", ["worker", *(["driver", "jvm"] if sized(ci=0, full=1) else [])])
-def test_a_first_batch_that_is_killed_anywhere_leaves_its_query_one_group(tmp_path: Path, effect: str) -> None:
+def test_a_first_batch_that_is_killed_anywhere_leaves_its_query_one_group(
+    first: Driver, tmp_path: Path, effect: str
+) -> None:
     """The query has no `group`: it makes one, which its checkpoint names from the first batch on."""
     steps = [step for step in FIRST_BATCH if effect != "worker" or step[0] not in ("offsets", "commits")]
-    with Lab(tmp_path, []) as lab:
+    with Lab(tmp_path, [], first=first) as lab:
         for step, when in steps[:: sized(ci=5, full=1)]:
             name = f"map {step} {when}"
             lab.pipelines = [Pipeline(tmp_path / name)]
@@ -197,8 +221,8 @@ CAUGHT = {
 }
 
 
-def test_a_connector_that_is_broken_is_caught(tmp_path: Path) -> None:
-    with Lab(tmp_path, []) as lab:
+def test_a_connector_that_is_broken_is_caught(first: Driver, tmp_path: Path) -> None:
+    with Lab(tmp_path, [], first=first) as lab:
         for mutant, (step, when, noticed) in list(CAUGHT.items())[: sized(ci=2, full=4)]:
             lab.pipelines = [Pipeline(tmp_path / f"map {mutant}", mutant)]
             lab.kill_at(f"map {mutant}", step, when, "worker")

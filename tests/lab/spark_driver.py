@@ -200,6 +200,7 @@ def main(master: str, *settings: str) -> None:
             )
             (pipeline / "found").write_text(json.dumps([list(row) for row in rows.collect()]))
         drain.clear()
+        pipelines.clear()  # their directories may go now
         print("DONE", flush=True)
 
 

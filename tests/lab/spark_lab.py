@@ -183,11 +183,28 @@ class Driver:
             text=True,
             start_new_session=True,
         )
+        self._waits = False
+
+    def has_begun(self) -> None:
+        """Wait until it has a session."""
+        self.wait_for("READY")
+        self._waits = True
+
+    def is_idle(self) -> bool:
+        """Tell whether it waits for pipelines."""
+        return self._waits and not self.has_ended()
 
     def begin(self, pipelines: Sequence[Pipeline]) -> None:
         """Start the pipelines' queries."""
+        self._waits = False
         self.say(json.dumps([str(p.directory) for p in pipelines]))
         self.wait_for("STARTED")
+
+    def drain(self) -> None:
+        """Have the queries move what there is, and wait for their end."""
+        self.say("drain")
+        self.wait_for("DONE")
+        self._waits = True
 
     def say(self, line: str) -> None:
         assert self.process.stdin is not None
@@ -243,6 +260,7 @@ class Lab:
         seed: of the feeding.
         master: Spark's master.
         settings: Spark's settings, each KEY=VALUE.
+        first: the first driver, which is idle; it stays if it is idle in the end, too.
     """
 
     def __init__(
@@ -252,24 +270,25 @@ class Lab:
         seed: int = 20261121,
         master: str = "local[2]",
         settings: Sequence[str] = (),
+        first: Driver | None = None,
     ) -> None:
         self.directory = directory
         self.rng = random.Random(seed)
         self.pipelines = [Pipeline(directory / kind) for kind in kinds]
         self.kills: Counter[str] = Counter()
-        self.drivers: list[Driver] = []
+        self.drivers: list[Driver] = [first] if first else []
         self._how = (master, settings)
+        self._first = self._driver = first
         self._next: Driver | None = None
-        self._driver: Driver | None = None
-        self._idle = False
 
     def __enter__(self) -> Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
         for driver in self.drivers:
-            end_session(driver.process.pid)
-            driver.process.wait()
+            if driver is not self._first or not driver.is_idle():
+                end_session(driver.process.pid)
+                driver.process.wait()
         for pipeline in self.pipelines:
             pipeline.source.close()
 
@@ -287,11 +306,9 @@ class Lab:
             self.start_up()
             assert self._next is not None
             self._driver, self._next = self._next, None
-            self._driver.wait_for("READY")
-            self._idle = True
-        if self._idle:
+            self._driver.has_begun()
+        if self._driver.is_idle():
             self._driver.begin(only or self.pipelines)
-            self._idle = False
         return self._driver
 
     def feed(self) -> None:
@@ -366,10 +383,7 @@ class Lab:
         """Let the driver that runs, or one more, move what is left."""
         for pipeline in self.pipelines:
             pipeline.close()
-        driver = self.driver()
-        driver.say("drain")
-        driver.wait_for("DONE")
-        self._idle = True
+        self.driver().drain()
 
     def query_failures(self) -> list[str]:
         """Return why queries failed, but for workers that a busy machine could not start in Spark's 10 seconds."""

@@ -16,11 +16,14 @@ __all__ = ["OneSession"]
 _SESSION = "the Spark session"
 # They start sessions of their own, and would be late if they came last.
 _LONG = (
-    "tests/test_docs.py",
     "tests/spark/test_pipelines.py",
-    "tests/spark/test_driver_kill.py",
     "tests/benchmarks/test_spark.py",
+    "tests/crash/test_spark_kill.py",
+    "tests/spark/test_driver_kill.py",
+    "tests/test_docs.py",
 )
+_ONE_BY_ONE = ("tests/crash/", "tests/test_docs.py")  # each starts what it needs
+_SHARES_A_DRIVER = "tests/crash/test_spark_kill.py"
 _MACHINE = "::runTest"  # how the test of one of hypothesis's state machines ends: with all examples it takes a minute
 _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 
@@ -28,7 +31,7 @@ _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 class OneSession(LoadFileScheduling):
     """Gives each process whole files, the long ones first, and one process all that use the Spark session.
 
-    The laboratory's recipes and the state machines share nothing, and come one by one.
+    The laboratory's recipes, the pages and the state machines share nothing, and come one by one.
     """
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
@@ -37,7 +40,7 @@ class OneSession(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        if file.startswith("tests/crash/") or nodeid.endswith(_MACHINE):
+        if nodeid.endswith(_MACHINE) or (file.startswith(_ONE_BY_ONE) and file != _SHARES_A_DRIVER):
             return nodeid
         return _SESSION if file not in _LONG and uses_the_session(self._root / file) else file
 
@@ -48,12 +51,12 @@ class OneSession(LoadFileScheduling):
 
     def _turn(self, scope: str) -> int:
         """Return when a scope's turn is: those that take long have theirs before the others."""
-        first = (_SESSION, *_LONG)
-        if scope in first:
-            return first.index(scope)
+        first, file = (_SESSION, *_LONG), scope.partition("::")[0]
+        if file in first:
+            return first.index(file)
         if scope.endswith(_MACHINE):
             return len(first)
-        return len(first) + (1 if has_slow_tests(self._root / scope.partition("::")[0]) else 2)
+        return len(first) + (1 if has_slow_tests(self._root / file) else 2)
 
 
 @cache

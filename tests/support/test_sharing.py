@@ -9,7 +9,8 @@ import pytest
 from tests.support.sharing import OneSession
 
 QUICK, SLOW, SESSION = "tests/state/test_quick.py", "tests/engine/test_slow.py", "tests/spark/test_stream.py"
-RECIPES, LONG = "tests/crash/test_kill.py", "tests/test_docs.py"
+RECIPES, LONG, PAGES = "tests/crash/test_kill.py", "tests/spark/test_driver_kill.py", "tests/test_docs.py"
+SHARED = "tests/crash/test_spark_kill.py"
 MACHINE = f"{QUICK}::TestModel::runTest"
 
 
@@ -21,6 +22,8 @@ def scheduler(tmp_path: Path) -> OneSession:
         SESSION: "def test_it(spark: SparkSession) -> None: ...",
         RECIPES: "@pytest.mark.crash\ndef test_it() -> None: ...",
         LONG: "",
+        PAGES: "",
+        SHARED: "",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -31,12 +34,17 @@ def scheduler(tmp_path: Path) -> OneSession:
 
 
 def test_what_takes_long_begins_first(scheduler: OneSession) -> None:
-    scopes = [scheduler._split_scope(f"{file}::test_it") for file in (QUICK, RECIPES, SLOW, LONG, SESSION)]
+    scopes = [scheduler._split_scope(f"{file}::test_it") for file in (QUICK, RECIPES, SLOW, PAGES, LONG, SESSION)]
     found = sorted([*scopes, scheduler._split_scope(MACHINE)], key=scheduler._turn)
-    assert found == ["the Spark session", LONG, MACHINE, f"{RECIPES}::test_it", SLOW, QUICK]
+    assert found == ["the Spark session", LONG, f"{PAGES}::test_it", MACHINE, f"{RECIPES}::test_it", SLOW, QUICK]
 
 
-def test_a_file_is_run_by_one_process_and_each_recipe_and_state_machine_by_any(scheduler: OneSession) -> None:
-    assert scheduler._split_scope(f"{SLOW}::test_it") == scheduler._split_scope(f"{SLOW}::test_that") == SLOW
-    assert scheduler._split_scope(f"{RECIPES}::test_it") != scheduler._split_scope(f"{RECIPES}::test_that")
+@pytest.mark.parametrize("file", [SLOW, SHARED])
+def test_a_file_is_run_by_one_process(scheduler: OneSession, file: str) -> None:
+    assert scheduler._split_scope(f"{file}::test_it") == scheduler._split_scope(f"{file}::test_that") == file
+
+
+@pytest.mark.parametrize("file", [RECIPES, PAGES])
+def test_each_recipe_page_and_state_machine_is_run_by_any_process(scheduler: OneSession, file: str) -> None:
+    assert scheduler._split_scope(f"{file}::test_it") != scheduler._split_scope(f"{file}::test_that")
     assert scheduler._split_scope(MACHINE) == MACHINE
