@@ -69,9 +69,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def disk(config: pytest.Config) -> Path:
-    """Return this process's directory on a disk."""
+    """Return this process's directory on a disk; if it stays, as a test failed, a later run removes it."""
     if _DISK not in config.stash:
-        config.stash[_DISK] = Path(tempfile.mkdtemp(prefix="spillable-tests-")).resolve()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("PYTEST_DEBUG_TEMPROOT")
+            places = pytest.TempPathFactory(None, 1, "failed", config.trace.get("tmpdir"), _ispytest=True)
+            config.stash[_DISK] = places.getbasetemp()
     return config.stash[_DISK]
 
 
