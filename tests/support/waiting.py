@@ -7,8 +7,15 @@ from collections.abc import Callable
 
 
 def wait_until(what: Callable[[], object], seconds: float = 120.0) -> None:
-    """Return when ``what`` is true; fail after some time."""
+    """Return when ``what`` is true; fail after some time.
+
+    It looks seldom if a look costs much: whoever is waited for needs the processor.
+    """
     end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
+    while True:
+        began = time.monotonic()
+        if what():
+            return
+        now = time.monotonic()
+        assert now < end, "it did not happen"
+        time.sleep(min(max(0.005, 10 * (now - began)), 0.1))
