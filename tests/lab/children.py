@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -81,6 +82,7 @@ class Child:
 def _be(do: Callable[[], object], stderr: Path, seconds: float) -> None:
     """Be the child; never returns."""
     code = 1
+    gc.freeze()  # the end of what the parent has left, such as a client of a store, may wait for its threads
     try:
         os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - until the end

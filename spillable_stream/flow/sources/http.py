@@ -43,9 +43,9 @@ class Http(NetworkSource):
     """Takes events over HTTP: a request is one transaction.
 
     It answers 200 after the commit, 400 to a malformed request, 413 to one with more events than a transaction of a
-    channel can hold, or more bytes than the channel, 409 to a number that a later one has passed over, 503 with ``Retry-After`` where a channel refuses, and 500 for
-    other failures. A request with the header ``Idempotency-Key: PRODUCER/NUMBER``, whose numbers grow by one, is
-    stored once in each channel, however often it is sent.
+    channel can hold, or more bytes than the channel, 409 to a number that a later one has passed over, 503 with
+    ``Retry-After`` where a channel refuses, and 500 for other failures. A request with the header ``Idempotency-Key:
+    PRODUCER/NUMBER``, whose numbers grow by one, is stored once in each channel, however often it is sent.
 
     Args:
         port: the port; 0 for any that is free, see `port`.
