@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
@@ -44,14 +45,11 @@ def replay(
         StorageError: a disk or a store refused.
     """
     check_group(group)
-    opened = [Channel(c, create=False) for c in (dead, to) if not isinstance(c, Channel)]
-    left = iter(opened)
-    try:
-        source, target = (c if isinstance(c, Channel) else next(left) for c in (dead, to))
+    with ExitStack() as stack:
+        source, target = (
+            c if isinstance(c, Channel) else stack.enter_context(Channel(c, create=False)) for c in (dead, to)
+        )
         return _replay(source, target, group)
-    finally:
-        for channel in opened:
-            channel.close()
 
 
 def _replay(dead: Channel, to: Channel, group: str) -> int:
