@@ -92,10 +92,10 @@ class Consumer:
         self._reader = GroupReader(engine, group, self._mutex)
         self.claims: Claims = Claims(engine, group, self._reader, self._mutex)
         self._ownership = engine.owners.own(group, wait_seconds, text("note", note))
-        self.owner: str = self._ownership.note
-        self.former_owner: str = self._ownership.former
-        _log.debug("the group %r of %s is owned here", group, engine.path, extra=fields(engine.path, group=group))
         try:
+            self.owner: str = self._ownership.note
+            self.former_owner: str = self._ownership.former
+            _log.debug("the group %r of %s is owned here", group, engine.path, extra=fields(engine.path, group=group))
             self._take_over(create, resume)
         except BaseException:
             self.close()

@@ -121,6 +121,11 @@ class ObjectOwnership:
         self._held.close()
         self._owners.give_up(self)
 
+    def forget(self) -> None:
+        """Let it be nobody's."""
+        self._held.close()
+        self._owners.forget(self)
+
     def leave(self) -> None:
         """In a forked child: leave the group to the parent."""
 
@@ -230,18 +235,22 @@ class ObjectOwners:
         full = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
         waiting = _Waiting(self, group, full, timeout_seconds)
         owned = ObjectOwnership(self, group, full)  # first: one that no object has is nobody's
-        while True:
-            self._follower.follow()
-            over = waiting.may_end(self.known(group))
-            if over is not _WAIT:
-                request = Own(group, full, over)
-                self._append(request)
-                if request.epoch:
-                    owned.epoch, owned.former = request.epoch, "" if over is None else over.note
-                    return self._keep(owned)
-            else:
-                time.sleep(waiting.pause_seconds)
-                look_again(self._follower)
+        try:
+            while True:
+                self._follower.follow()
+                over = waiting.may_end(self.known(group))
+                if over is not _WAIT:
+                    request = Own(group, full, over)
+                    self._append(request)
+                    if request.epoch:
+                        owned.epoch, owned.former = request.epoch, "" if over is None else over.note
+                        return self._keep(owned)
+                else:
+                    time.sleep(waiting.pause_seconds)
+                    look_again(self._follower)
+        except BaseException:
+            owned.forget()  # a traceback may keep it
+            raise
 
     def _keep(self, owned: ObjectOwnership) -> ObjectOwnership:
         with self._mutex:
@@ -273,11 +282,15 @@ class ObjectOwners:
             raise TransactionStateError(f"a group of {self.path} can't get another owner inside of a look at the state")
         self._appender.commit_alone(request)
 
-    def give_up(self, owned: ObjectOwnership) -> None:
-        """Own a group no more, and say so; a failure is logged."""
+    def forget(self, owned: ObjectOwnership) -> None:
+        """Answer no claims of a group any more."""
         with self._mutex:
             if self._mine.get(owned.group) is owned:
                 del self._mine[owned.group]
+
+    def give_up(self, owned: ObjectOwnership) -> None:
+        """Own a group no more, and say so; a failure is logged."""
+        self.forget(owned)
         with contextlib.suppress(ChannelClosedError):
             try:
                 self._append(GiveUp(owned.group, owned.epoch, owned.left_note))

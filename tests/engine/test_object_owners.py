@@ -134,6 +134,14 @@ def test_an_answer_has_all_of_its_time_though_the_claim_took_long_to_be_written(
         other.consumer("default", owner_timeout_seconds=0)
 
 
+def kept_error(do: Callable[[], object], errors: list[BaseException]) -> None:
+    try:
+        do()
+    except BaseException as e:
+        errors.append(e)
+        raise
+
+
 def test_what_an_interrupt_leaves_owned_amid_a_first_take_is_nobodys_for_this_process(
     open_handle: Open, owners_clock: OwnersClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,9 +150,10 @@ def test_what_an_interrupt_leaves_owned_amid_a_first_take_is_nobodys_for_this_pr
     channel = open_handle()
     channel.consumer("another")  # so that the event stays
     put(channel, b"0")
+    errors = list[BaseException]()  # with what their tracebacks keep
     for number in itertools.count(1, 5):
         interrupts = Interrupts(number, "/engine/object_owners.py", "/channel/consumer.py", "/engine/appender.py")
-        interrupts.run(partial(channel.consumer, f"g{number}"))
+        interrupts.run(partial(kept_error, partial(channel.consumer, f"g{number}"), errors))
         assert take(channel, 1, f"g{number}") == [b"0"]
         if not interrupts.hit:
             break
