@@ -15,7 +15,7 @@ from spillable_stream.errors import DiskSpaceError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.dues import pack_dues
-from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.format.frame import PUT, Frame, total_size
 from spillable_stream.format.row_values import row_reader
 
 __all__ = ["MOST_EVENTS", "PutBuffer"]
@@ -92,7 +92,7 @@ class PutBuffer:
             self.add(row_reader(self._schema).batch(rows), ttl_us, dues)
         elif self._compression == "none" and (message := events.small_message()) is not None:
             packed = pack_dues(dues) if dues else b""
-            self._hold([Frame.of(FrameType.PUT, message, count, self._schema_id, ttl_us, packed)], bool(dues))
+            self._hold([Frame.of(PUT, message, count, self._schema_id, ttl_us, packed)], bool(dues))
         else:
             self.add(events.batch(), ttl_us, dues)
 

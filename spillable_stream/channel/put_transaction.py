@@ -16,7 +16,7 @@ from spillable_stream.channel.event import ID_COLUMN, Event, event_list
 from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.put_buffer import MOST_EVENTS, PutBuffer
 from spillable_stream.channel.row_times import RowTimes
-from spillable_stream.channel.transaction import State, Transaction
+from spillable_stream.channel.transaction import OPEN, Transaction
 from spillable_stream.channel.ttl import TimeToLive, ttl_us
 from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import CommitResult
@@ -302,7 +302,7 @@ class PutTransaction(Transaction):
             OptionError: they are none that can be.
             TransactionStateError: nothing can be put, and ``call`` is refused.
         """
-        self._require(State.OPEN, call)
+        self._require(OPEN, call)
         if self._failure is not None:
             self._require_sound(call)
         wait_until_ms = 0

@@ -13,7 +13,7 @@ from spillable_stream.arguments import seconds, whole_number
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.taken_events import events_from_batch, rows_from_batch, table_from_batches
-from spillable_stream.channel.transaction import State, Transaction
+from spillable_stream.channel.transaction import OPEN, Transaction
 from spillable_stream.channel.ttl import ttl_left_us
 from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import CommitResult
@@ -71,7 +71,7 @@ class TakeTransaction(Transaction):
 
         An event that can't be given is as if it had not been taken: it is still the next one.
         """
-        self._require(State.OPEN, "take")
+        self._require(OPEN, "take")
         if timeout_seconds is None:
             timeout_seconds = self._engine.state.options.overflow_timeout
         found = self._take(1, timeout_seconds, self._objects)
@@ -87,7 +87,7 @@ class TakeTransaction(Transaction):
         Returns:
             The events; an empty list when the channel stayed empty.
         """
-        self._require(State.OPEN, "take_many")
+        self._require(OPEN, "take_many")
         return self._take(limit, timeout_seconds, self._objects)
 
     def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
@@ -100,7 +100,7 @@ class TakeTransaction(Transaction):
         Returns:
             The channel's columns and ``write_order_id``; None when the channel stayed empty.
         """
-        self._require(State.OPEN, "take_batch")
+        self._require(OPEN, "take_batch")
         return self._take(limit, timeout_seconds, self._table)
 
     def ttls_left_us(self, ids: pa.Int64Array) -> pa.Int64Array | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spillable_stream.engine.delayed_puts import DelayPlan
 from spillable_stream.format.commit_record import CommitRecord, DelayedRun, DeliveredRun, Merged, Seen, SegmentRef
-from spillable_stream.format.file_names import Tier
+from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.frame import Frame, FrameHeader
 from spillable_stream.format.numbered_batch import NumberedBatch
 from spillable_stream.format.record import Record
@@ -64,7 +64,7 @@ class AppendPlan:
     def __init__(
         self,
         state: ChannelState,
-        tier: Tier = Tier.DISK,
+        tier: Tier = DISK,
         memory_room: Callable[[int], bool] | None = None,
         start: int = 0,
     ) -> None:
@@ -156,7 +156,7 @@ class AppendPlan:
         Most transactions of an append say the same there: they share a record and a frame.
         """
         memory_only: Seen | None = None
-        if self.tier is Tier.DISK and self.state.memory.open:
+        if self.tier is DISK and self.state.memory.open:
             # Only the first COMMIT of an append carries it: whatever a crash leaves of an append starts there.
             memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
             self._repeated = True
@@ -179,28 +179,28 @@ class AppendPlan:
         """Tell whether the disk tier stays within ``overflowCapacity``, with the plan so far and what is wanted now."""
         state = self.state
         most = state.options.overflow_capacity
-        planned = self.put.events if self.tier is Tier.DISK else 0
+        planned = self.put.events if self.tier is DISK else 0
         # As `fits` has it, first without the objects that it makes: every put comes here.
         if wanted.events + planned + state.blocks.disk.events + state.delays.events <= most:
             return True
-        return self.fits(wanted, (Tier.DISK,), TierUsage(most, _UNBOUNDED))
+        return self.fits(wanted, (DISK,), TierUsage(most, _UNBOUNDED))
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
         """Tell whether tiers stay within ``limits`` together, with the plan so far and what is wanted now."""
         blocks, held = self.state.blocks, wanted.plus(self.put) if self.tier in tiers else wanted
         events, payload_bytes = held
         for tier in tiers:
-            index = blocks.memory if tier is Tier.MEMORY else blocks.disk
+            index = blocks.memory if tier is MEMORY else blocks.disk
             events += index.events
             payload_bytes += index.payload_bytes
-            if tier is Tier.DISK:
+            if tier is DISK:
                 events += self.state.delays.events
                 payload_bytes += self.state.delays.payload_bytes
         # An upper bound: it counts blocks whole, even where a part was taken.
         if events <= limits.events and payload_bytes <= limits.payload_bytes:
             return True
         for tier in tiers:
-            held = held.plus(self.state.use(tier is Tier.MEMORY))
+            held = held.plus(self.state.use(tier is MEMORY))
         return held.is_within(limits)
 
     def all_in_memory(self, ranges: list[Range]) -> bool:

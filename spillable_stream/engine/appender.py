@@ -12,7 +12,7 @@ from spillable_stream.engine.repetition import MOST_REPEATS, commit_again
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
-from spillable_stream.format.file_names import Tier
+from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.log.wal import Position
 
 __all__ = ["Appender"]
@@ -58,7 +58,7 @@ class Appender:
         before = log.held_position()
         start = log.reserve(tier, size_bytes, follower)
         if log.held_position() is not before:  # a file began
-            if tier is Tier.MEMORY:
+            if tier is MEMORY:
                 follower.began_file(before)
             follower.catch_up()
         return start
@@ -91,7 +91,7 @@ class Appender:
             follower.catch_up()
             return False
         follower.apply_own(tier, start, end, plan.entries)
-        if tier is Tier.DISK:
+        if tier is DISK:
             self._counters.disk_syncs += 1
             self._counters.disk_bytes += end.offset - start.offset
         return True
@@ -110,8 +110,8 @@ class Appender:
     def append_alone(self, request: Request) -> CommitResult:
         """Append a request to the disk tier at once; for what no user asked for."""
         while True:
-            start = self.reserve_room(Tier.DISK, request.size_bytes())
-            plan = AppendPlan(self._follower.state, Tier.DISK, start=start.offset)
+            start = self.reserve_room(DISK, request.size_bytes())
+            plan = AppendPlan(self._follower.state, DISK, start=start.offset)
             result = request.plan(plan)
             if self.append(plan, start):
                 return result

@@ -15,7 +15,7 @@ from spillable_stream.engine.one_look import has_looked, look_again, note_look
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, FAR_FRAME_BYTES, FRAME_BYTES, decode_schema
-from spillable_stream.format.file_names import Tier
+from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.tier_logs import Positions
@@ -345,7 +345,7 @@ class Follower:
     def apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:
-            before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
+            before = self.positions.memory if tier is MEMORY else self.positions.disk
             is_next = start == before or (self._log.is_far and start.file_id == before.file_id + 1)
             if is_next and not self.half_applied:
                 self.samples.settle(self.state)
@@ -356,8 +356,8 @@ class Follower:
                         self.state.apply_record(start.file_id, offset, header, record)
                         offset += HEADER_SIZE_BYTES + (header.length + 7 & ~7)  # `frame_size`, inlined
                     disk, memory = self.positions
-                    self.disk_appends += tier is Tier.DISK
-                    self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
+                    self.disk_appends += tier is DISK
+                    self.positions = Positions(disk, end) if tier is MEMORY else Positions(end, memory)
                     self.applied = self._log.held_position()
                     self.half_applied = False
                 finally:

@@ -16,7 +16,7 @@ from spillable_stream.engine.memory_capacity import file_size_bytes
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.opening import Held, adopted, enter
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
-from spillable_stream.format.file_names import GENERATION_BITS, Tier, generation_of
+from spillable_stream.format.file_names import GENERATION_BITS, MEMORY, Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock, do_nothing
@@ -229,7 +229,7 @@ class LocalLog:
             size_bytes: the size of the append, at most.
             at: the state with which a new file begins.
         """
-        if tier is Tier.MEMORY:
+        if tier is MEMORY:
             return self.tiers.memory.reserve(size_bytes, partial(self.memory_image, at))
         return self.tiers.disk.reserve(size_bytes, at.state.small)
 
@@ -249,7 +249,7 @@ class LocalLog:
             CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
         """
         tiers = self.tiers
-        if plan.tier is Tier.MEMORY:  # without the disk tier's log nobody could read what is in memory either
+        if plan.tier is MEMORY:  # without the disk tier's log nobody could read what is in memory either
             tiers.disk.require_in_place()
             return tiers.memory.append(start, plan.entries, plan.next_id - 1, partial(self.memory_image, at))
         return tiers.disk.append(start, plan.entries, plan.next_id - 1, at.state.small)

@@ -18,7 +18,7 @@ from spillable_stream.errors import (
     TransactionCapacityError,
 )
 from spillable_stream.format.commit_record import SegmentRef
-from spillable_stream.format.file_names import Tier, in_memory
+from spillable_stream.format.file_names import DISK, MEMORY, Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.numbered_batch import NumberedBatch
 from spillable_stream.state.channel_state import ChannelState
@@ -175,17 +175,17 @@ class Put(Request):
             limits = plan.state.memory_limits()
             waits = options.overflow_capacity > 0 and not (plan.overflow or self.may_spill)
             tier, self._spilled = choose_tier(wanted, limits, waits, partial(self._fits_memory, plan, wanted, limits))
-            if tier is Tier.MEMORY:
+            if tier is MEMORY:
                 return tier
             if tier is None:
                 raise MemoryFullError("the memory tier is full")
         if not plan.fits_disk(wanted):
             raise ChannelFullError(f"{self._do()} not fit ({wanted.payload_bytes:,} bytes)")
-        return Tier.DISK
+        return DISK
 
     def _fits_memory(self, plan: AppendPlan, wanted: TierUsage, limits: TierUsage) -> bool:
         # Without a disk tier, the events that a close moved to disk count against memory too.
-        tiers = (Tier.MEMORY,) if plan.state.options.overflow_capacity else (Tier.MEMORY, Tier.DISK)
+        tiers = (MEMORY,) if plan.state.options.overflow_capacity else (MEMORY, DISK)
         if not plan.fits(wanted, tiers, limits) or plan.memory_room is None:
             return False
         return plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)

@@ -10,7 +10,7 @@ from spillable_stream.engine.put_request import Put
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import StorageError
 from spillable_stream.format.commit_record import SegmentRef
-from spillable_stream.format.file_names import Tier, disk_segment, in_memory
+from spillable_stream.format.file_names import DISK, disk_segment, in_memory
 from spillable_stream.log.disk_space import DiskSpace
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import copy_to_disk
@@ -43,7 +43,7 @@ class StagedPuts:
         """
         if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
-        if plan.tier is Tier.DISK:
+        if plan.tier is DISK:
             if isinstance(request.delayed, DelayedPuts):
                 end += request.delayed.size_bytes()
             if request.segments:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.engine.requests import COMMIT_BYTES, Request
-from spillable_stream.format.file_names import Tier
+from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.state.channel_state import ChannelState
@@ -44,7 +44,7 @@ class Prepare(Request):
         return COMMIT_BYTES + 20 * (len(self.ranges) + len(self.expired))
 
     def tier(self, plan: AppendPlan) -> Tier:
-        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
+        return MEMORY if plan.all_in_memory(self.ranges) else DISK
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
@@ -91,8 +91,8 @@ class Take(Request):
     def tier(self, plan: AppendPlan) -> Tier:
         prepared = plan.state.pending.get(self.prepared)
         if prepared is not None and not prepared.in_memory:
-            return Tier.DISK
-        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
+            return DISK
+        return MEMORY if plan.all_in_memory(self.ranges) else DISK
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
@@ -104,7 +104,7 @@ class Take(Request):
             return CommitResult(tx)
         if prepared is None:
             tx = plan.new_transaction()
-        if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # a log's COMMIT needs its own TAKE
+        if prepared is None or (prepared.in_memory and plan.tier is DISK):  # a log's COMMIT needs its own TAKE
             expired = self.expired if prepared is None else [r for take in prepared.takes for r in take.expired]
             record = TakeRecord(self.group, list(self.ranges), expired)
             plan.add(record.frame(count), tx, record=record)
@@ -134,8 +134,8 @@ class Takes(Request):
         return sum(take.size_bytes() for take in self.takes)
 
     def tier(self, plan: AppendPlan) -> Tier:
-        in_memory = all(take.tier(plan) is Tier.MEMORY for take in self.takes)
-        return Tier.MEMORY if in_memory else Tier.DISK
+        in_memory = all(take.tier(plan) is MEMORY for take in self.takes)
+        return MEMORY if in_memory else DISK
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         return [take.plan(plan) for take in self.takes][-1]
@@ -163,8 +163,8 @@ class TakesAndPrepare(Request):
         return self.takes.size_bytes() + self.prepare.size_bytes()
 
     def tier(self, plan: AppendPlan) -> Tier:
-        in_memory = all(request.tier(plan) is Tier.MEMORY for request in (self.takes, self.prepare))
-        return Tier.MEMORY if in_memory else Tier.DISK
+        in_memory = all(request.tier(plan) is MEMORY for request in (self.takes, self.prepare))
+        return MEMORY if in_memory else DISK
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         self.takes.plan(plan)
@@ -189,7 +189,7 @@ class Rollback(Request):
     def tier(self, plan: AppendPlan) -> Tier:
         pending = [plan.state.pending[tx] for tx in self.transactions if tx in plan.state.pending]
         in_memory = plan.memory_room is not None and all(p.in_memory for p in pending)
-        return Tier.MEMORY if pending and in_memory else Tier.DISK
+        return MEMORY if pending and in_memory else DISK
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         for tx in self.transactions:

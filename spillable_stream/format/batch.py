@@ -13,7 +13,7 @@ import pyarrow as pa
 from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
 from spillable_stream.format.conversion import cast_column
 from spillable_stream.format.dues import pack_dues
-from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, TTL_SIZE_BYTES, Frame, FrameType
+from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, PUT, TTL_SIZE_BYTES, Frame
 from spillable_stream.format.types import NOT_ARROW, check_field, has_dictionary, stored_schema
 from spillable_stream.format.views import has_views, without_others
 from spillable_stream.format.widening import misfit
@@ -118,7 +118,7 @@ def encode_batch(
         raise EventTooLargeError(
             f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
         )
-    return [Frame.of(FrameType.PUT, payload, rows, schema_id, ttl_us, pack_dues(dues) if dues else b"")]
+    return [Frame.of(PUT, payload, rows, schema_id, ttl_us, pack_dues(dues) if dues else b"")]
 
 
 def _without_others(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NotRequired, TypedDict
 
 from spillable_stream.format.expiry import Expiry
-from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
+from spillable_stream.format.frame import COMMIT, MAX_COUNT, Frame
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers, ProducerImage, ProducerNote
 from spillable_stream.format.packing import NONSENSE, nonsense, pack, unpack
 from spillable_stream.format.take_record import GroupTaken
@@ -248,7 +248,7 @@ class CommitRecord:
             value["delayed"] = [run.fields() for run in self.delayed]
         if self.delivered:
             value["delivered"] = self.delivered
-        return Frame.of(FrameType.COMMIT, pack(value), min(count, MAX_COUNT))
+        return Frame.of(COMMIT, pack(value), min(count, MAX_COUNT))
 
     @classmethod
     def parse(cls, payload: bytes) -> CommitRecord:

@@ -12,7 +12,9 @@ from enum import Enum
 from spillable_stream.names import is_name
 
 __all__ = [
+    "DISK",
     "GENERATION_BITS",
+    "MEMORY",
     "MOST_SPARE_SEGMENTS",
     "OWNER_FILE",
     "Tier",
@@ -64,6 +66,11 @@ class Tier(Enum):
 
     DISK = "disk"
     MEMORY = "memory"
+
+
+# By themselves, for what every transaction does: in CPython 3.11 a name is found in a tenth of the time that an enum's
+# attribute takes.
+DISK, MEMORY = Tier
 
 
 def data_file_name(number: int) -> str:

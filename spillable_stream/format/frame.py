@@ -33,13 +33,17 @@ import pyarrow as pa
 from spillable_stream.errors import StateTooLargeError
 
 __all__ = [
+    "COMMIT",
     "CONTROL_TYPES",
+    "FILE_HEADER",
     "HEADER_SIZE_BYTES",
     "MAGIC",
     "MAX_COUNT",
     "MAX_PAYLOAD_BYTES",
     "MAX_SCHEMAS",
     "MOST_HEADER_BYTES",
+    "PUT",
+    "TAKE",
     "TTL_SIZE_BYTES",
     "Frame",
     "FrameHeader",
@@ -118,6 +122,10 @@ CONTROL_TYPES = frozenset(
     }
 )
 """The types of the frames of control transactions, which have one each."""
+
+# Those of every transaction by themselves: in CPython 3.11 a name is found in a tenth of the time that an enum's
+# attribute takes.
+FILE_HEADER, PUT, TAKE, COMMIT = FrameType.FILE_HEADER, FrameType.PUT, FrameType.TAKE, FrameType.COMMIT
 
 _TYPES = {int(t): t for t in FrameType}
 

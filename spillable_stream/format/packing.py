@@ -19,7 +19,8 @@ MALFORMED = (CorruptionError, *NONSENSE)
 
 def pack(value: object) -> bytes:
     """Return ``value`` as msgpack."""
-    return bytes(msgpack.Packer(use_bin_type=True).pack(value))
+    packed: bytes = msgpack.Packer().pack(value)
+    return packed
 
 
 def unpack(payload: bytes) -> Any:

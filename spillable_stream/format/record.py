@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 from spillable_stream.format.commit_record import CommitRecord, Seen
-from spillable_stream.format.frame import CONTROL_TYPES, Frame, FrameType
+from spillable_stream.format.frame import COMMIT, CONTROL_TYPES, TAKE, Frame, FrameType
 from spillable_stream.format.packing import NONSENSE, nonsense, pack, unpack
 from spillable_stream.format.take_record import Ranges, TakeRecord
 
@@ -216,12 +216,11 @@ def parse_record(type: FrameType, payload: bytes | None) -> Record:
     Raises:
         CorruptionError: the payload is invalid.
     """
-    match type:
-        case FrameType.COMMIT:
-            return CommitRecord.parse(payload or b"")
-        case FrameType.TAKE:
-            return TakeRecord.parse(payload or b"")
-        case _ if type in CONTROL_TYPES:
-            control: ControlRecord = unpack(payload or b"")
-            return control
+    if type is COMMIT:
+        return CommitRecord.parse(payload or b"")
+    if type is TAKE:
+        return TakeRecord.parse(payload or b"")
+    if type in CONTROL_TYPES:
+        control: ControlRecord = unpack(payload or b"")
+        return control
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
+from spillable_stream.format.frame import MAX_COUNT, TAKE, Frame
 from spillable_stream.format.packing import NONSENSE, nonsense, pack, unpack
 
 __all__ = ["GroupTaken", "Ranges", "TakeRecord"]
@@ -35,7 +35,7 @@ class TakeRecord:
         value: dict[str, object] = {"group": self.group, "ranges": self.ranges}
         if self.expired:
             value["expired"] = self.expired
-        return Frame.of(FrameType.TAKE, pack(value), min(count, MAX_COUNT))
+        return Frame.of(TAKE, pack(value), min(count, MAX_COUNT))
 
     @classmethod
     def parse(cls, payload: bytes) -> TakeRecord:

@@ -25,8 +25,8 @@ from spillable_stream.format.file_names import in_memory, seed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     MOST_HEADER_BYTES,
+    PUT,
     FrameHeader,
-    FrameType,
     dues_of,
     file_seed,
     frame_size,
@@ -232,13 +232,13 @@ class EventReader:
                 raise self._damaged(extent, offset)
             start = at + HEADER_SIZE_BYTES
             end = offset + frame_size(header.length)
-            if header.type == FrameType.PUT:
+            if header.type is PUT:
                 behind_id = header.write_order_id + extent.base_id + header.count
                 if behind_id > self._ends_after:
                     self._ends[behind_id] = end
                     if len(self._ends) > _MOST_ENDS:
                         del self._ends[next(iter(self._ends))]
-            if header.type == FrameType.PUT and behind_id > first_id:
+            if header.type is PUT and behind_id > first_id:
                 self._large = end - offset > size
                 if start + header.length > len(window):
                     if end > file_end:

@@ -10,6 +10,7 @@ from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     MAGIC,
     MOST_HEADER_BYTES,
+    PUT,
     FrameHeader,
     FrameType,
     frame_size,
@@ -130,14 +131,14 @@ class FrameScanner:
             if header is None or (end := self.offset + frame_size(header.length)) > self._end:
                 return
             payload: bytes | None = None
-            if header.type != FrameType.PUT or self.offset >= self._verify_from:
+            if header.type is not PUT or self.offset >= self._verify_from:
                 start = at + HEADER_SIZE_BYTES
                 payload = window[start : start + header.length]
                 if len(payload) < header.length:
                     payload = self._file.read(self.offset + HEADER_SIZE_BYTES, header.length)
                 if not payload_matches(header, payload):
                     return
-                if header.type == FrameType.PUT and not self._keep_puts:
+                if header.type is PUT and not self._keep_puts:
                     payload = None
             found = LocatedFrame(self.offset, header, payload)
             self.offset = end

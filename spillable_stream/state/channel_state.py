@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from spillable_stream.format.commit_record import CommitRecord, Merged, Seen
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import in_memory
-from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
+from spillable_stream.format.frame import COMMIT, CONTROL_TYPES, FILE_HEADER, PUT, TAKE, FrameHeader, FrameType
 from spillable_stream.format.record import Record, parse_record
 from spillable_stream.format.take_record import GroupTaken, TakeRecord
 from spillable_stream.option_types import ChannelOptions
@@ -158,33 +158,32 @@ class ChannelState(Contents):
 
     def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Record) -> None:
         """Apply one frame like `apply`, given its parsed payload (`parse_record`)."""
-        tx, type_ = header.transaction_id, header.type
+        tx, kind = header.transaction_id, header.type
         if tx >= self.next_transaction:
             self.next_transaction = tx + 1
-        if header.time_us > self.time_us and type_ != FrameType.FILE_HEADER:
+        if header.time_us > self.time_us and kind is not FILE_HEADER:
             self.time_us = header.time_us
-        match type_:
-            case FrameType.PUT:
-                if (pending := self.pending.get(tx)) is None:
-                    pending = self.pending[tx] = Pending()
-                pending.frames.append((file_id, offset, header))
-            case FrameType.COMMIT:
-                assert isinstance(record, CommitRecord)
-                self._commit(tx, file_id, header, record)
-            case FrameType.TAKE:
-                pending = self.pending.setdefault(tx, Pending())
-                if pending.in_memory and not in_memory(file_id):  # the same take, repeated in the disk tier's log
-                    pending.takes.clear()
-                pending.in_memory = in_memory(file_id)
-                assert isinstance(record, TakeRecord)
-                pending.takes.append(record)
-                if (group := self.groups.get(record.group)) is not None and group.is_automatic:
-                    group.has_planned, group.idle_ms = True, 0
-            case FrameType.ROLLBACK:
-                self.pending.pop(tx, None)
-            case _ if type_ in CONTROL_TYPES:
-                controls = self.pending.setdefault(tx, Pending()).controls
-                controls.append((type_, record))
+        if kind is PUT:
+            if (pending := self.pending.get(tx)) is None:
+                pending = self.pending[tx] = Pending()
+            pending.frames.append((file_id, offset, header))
+        elif kind is COMMIT:
+            assert isinstance(record, CommitRecord)
+            self._commit(tx, file_id, header, record)
+        elif kind is TAKE:
+            pending = self.pending.setdefault(tx, Pending())
+            if pending.in_memory and not in_memory(file_id):  # the same take, repeated in the disk tier's log
+                pending.takes.clear()
+            pending.in_memory = in_memory(file_id)
+            assert isinstance(record, TakeRecord)
+            pending.takes.append(record)
+            if (group := self.groups.get(record.group)) is not None and group.is_automatic:
+                group.has_planned, group.idle_ms = True, 0
+        elif kind is FrameType.ROLLBACK:
+            self.pending.pop(tx, None)
+        elif kind in CONTROL_TYPES:
+            controls = self.pending.setdefault(tx, Pending()).controls
+            controls.append((kind, record))
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         is_in_memory = in_memory(file_id)
