@@ -187,7 +187,9 @@ class AppendPlan:
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
         """Tell whether tiers stay within ``limits`` together, with the plan so far and what is wanted now."""
-        blocks, held = self.state.blocks, wanted.plus(self.put) if self.tier in tiers else wanted
+        blocks, held = self.state.blocks, wanted
+        if self.put is not _NOTHING and self.tier in tiers:
+            held = wanted.plus(self.put)
         events, payload_bytes = held
         for tier in tiers:
             index = blocks.memory if tier is MEMORY else blocks.disk

@@ -100,7 +100,7 @@ def encode_batch(
     if not _last_plain.equals(batch.schema):
         batch = _without_others(batch)
     # The size of the whole buffers is cheap to compute, and an upper bound of a slice's size.
-    if batch.get_total_buffer_size() > frame_bytes < batch.nbytes and rows > 1:
+    if rows > 1 and batch.get_total_buffer_size() > frame_bytes < batch.nbytes:
         step = max(1, rows * frame_bytes // batch.nbytes)
         if step < rows:
             return _encode_pieces(batch, step, schema_id, compression, ttl_us, dues, frame_bytes)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.storage.file_identity import Identity, identity_of
+from spillable_stream.storage.file_identity import Identity, Place, place_in, place_of
 
 __all__ = ["File", "forking", "named"]
 
@@ -96,7 +96,7 @@ class File:
         self._fd = descriptor
         self.path = path
         self._name = os.fsencode(path)
-        self._identity: Identity | None = None  # cached by is_in_place
+        self._place: Place | None = None  # cached by is_in_place
         _open_files[id(self)] = weakref.ref(self, functools.partial(next, self._closing))
 
     def fileno(self) -> int:
@@ -129,10 +129,11 @@ class File:
 
         Equal inode numbers prove it, because the inode of an open file cannot be reused.
         """
-        if self._identity is None:
-            self._identity = self.identity()
+        if self._place is None:
+            with named("looking at", self):
+                self._place = place_in(os.fstat(self._fd))
         try:
-            return identity_of(self._name) == self._identity
+            return place_of(self._name) == self._place
         except FileNotFoundError:
             return False
         except OSError as e:

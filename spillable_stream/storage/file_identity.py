@@ -12,14 +12,17 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-__all__ = ["Identity", "identity_of"]
+__all__ = ["Identity", "Place", "identity_of", "place_in", "place_of"]
 
 _AT_FDCWD = -100
 _STATX_INO = 0x100
 _SIZE_BYTES = 256
-_INODE = struct.Struct("<32xQ96xII")  # stx_ino at 32, stx_dev_major and stx_dev_minor at 136
+_PLACE = struct.Struct("<32xQ96xII")  # stx_ino at 32, stx_dev_major and stx_dev_minor at 136
+
+Place: TypeAlias = tuple[int, int, int]
+"""An `Identity` as the kernel says it, for who only compares: the inode, and its file system's two numbers."""
 
 
 class Identity(NamedTuple):
@@ -34,7 +37,7 @@ class Identity(NamedTuple):
     inode: int
 
 
-def _by_statx() -> Callable[[bytes], Identity] | None:
+def _by_statx() -> Callable[[bytes], Place] | None:
     """Return what asks ``statx``, or None where there is none."""
     try:
         statx = ctypes.CDLL(None).statx  # its arguments' types are not declared: each call would convert them
@@ -42,27 +45,37 @@ def _by_statx() -> Callable[[bytes], Identity] | None:
         return None
     buffer = ctypes.c_char * _SIZE_BYTES
 
-    def identity(path: bytes) -> Identity:
+    def place(path: bytes) -> Place:
         found = buffer()
         if statx(_AT_FDCWD, path, 0, _STATX_INO, found):
             return _by_stat(path)
-        inode, major, minor = _INODE.unpack_from(found)
-        return Identity(os.makedev(major, minor), inode)
+        said: Place = _PLACE.unpack_from(found)
+        return said
 
     try:
-        return identity if identity(b"/") == _by_stat(b"/") else None  # an old kernel, or a filter of system calls
+        return place if place(b"/") == _by_stat(b"/") else None  # an old kernel, or a filter of system calls
     except OSError:
         return None
 
 
-def _by_stat(path: bytes) -> Identity:
-    found = os.stat(path)
-    return Identity(found.st_dev, found.st_ino)
+def place_in(found: os.stat_result) -> Place:
+    """Return the place of a file that was looked at."""
+    return found.st_ino, os.major(found.st_dev), os.minor(found.st_dev)
 
 
-identity_of: Callable[[bytes], Identity] = _by_statx() or _by_stat
-"""Return the identity of what a path leads to.
+def _by_stat(path: bytes) -> Place:
+    return place_in(os.stat(path))
+
+
+place_of: Callable[[bytes], Place] = _by_statx() or _by_stat
+"""Return the place of what a path leads to.
 
 Raises:
     OSError: it leads nowhere, or the file system refused.
 """
+
+
+def identity_of(path: bytes) -> Identity:
+    """Return the identity of what a path leads to; raises what `place_of` raises."""
+    inode, major, minor = place_of(path)
+    return Identity(os.makedev(major, minor), inode)
