@@ -304,7 +304,7 @@ class PutTransaction(Transaction):
         """
         self._require(OPEN, call)
         if self._failure is not None:
-            self._require_sound(call)
+            self._refuse_after_failure(call)
         wait_until_ms = 0
         if deliver_after is not None or deliver_at is not None:
             wait_until_ms = self.due_ms(deliver_after, deliver_at)
@@ -322,12 +322,11 @@ class PutTransaction(Transaction):
                 "commit more often, or raise it"
             )
 
-    def _require_sound(self, call: str) -> None:
-        if self._failure is not None:
-            raise TransactionStateError(
-                f"{call}() after a put that failed, or a sync of what was staged ({self._failure}): "
-                "roll the transaction back"
-            ) from self._failure
+    def _refuse_after_failure(self, call: str) -> NoReturn:
+        raise TransactionStateError(
+            f"{call}() after a put that failed, or a sync of what was staged ({self._failure}): "
+            "roll the transaction back"
+        ) from self._failure
 
     def _undivided(self, work: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
         """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
@@ -338,7 +337,8 @@ class PutTransaction(Transaction):
             raise
 
     def _commit(self) -> None:
-        self._require_sound("commit")
+        if self._failure is not None:
+            self._refuse_after_failure("commit")
         counters = self._engine.counters
         counters.event_put_attempt_count += self.count
         try:
@@ -370,7 +370,7 @@ class PutTransaction(Transaction):
             segments,
             producer=self.producer,
             follows=self.follows,
-            delayed=self._waiting(),
+            delayed=self._waiting(self._delayed) if self._delayed is not None else None,
             is_extended=self._buffer.has_dues,
         )
         try:
@@ -387,13 +387,11 @@ class PutTransaction(Transaction):
         if self._delayed is not None:
             self._delayed.close()
 
-    def _waiting(self) -> Delayed | None:
-        """Return the delayed events, encoded; None without any."""
-        if self._delayed is None:
-            return None
-        if not self._delayed.is_staged:
-            return self._delayed.finish()
-        found = self._undivided(self._delayed.finish)
+    def _waiting(self, delayed: DelayedPut) -> Delayed | None:
+        """Return the delayed events, encoded; None where there are none after all."""
+        if not delayed.is_staged:
+            return delayed.finish()
+        found = self._undivided(delayed.finish)
         self._attempted = True
         return found
 

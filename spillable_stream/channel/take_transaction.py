@@ -152,7 +152,8 @@ class TakeTransaction(Transaction):
         deadline = time.monotonic() + timeout_seconds
         while True:
             ranges = self._claim(consumer, min(limit, capacity), deadline)
-            self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
+            taken = count_of(ranges)
+            self._engine.counters.event_take_attempt_count += taken or 1
             try:
                 given = convert(consumer.read(ranges))
             except BaseException as e:
@@ -162,7 +163,6 @@ class TakeTransaction(Transaction):
                     continue
                 self._engine.counters.event_take_error_count += 1
                 raise
-            taken = count_of(ranges)
             self._ranges += ranges  # no call within these three lines: an interrupt leaves all done or none
             self._claimed = []
             self.count += taken

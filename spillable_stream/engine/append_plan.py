@@ -50,7 +50,8 @@ class AppendPlan:
         tier: the tier whose log takes the entries. Until it is chosen, a placeholder.
         memory_room: tells whether the memory tier's files have room for that many more bytes; None without a
             memory tier.
-        start: the offset at which the append begins.
+        start: the offset at which the append begins; None where that is not known before a tier is chosen, and `begin`
+            says it.
 
     Attributes:
         is_extended: whether it has records that earlier versions of this package can't read.
@@ -66,7 +67,7 @@ class AppendPlan:
         state: ChannelState,
         tier: Tier = DISK,
         memory_room: Callable[[int], bool] | None = None,
-        start: int = 0,
+        start: int | None = 0,
     ) -> None:
         self.memory_room = memory_room
         self.entries: list[Entry] = []
@@ -74,7 +75,10 @@ class AppendPlan:
         self.sinks: dict[str, int] = {}
         self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()
-        self.begin(state, tier, start)
+        self.state, self.tier = state, tier
+        self.overflow: bool = state.overflow
+        if start is not None:
+            self.begin(state, tier, start)
 
     def begin(self, state: ChannelState, tier: Tier, start: int) -> None:
         """Set where the append goes, after room was made for it and before anything is planned."""
@@ -83,7 +87,7 @@ class AppendPlan:
         self.time_us: int = max(time.time_ns() // 1000, state.time_us + 1)
         self.next_id: int = state.next_id
         self.next_transaction: int = state.next_transaction
-        self.overflow: bool = state.overflow
+        self.overflow = state.overflow
         self.is_extended: bool = False
         self._repeated = False
         self._plain: tuple[str, int, CommitRecord, Frame] | None = None  # the last COMMIT that says nothing else

@@ -31,7 +31,7 @@ from spillable_stream.errors import (
     DiskSpaceError,
     StorageError,
 )
-from spillable_stream.format.file_names import Tier
+from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.state.channel_state import ChannelState
 
@@ -240,7 +240,7 @@ class Committer:
         Returns:
             Whether memory can be written, as far as is known.
         """
-        plan = AppendPlan(self._follower.state)
+        plan = AppendPlan(self._follower.state, start=None)
         try:
             tier = self._tier_of_next(waiting, plan, with_memory)
         except Exception as e:
@@ -249,7 +249,7 @@ class Committer:
         try:
             start = self._appender.reserve_room(tier, sum(map(_SIZE_BYTES, waiting)))
         except StorageError as e:
-            if tier is Tier.DISK:
+            if tier is DISK:
                 raise
             self._memory.refuse(e)
             return False
@@ -273,7 +273,7 @@ class Committer:
         except CommitOutcomeUnknownError:
             raise
         except StorageError as e:
-            if tier is Tier.DISK:
+            if tier is DISK:
                 raise
             self._memory.refuse(e)
             waiting.extendleft(reversed(planned))
@@ -300,7 +300,7 @@ class Committer:
                 self._moving.make_room(sum([put.use().payload_bytes for put in puts]))
             plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state
         tier = waiting[0].request.tier(plan)
-        if tier is Tier.MEMORY:
+        if tier is MEMORY:
             self._memory.reserve_ids(self._follower.state.last_id + sum([put.use().events for put in puts]))
         return tier
 

@@ -66,6 +66,9 @@ class HeadState(IntEnum):
     SYNC_FAILED = 2  # never append to this file again
 
 
+_CLEAN = HeadState.CLEAN  # by itself, like `spillable_stream.format.frame.PUT`: every transaction asks for it
+
+
 class TierEnd(NamedTuple):
     """How far the log of one tier can be trusted.
 
@@ -106,7 +109,7 @@ class CommitPoint(NamedTuple):
 
     def is_clean(self) -> bool:
         """Tell whether both ends are clean: no append is under way, and none was cut short."""
-        return self.disk.state == HeadState.CLEAN == self.memory.state
+        return self.disk.state == _CLEAN == self.memory.state
 
     def appending(self) -> CommitPoint:
         """Return the same ends, marked as `APPENDING` where they are clean."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spillable_stream.format.file_names import Tier
+from spillable_stream.format.file_names import DISK, MEMORY, Tier
 
 __all__ = ["MemoryTierInfo", "TierUsage", "choose_tier", "free_percent", "overflow_lasts", "payload_limit"]
 
@@ -77,10 +77,10 @@ def choose_tier(
         tier, "full", or "" if it does not spill.
     """
     if not wanted.is_within(limits):
-        return Tier.DISK, "large"
+        return DISK, "large"
     if fits_memory():
-        return Tier.MEMORY, ""
-    return (None, "") if waits else (Tier.DISK, "full")
+        return MEMORY, ""
+    return (None, "") if waits else (DISK, "full")
 
 
 def payload_limit(byte_capacity: int, buffer_percentage: int) -> int:
