@@ -370,7 +370,7 @@ class PutTransaction(Transaction):
             segments,
             producer=self.producer,
             follows=self.follows,
-            delayed=self._waiting(self._delayed) if self._delayed is not None else None,
+            delayed=self._waiting(),
             is_extended=self._buffer.has_dues,
         )
         try:
@@ -387,11 +387,13 @@ class PutTransaction(Transaction):
         if self._delayed is not None:
             self._delayed.close()
 
-    def _waiting(self, delayed: DelayedPut) -> Delayed | None:
-        """Return the delayed events, encoded; None where there are none after all."""
-        if not delayed.is_staged:
-            return delayed.finish()
-        found = self._undivided(delayed.finish)
+    def _waiting(self) -> Delayed | None:
+        """Return the delayed events, encoded; None without any."""
+        if self._delayed is None:
+            return None
+        if not self._delayed.is_staged:
+            return self._delayed.finish()
+        found = self._undivided(self._delayed.finish)
         self._attempted = True
         return found
 

@@ -293,7 +293,7 @@ def test_puts_over_drained_files_allocate_nothing_and_cut_nothing_but_ends(open_
 
 @pytest.mark.parametrize(
     ("options", "work", "most"),
-    [({}, "put", 184), ({}, "take", 257), (MEMORY, "put", 205), (MEMORY, "take", 274)],
+    [({}, "put", 185), ({}, "take", 257), (MEMORY, "put", 206), (MEMORY, "take", 274)],
     ids=["disk-put", "disk-take", "memory-put", "memory-take"],
 )
 def test_python_does_as_much_for_a_thousand_events_as_for_one(
