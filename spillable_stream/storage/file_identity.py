@@ -22,7 +22,7 @@ _SIZE_BYTES = 256
 _PLACE = struct.Struct("<32xQ96xII")  # stx_ino at 32, stx_dev_major and stx_dev_minor at 136
 
 Place: TypeAlias = tuple[int, int, int]
-"""An `Identity` as the kernel says it, for who only compares: the inode, and its file system's two numbers."""
+"""An `Identity` as the kernel says it, for a caller that only compares: the inode, and two numbers of its device."""
 
 
 class Identity(NamedTuple):
