@@ -54,19 +54,21 @@ class KnownSlots:
 
     def publish(self) -> None:
         """Say anew where the log ends, also whether an append waits to be settled."""
-        tail = self.tail
+        self.point = self._point_at(self.tail)
+
+    def _point_at(self, tail: Tail) -> CommitPoint:
         state = HeadState.APPENDING if self.unsettled is not None else HeadState.CLEAN
         # The end of a log that must be loaded lies beyond all that was applied, wherever that is.
         number, end = (tail.number + 1, 0) if self.must_load else (tail.number, tail.end)
-        self.point = CommitPoint(TierEnd(number, end, state), NO_TIER)
+        return CommitPoint(TierEnd(number, end, state), NO_TIER)
 
     def begin(self, loaded: Checkpoint) -> None:
         """Know a state that was loaded, and no slot after it."""
         self._news.clear()
         self._cache.clear()  # there may be other slots of the same numbers now
         self.must_load = False
-        self._tail, self.chain = loaded.tail, loaded.chain
-        self.publish()
+        point = self._point_at(loaded.tail)
+        self._tail, self.chain, self.point = loaded.tail, loaded.chain, point  # no call in between, as in `_move_to`
 
     def begin_anew(self) -> None:
         """Have the state loaded: slots that this handle has not read were collected, or the channel was removed."""
@@ -95,8 +97,10 @@ class KnownSlots:
 
     def _move_to(self, tail: Tail) -> None:
         if tail is not self._tail:
-            self._tail = tail
-            self.publish()
+            point = self._point_at(tail)
+            # No call in between: an interrupt that left a tail without its point would let the next commit be planned
+            # on a state without that slot, and give out its IDs once more.
+            self._tail, self.point = tail, point
 
     def apply(self, state: ChannelState, start: Positions, end: Positions) -> int:
         """Apply to a state the slots between two positions, and return how many there were.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.objects.slots import slot_key
-from tests.support.events import numbered, put, take
+from tests.support.events import numbered, peek, put, take
+from tests.support.interrupts import Interrupts
 from tests.support.object_channels import asked, collect_now, in_thread, store_of
 
 Open = Callable[..., Channel]
@@ -52,3 +55,34 @@ def test_a_handle_that_slept_while_slots_were_collected_loads_the_state_anew(ope
     assert not {("get", slot_key(number)) for number in range(2, 6)} & set(asked(store)[2:])
     put(channel, b"7")
     assert take(other) == numbered(5, 3)
+
+
+def ids(channel: Channel) -> list[int]:
+    """Return the IDs of all events, by where each of them is."""
+    return [i for b in channel.engine().follow().blocks.disk for i in range(b.first_id, b.first_id + b.count)]
+
+
+@pytest.mark.parametrize("others_come", [False, True], ids=["a commit", "a look, and a commit"])
+def test_an_interrupt_anywhere_lets_no_id_be_given_out_twice(
+    open_handle: Open, others_come: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does this handle lose sight of an event."""
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)  # of interrupts while something is freed
+    other = open_handle()
+    for number in count(1):
+        channel = open_handle(gc_delay=3600)  # it looks at nothing before a commit
+        channel.stats()
+        if others_come:
+            put(other, b"of another")
+        files = (f"/engine/{name}.py" for name in ("known_slots", "object_appends", "object_looks"))
+        interrupts = Interrupts(number, *files)
+        interrupts.run(partial(put, channel, b"interrupted"))
+        put(channel, b"next")
+        reader = open_handle()
+        found = peek(reader)
+        reader.close()
+        assert found.count(b"next") == number, number
+        assert ids(channel) == ids(other) == list(range(1, len(found) + 1)), number
+        if not interrupts.hit:
+            break
+    assert number > 20
