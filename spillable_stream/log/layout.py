@@ -14,7 +14,7 @@
     DIR/groups/NAME.lock                        kernel lock of a group's owner; its contents are only a note;
                                                 a worker's says what it had in hand
     DIR/groups/NAME.position                    what a group has taken, for the report of a loss
-    DIR/groups/NAME.query                       the Spark query that reads as the group, written by its tasks
+    DIR/groups/NAME.query                       the Spark query that reads as the group, noted by its tasks
     DIR/groups/NAME.worker                      what the group's worker says it does: JSON, for whoever looks
     DIR/producers/NAME.lock                     kernel lock of a live producer with a name of its own
     DIR/data/log-N                              data files: the write-ahead log
