@@ -55,6 +55,7 @@ Every message says what happened, to what, and what to do.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
@@ -391,3 +392,9 @@ REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError
 def says_nothing_stored(error: BaseException) -> bool:
     """Tell whether an error of a commit says for sure that nothing was stored, and that the same call may succeed."""
     return isinstance(error, REFUSALS) or (isinstance(error, StorageError) and error.stored_nothing)
+
+
+def may_not_write(error: StorageError) -> bool:
+    """Tell whether the file system refused a call since this process has no right to write there."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EROFS, errno.EACCES, errno.EPERM)

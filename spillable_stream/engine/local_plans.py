@@ -6,7 +6,6 @@ channel's directories, and its memory tier to read from that.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +14,7 @@ from functools import partial
 
 from spillable_stream.engine.staged_delays import StagedDelays
 from spillable_stream.engine.task_plans import PlanReader, ReadPlan
-from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError
+from spillable_stream.errors import NotAChannelError, OtherHostError, StorageError, may_not_write
 from spillable_stream.format.batch import FRAME_BYTES, decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
@@ -133,7 +132,7 @@ class LocalPlanReader:
         try:
             file = self._fs.open(path, create=True)
         except StorageError as e:
-            if isinstance(e.__cause__, OSError) and e.__cause__.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            if may_not_write(e):
                 return False
             raise
         try:

@@ -9,7 +9,6 @@ at any time without notice.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -21,7 +20,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import HandedOver, beginning_with
-from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.errors import SpillableError, StorageError, may_not_write
 from spillable_stream.log_records import fields
 from spillable_stream.objects.location import is_location
 
@@ -34,8 +33,6 @@ _MOST_PARKED = 72
 
 _MOST_PARKED_OF_STORES = 264
 """And of stores, which keep no files open: all the shards that a sink can have, and a few channels more."""
-
-_MAY_NOT_WRITE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 _Key = tuple[str, bool]  # a path, and whether the handle is read-only
 _parked: dict[_Key, Channel] = {}  # least recently used first
@@ -60,7 +57,7 @@ def visit_to_read(path: str) -> Iterator[Channel]:
         try:
             channel = stack.enter_context(visit(path, create=False))
         except StorageError as e:
-            if not isinstance(e.__cause__, OSError) or e.__cause__.errno not in _MAY_NOT_WRITE:
+            if not may_not_write(e):
                 raise
             channel = stack.enter_context(visit(path, create=False, readonly=True))
         yield channel
