@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-__all__ = ["Terminated", "calling_on_sigterm", "exit_on_sigterm", "interrupting_on_signals"]
+__all__ = ["Terminated", "calling_on_sigterm", "exit_on_sigterm", "handled", "interrupting_on_signals"]
 
 
 class Terminated(KeyboardInterrupt):
@@ -65,12 +65,8 @@ def _handling(numbers: Sequence[int], make: Callable[[int], BaseException]) -> I
         if error is None:
             raise make(number)
 
-    before = {number: signal.signal(number, end) for number in numbers}
-    try:
+    with handled(numbers, end):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @contextmanager
@@ -85,8 +81,24 @@ def calling_on_sigterm(call: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *_: call() and None)
+    with handled((signal.SIGTERM,), lambda *_: call() and None):
+        yield
+
+
+@contextmanager
+def handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle signals while the block runs; the old handlers are back after it.
+
+    Args:
+        numbers: the signals' numbers.
+        handler: what Python calls with a signal's number, in the main thread.
+
+    Raises:
+        ValueError: this is not the main thread.
+    """
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        for number, old in before.items():
+            signal.signal(number, signal.SIG_DFL if old is None else old)

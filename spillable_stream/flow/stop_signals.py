@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from spillable_stream.termination import handled
+
 __all__ = ["StopSignals"]
 
 
@@ -34,12 +36,8 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {n: signal.signal(n, self._count) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-        try:
+        with handled((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), self._count):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _count(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGHUP:
