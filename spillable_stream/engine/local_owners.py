@@ -21,7 +21,6 @@ from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.errors import CommitOutcomeUnknownError, GroupOwnedError, SpillableError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
-from spillable_stream.state.image import GroupImage
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, has_ended, holder_text, process_note
@@ -199,15 +198,12 @@ class LocalOwners:
                     except CommitOutcomeUnknownError:
                         raise
                     except BaseException as e:  # also an interrupt, which may come behind the change
-                        if isinstance(e, SpillableError) or self._has_stayed(group, before):
+                        if isinstance(e, SpillableError) or has_stayed(group, before, self._appender, self._follower):
                             hold.recall_note()
                         raise
             finally:
                 position.close()
                 lock.close()
-
-    def _has_stayed(self, group: str, before: GroupImage) -> bool:
-        return has_stayed(group, before, self._appender, self._follower)
 
     def _owned(self, group: str, owner: str, otherwise: str) -> GroupOwnedError:
         """Return the refusal of a change. One that another process makes for long leaves the last owner's note."""

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
-from spillable_stream.engine.groups import has_stayed
+from spillable_stream.engine.groups import existing_group, has_stayed
 from spillable_stream.engine.held_groups import HeldGroup, is_nobodys, refusal_here
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.one_look import look_again, one_look
@@ -38,14 +38,12 @@ from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
     GroupOwnedError,
-    OptionError,
     SpillableError,
     TransactionStateError,
 )
 from spillable_stream.log_records import Seldom, fields
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
-from spillable_stream.state.group import GroupState
 from spillable_stream.storage.lock import process_note
 from spillable_stream.storage.process_identity import is_gone, process_name
 
@@ -313,7 +311,7 @@ class ObjectOwners:
         """
         check_group(group)
         with one_look():
-            before = self._require_group(group).image()
+            before = existing_group(self._follower.follow(), group, self.path).image()
             former = self.owner_of(group)
             try:
                 owned = self.own(group, timeout_seconds, "to change it")
@@ -321,7 +319,7 @@ class ObjectOwners:
                 raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
             held = _ChangeHold(owned, former)
             try:
-                before = self._require_group(group).image()
+                before = existing_group(self._follower.follow(), group, self.path).image()
                 yield held
             except CommitOutcomeUnknownError:
                 raise
@@ -331,13 +329,6 @@ class ObjectOwners:
                 raise
             finally:
                 self.give_up(owned)
-
-    def _require_group(self, group: str) -> GroupState:
-        groups = self._follower.follow().groups
-        if (found := groups.get(group)) is None:
-            names = ", ".join(map(repr, list(groups)[:20])) or "none"
-            raise OptionError(f"{self.path} has no group {group!r}; its groups are: {names}")
-        return found
 
     # ── answering ───────────────────────────────────────────────────────────────────────────
 
