@@ -59,9 +59,10 @@ HANDLE = "handle"  # of one handle of a channel; stored nowhere
 SOURCE = "source"  # of one Spark read
 SINK = "sink"  # of one Spark write
 BATCH = "batch"  # of one Spark batch read
+PRODUCER = "producer"  # of one producer; by the names that the Aliyun LOG Java Producer has, in snake_case
 
 BUCKETS, MOST_BUCKETS = 64, 512  # of the hashes of keys (`spillable_stream.sharding`)
-PRODUCER = "producer"  # of one producer; by the names that the Aliyun LOG Java Producer has, in snake_case
+
 _SCOPES = {
     CHANNEL: "channel",
     CREATION: "new channel",

@@ -137,7 +137,7 @@ class Spool:
         self._failures = 0
         self._pause_seconds = 0.0
         self._warning = Seldom()
-        # Neither has this object: a handle that is forgotten, and not closed, must end with its last reference.
+        # The thread must not hold this object: one that is forgotten, and not closed, ends with its last reference.
         self._thread = PeriodicThread(self, "spillable spool", self._end_of_shipping.is_ahead)
         self._thread.ensure()
 

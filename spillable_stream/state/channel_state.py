@@ -266,10 +266,8 @@ class ChannelState(Contents):
             _, length, _, first_id, count, _, put_us, _, ttl_us, _ = put
             index = self.blocks.memory if in_memory(file_id) else self.blocks.disk
             until_us = put_us if is_dated else 0
-            if ttl_us:
+            if ttl_us or not index.extend(file_id, offset, first_id, count, length, put_us, until_us):
                 index.add(_block(file_id, offset, put, is_dated))
-            elif not index.extend(file_id, offset, first_id, count, length, put_us, until_us):
-                index.insert(_block(file_id, offset, put, is_dated))
         self.next_id = max(self.next_id, header.write_order_id + header.count)
 
     def _move(self, commit_file: int, record: CommitRecord) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,18 +15,24 @@ from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.event_columns import events_of
 
 
+@contextmanager
+def two_channels(path: Path) -> Iterator[tuple[ClientNumbers, Channel, Channel]]:
+    """The numbers of a processor with the channels a and b, of which b has room for one event."""
+    with (
+        Channel(path / "a", minimum_required_space=0) as a,
+        Channel(path / "b", minimum_required_space=0, overflow_capacity=1, keep_alive=0) as b,
+        ChannelProcessor({"a": a, "b": b}) as processor,
+    ):
+        yield ClientNumbers(processor), a, b
+
+
 def bodies(channel: Channel) -> list[bytes]:
     with channel.take_transaction() as tx:
         return [e.body for e in tx.take_many(1000)]
 
 
 def test_a_number_that_one_channel_has_goes_to_the_other_only(tmp_path: Path) -> None:
-    with (
-        Channel(tmp_path / "a", minimum_required_space=0) as a,
-        Channel(tmp_path / "b", minimum_required_space=0, overflow_capacity=1, keep_alive=0) as b,
-        ChannelProcessor({"a": a, "b": b}) as processor,
-    ):
-        numbers = ClientNumbers(processor)
+    with two_channels(tmp_path) as (numbers, a, b):
         numbers.store(events_of([b"1"], [{}]), "client", 1)
         with pytest.raises(DeliveryError, match=r"batch 5 of client is not in b: .*Send it again") as raised:
             numbers.store(events_of([b"5"], [{}]), "client", 5)
@@ -36,12 +44,7 @@ def test_a_number_that_one_channel_has_goes_to_the_other_only(tmp_path: Path) ->
 
 
 def test_a_number_that_comes_late_is_not_acknowledged_unless_it_is_there(tmp_path: Path) -> None:
-    with (
-        Channel(tmp_path / "a", minimum_required_space=0) as a,
-        Channel(tmp_path / "b", minimum_required_space=0, overflow_capacity=1, keep_alive=0) as b,
-        ChannelProcessor({"a": a, "b": b}) as processor,
-    ):
-        numbers = ClientNumbers(processor)
+    with two_channels(tmp_path) as (numbers, a, b):
         numbers.store(events_of([b"2"], [{}]), "client", 2)
         with pytest.raises(DeliveryError):
             numbers.store(events_of([b"3"], [{}]), "client", 3)  # it is in a only, and the client gives it up
