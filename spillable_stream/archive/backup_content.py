@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -89,6 +90,8 @@ class BackupContent:
             pending.in_memory = False
         state.trimmed = Trimmed()
         state.owners = {}
+        for group in state.groups.values():  # a sink's note may name events that this channel will give others' IDs
+            group.token = secrets.token_hex(8)
         state.options = ChannelOptions.of(fitting_options(state.options.values(), in_store=in_store))
         return state
 

@@ -18,6 +18,7 @@ import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from spillable_stream.archive.backup_content import BackupContent, MadeChannel, is_there_error
 from spillable_stream.errors import ChannelError, CorruptionError
@@ -150,9 +151,10 @@ def _remove_begun(store: Store, begun: SlotHeader, objects: _EventObjects) -> No
 
 
 def _without_keys(state: ChannelState) -> bytes:
-    """Return a small state as it is wherever its delayed events are."""
+    """Return a small state as it is wherever its delayed events are, and whichever restore made its groups."""
     files = [file._replace(name="").fields() for file in state.delays.files.values()]
-    return pack({**state.small(), **Delays(state.delays.next_number, files).image()})
+    groups = {name: replace(group, token="").image() for name, group in state.groups.items()}
+    return pack({**state.small(), "groups": groups, **Delays(state.delays.next_number, files).image()})
 
 
 def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> None:

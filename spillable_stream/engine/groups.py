@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.engine import Engine
@@ -61,8 +62,11 @@ def create_group(
             position = starting_position(starting, state, engine.path)
         else:
             position = _position_since(since, state, engine.path)
+        has_events = position < state.last_id
     engine.owners.forget_former(group)
     made: GroupRecord = {"group": group, "position": position}
+    if has_events:  # a sink's note of an earlier group of this name may name them
+        made["token"] = secrets.token_hex(8)
     if automatic:
         made["auto"] = True
     if since is not None:

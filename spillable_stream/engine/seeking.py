@@ -8,8 +8,10 @@ again; what the latter says of failures would count against events that come aga
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
@@ -65,6 +67,7 @@ class Seek(Request):
         path: what users call the channel, for errors.
         reset: the move's name, if it must not be done twice: a second one of that name changes nothing.
         give_back: called before the move is written, with the first transaction ID that is not in use.
+        token: says of a sink's note whether it is of this beginning or of an earlier one.
         next_id: set by the plan: the event that the group takes next.
     """
 
@@ -74,6 +77,7 @@ class Seek(Request):
     path: ChannelPath
     reset: str
     give_back: Callable[[int], None]
+    token: str = field(default_factory=partial(secrets.token_hex, 8))
     next_id: int = 0
 
     def may_repeat(self) -> bool:
@@ -105,7 +109,7 @@ class Seek(Request):
         return Control(FrameType.GROUP, record).plan(plan)
 
     def _record(self, position: int) -> GroupRecord:
-        record: GroupRecord = {"group": self.group, "seek": position}
+        record: GroupRecord = {"group": self.group, "seek": position, "token": self.token}
         if self.reset:
             record["reset"] = self.reset
         return record

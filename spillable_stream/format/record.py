@@ -14,9 +14,10 @@ COMMIT          ``{kind, start, segments?: [[name, end, count, bytes, …], …]
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
-GROUP           ``{group, position, left?, auto?, since?}`` to create one, ``{group, seek, left?, reset?}`` to move it,
-                ``{group, idle, planned?}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to
-                drop it; in a log of objects ``{group, owner, epoch, process?}`` to own it or give it up,
+GROUP           ``{group, position, left?, auto?, since?, token?}`` to create one,
+                ``{group, seek, left?, reset?, token?}`` to move it, ``{group, idle, planned?}`` to say how long an
+                automatic one had no owner, ``{group, drop: true}`` to drop it; in a log of objects
+                ``{group, owner, epoch, process?}`` to own it or give it up,
                 ``{group, claim}`` to ask for it
 CHECKPOINT      ``{position: [file, offset], tokens?, state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
@@ -142,17 +143,18 @@ class GroupRecord(TypedDict):
     """A group that is created at a position, moved to another one, found without an owner, or dropped.
 
     The keys: its name; where it begins; where it continues; the name of what moved it, if that must not be done twice;
-    which events after that had left the channel already, taken from memory ahead of others; whether a stream made it
-    for itself; up to where that stream had read before it lost its group; how long it has had no owner, in
-    milliseconds; whether that stream has planned a batch, though without events; whether it is dropped. In a log of
-    objects: its owner, "" for nobody; the number of that ownership; the owner's process, by which others of its host
-    can tell that it is gone; the name of one that asks for it.
+    a random text of where it begins or continues; which events after that had left the channel already, taken from
+    memory ahead of others; whether a stream made it for itself; up to where that stream had read before it lost its
+    group; how long it has had no owner, in milliseconds; whether that stream has planned a batch, though without
+    events; whether it is dropped. In a log of objects: its owner, "" for nobody; the number of that ownership; the
+    owner's process, by which others of its host can tell that it is gone; the name of one that asks for it.
     """
 
     group: str
     position: NotRequired[int]
     seek: NotRequired[int]
     reset: NotRequired[str]
+    token: NotRequired[str]
     left: NotRequired[Ranges]
     auto: NotRequired[bool]
     since: NotRequired[int]

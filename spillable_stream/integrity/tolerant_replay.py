@@ -165,7 +165,7 @@ class TolerantReplay:
         self._add_group(take.group)
         group, first = self.state.groups[take.group], take.ranges[0][0]
         if first in self._doubt.taken.get(take.group, ()) and (first <= group.position or first in group.ahead):
-            group.seek(first - 1, "")
+            group.seek(first - 1, "", "")
 
     def _is_unknown_take(self, found: LocatedFrame) -> bool:
         """Tell whether a frame is the COMMIT of a take whose TAKE frame is hidden; it can't be applied."""

@@ -81,7 +81,8 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
         if group is None:
             _create_group(contents, value)
     elif group is not None and "seek" in value:
-        group.seek(min(max(value["seek"], contents.beginning() - 1), contents.last_id), value.get("reset", ""))
+        position = min(max(value["seek"], contents.beginning() - 1), contents.last_id)
+        group.seek(position, value.get("reset", ""), value.get("token", ""))
         _tell_of_losses(contents, group)
         _pass_over(group, value.get("left", ()))
     elif group is not None and "idle" in value:
@@ -117,7 +118,9 @@ def _drop_group(contents: Contents, name: str) -> None:
 def _create_group(contents: Contents, value: GroupRecord) -> None:
     # Events may have left the channel after the position was chosen and before this commit.
     first = max(value["position"], contents.beginning() - 1)
-    group = contents.groups[value["group"]] = GroupState(first, is_automatic=value.get("auto", False))
+    group = contents.groups[value["group"]] = GroupState(
+        first, is_automatic=value.get("auto", False), token=value.get("token", "")
+    )
     if "since" in value:  # the group that a stream had was dropped
         group.has_planned = True
         if value["since"] < first:

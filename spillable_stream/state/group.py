@@ -27,6 +27,7 @@ class GroupState:
         idle_ms: how long an automatic group has had no owner while the channel was open, in milliseconds.
         is_sought: whether it was moved by a seek and has taken nothing since.
         reset: the name of the last seek that must not be done twice.
+        token: a random text of its beginning, if it was moved there, or made where events were before it.
         passed: how many expired events its takes have passed over.
     """
 
@@ -39,6 +40,7 @@ class GroupState:
     idle_ms: int = 0
     is_sought: bool = False
     reset: str = ""
+    token: str = ""
     passed: int = 0
 
     def take(self, first: int, last: int) -> None:
@@ -83,12 +85,13 @@ class GroupState:
         """Count the expired events of a range that the group is about to take, as far as it has not."""
         self.passed += count_of(self.ahead.gaps(max(first, self.position + 1), last))
 
-    def seek(self, position: int, reset: str) -> None:
-        """Move the group: it takes every event after ``position``, whatever it has taken."""
+    def seek(self, position: int, reset: str, token: str) -> None:
+        """Move the group: it takes every event after ``position``, whatever it has taken, and has another beginning."""
         self.position = position
         self.ahead, self.lost, self.expired = RangeSet(), RangeSet(), RangeSet()
         self.is_sought = True
         self.reset = reset or self.reset
+        self.token = token
 
     def taken_count(self) -> int:
         """Return how many events the group has taken, those before its beginning included."""
@@ -128,6 +131,8 @@ class GroupState:
             details["sought"] = True
         if self.reset:
             details["reset"] = self.reset
+        if self.token:
+            details["token"] = self.token
         if self.passed:
             details["passed"] = self.passed
         return details
@@ -146,5 +151,6 @@ class GroupState:
             group.idle_ms = int(details.get("idle", 0))
             group.is_sought = bool(details.get("sought"))
             group.reset = str(details.get("reset", ""))
+            group.token = str(details.get("token", ""))
             group.passed = int(details.get("passed", 0))
         return group

@@ -47,6 +47,7 @@ class GroupDetails(TypedDict, total=False):
     idle: int
     sought: bool
     reset: str
+    token: str
     passed: int
 
 

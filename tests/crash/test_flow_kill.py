@@ -125,7 +125,7 @@ def left(place: Path) -> set[str]:
                 note = noted(place / out, sink, channel)
                 if any(os.path.exists(p) and os.path.getsize(p) > length for p, length in note.files.items()):
                     found.add("bytes that no note has")
-                if uncommitted(channel, "default", note.ranges):
+                if uncommitted(channel, "default", note.ranges, note.token):
                     found.add("events written and not committed")
                 if note.files:
                     found.add("an open file")

@@ -78,7 +78,7 @@ def forget_the_file_in_use() -> list[Patch]:
 
 def note_the_last_batch_alone() -> list[Patch]:
     """A sink's note says nothing of what an earlier note named, though no commit has taken that yet."""
-    return [patch(NotedEvents, "with_more", lambda real: lambda self, ranges=(): tuple(ranges))]
+    return [patch(NotedEvents, "add", lambda real: lambda self, ranges=(): tuple(ranges))]
 
 
 def take_half_a_copy_for_a_new_file() -> list[Patch]:

@@ -78,13 +78,13 @@ def test_a_seek_forgets_what_was_taken_and_what_was_missed() -> None:
     group.take(5, 6)
     group.lose(1, 2)
     group.expire(1, 3)
-    group.seek(1, "token")
+    group.seek(1, "name", "first")
     assert (group.taken(), list(group.lost), list(group.expired)) == ((1, []), [], [])
-    assert (group.is_sought, group.reset) == (True, "token")
+    assert (group.is_sought, group.reset) == (True, "name")
     group.took(2, 2)
-    assert (group.is_sought, group.reset) == (False, "token")
-    group.seek(0, "")
-    assert (group.is_sought, group.reset) == (True, "token")
+    assert (group.is_sought, group.reset) == (False, "name")
+    group.seek(0, "", "second")
+    assert (group.is_sought, group.reset, group.token) == (True, "name", "second")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_seek_forgets_what_was_taken_and_what_was_missed() -> None:
         GroupState(4, RangeSet([(6, 8)]), RangeSet([(7, 7)])),
         GroupState(4, expired=RangeSet([(2, 3)])),
         GroupState(4, is_automatic=True, has_planned=True, idle_ms=5),
-        GroupState(4, is_sought=True, reset="token"),
+        GroupState(4, is_sought=True, reset="name", token="first"),
     ],
 )
 def test_a_group_is_known_by_its_image(group: GroupState) -> None:

@@ -13,7 +13,7 @@ from spillable_stream.flow.sinks.destinations import Files
 from spillable_stream.flow.sinks.naming import rename
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.flow.sinks.output_file import cut_back
-from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, uncommitted
+from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents
 from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range
 
@@ -44,12 +44,11 @@ class BucketNotes:
         self, sink: str, directory: Path, channel: Channel, group: str, written: WrittenEvents, files: Files
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._sink, self._files, self._uuid = sink, files, channel.uuid
+        self._sink, self._files = sink, files
         self._file = NoteFile(directory, sink)
         self._found = self._file.read(channel) or Note(channel.uuid)
         has_closed = self._found.closing and files.is_published(self._found.closing)
-        ranges = (*self._found.ranges, *self._found.closing_ranges) if has_closed else self._found.ranges
-        self._events = NotedEvents(written, uncommitted(channel, group, ranges))
+        self._events = NotedEvents(written, channel, group, self._found, with_closing=bool(has_closed))
 
     def recover(self, names: Names) -> None:
         """Cut and name, or remove, the files that an earlier run had open.
@@ -87,7 +86,7 @@ class BucketNotes:
             lengths: the length of each by its name in use, in bytes.
             ranges: the events that are being written.
         """
-        self._file.write(Note(self._uuid, lengths, self._events.with_more(ranges)))
+        self._file.write(self._events.note(lengths, ranges))
 
     @property
     def last(self) -> Note | None:
@@ -113,14 +112,14 @@ class BucketNotes:
             files: those that are open.
             closing: one that gets its name now.
         """
-        lengths, noted = {file.in_use: _WHOLE for file in files}, self._events.with_more()
+        lengths = {file.in_use: _WHOLE for file in files}
         if closing is None:
-            self._file.write(Note(self._uuid, lengths, noted))
+            self._file.write(self._events.note(lengths))
             return
         lengths[closing.in_use] = _WHOLE
         lengths.pop(closing.final, None)  # a store's file has its name from the beginning
-        self._file.write(Note(self._uuid, lengths, noted, closing.final, tuple(closing.ranges)))
+        self._file.write(self._events.note(lengths, closing=closing.final, closing_ranges=tuple(closing.ranges)))
 
     def closed(self, file: OpenFile) -> None:
         """Name the events of a file that has its name in all notes to come, until their take is committed."""
-        self._events.with_more(file.ranges)
+        self._events.add(file.ranges)

@@ -16,7 +16,7 @@ from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
-from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents, uncommitted
+from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents
 from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range
 
@@ -95,7 +95,7 @@ class FileRoll(BatchSink):
         note = self._notes.read(channel) or Note(channel.uuid)
         for path, length in note.files.items():
             self._recover(Path(path), length)
-        self._noted = NotedEvents(self.written, uncommitted(channel, self.consumer_group, note.ranges))
+        self._noted = NotedEvents(self.written, channel, self.consumer_group, note)
 
     def _recover(self, path: Path, length: int) -> None:
         try:
@@ -134,7 +134,7 @@ class FileRoll(BatchSink):
 
     def _note(self, file: OutputFile, ranges: tuple[Range, ...] = ()) -> None:
         lengths = {**self._uncut, str(file.path): file.size_bytes}
-        self._notes.write(Note(self.channel.uuid, lengths, self._noted.with_more(ranges)))
+        self._notes.write(self._noted.note(lengths, ranges))
 
     def _give_up(self, file: OutputFile) -> None:
         """Cut a file back whose append failed, and begin another one."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.flow.dead_letters import as_dead_letters
 from spillable_stream.flow.event_batch import as_event_batch
-from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, uncommitted
+from spillable_stream.flow.sinks.written import WrittenEvents, group_token, ranges_of, uncommitted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
 from spillable_stream.state.ranges import Range
@@ -35,12 +35,13 @@ class LetterBox:
     """
 
     def __init__(self, dead_letter: Channel, sink: str, channel: Channel, group: str, written: WrittenEvents) -> None:
-        self._dead_letter, self._sink, self._uuid = dead_letter, sink, channel.uuid
+        self._dead_letter, self._sink = dead_letter, sink
+        self._channel, self._group = channel, group
         self._producer = f"{sink}.deadLetter"
         self._written = written
         last = dead_letter.last_batch(self._producer)
         self._number = last.sequence
-        self._noted = uncommitted(channel, group, _read_note(last.note, self._uuid))
+        self._noted = uncommitted(channel, group, *_read_note(last.note, channel.uuid))
         written.add(self._noted)
 
     def put(self, batch: pa.RecordBatch, ids: pa.Array, reason: str, now_ms: int) -> None:
@@ -61,20 +62,23 @@ class LetterBox:
         noted = [*self._written.among(self._noted), *ranges][-_MOST_RANGES:]
         number = self._number + 1
         with self._dead_letter.put_transaction() as transaction:
-            note = pack({"channel": self._uuid, "ranges": noted})
+            token = group_token(self._channel, self._group)
+            note = pack({"channel": self._channel.uuid, "ranges": noted, "token": token})
             transaction.producer = NumberedBatch(self._producer, Numbers(number, number, BY_PRODUCER), note)
             transaction.put_batch(letters)
         self._number, self._noted = number, noted
         self._written.add(ranges)
 
 
-def _read_note(note: bytes, uuid: str) -> list[Range]:
-    """Return the IDs in a note about a channel; none of a note about another one."""
+def _read_note(note: bytes, uuid: str) -> tuple[list[Range], str]:
+    """Return the IDs in a note about a channel, and the group's token; no IDs of a note about another channel."""
     try:
         found = unpack(note) if note else {}
-        return list(_ranges(found["ranges"])) if found.get("channel") == uuid else []
+        if found.get("channel") == uuid:
+            return list(_ranges(found["ranges"])), str(found.get("token", ""))
     except MALFORMED:
-        return []
+        pass
+    return [], ""
 
 
 def _ranges(found: Iterable[tuple[int, int]]) -> Iterable[Range]:

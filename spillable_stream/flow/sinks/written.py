@@ -22,7 +22,7 @@ from spillable_stream.flow.durable_file import read_file, sync_directory
 from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "ranges_of", "uncommitted", "without"]
+__all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "group_token", "ranges_of", "uncommitted", "without"]
 
 
 def ranges_of(ids: pa.Array | pa.ChunkedArray) -> list[Range]:
@@ -84,44 +84,6 @@ class WrittenEvents:
         return pa.array(keep)
 
 
-class NotedEvents:
-    """The events that a note of one sink must name: those that it has written, and whose take may not be committed.
-
-    A note replaces the one before. Events of that one may still be uncommitted: a restart finds them in one take with
-    later ones, and may end again before it commits them.
-
-    Args:
-        written: the events of the channel that are written and not committed.
-        noted: the events in the note that was found.
-    """
-
-    def __init__(self, written: WrittenEvents, noted: Iterable[Range] = ()) -> None:
-        self._written, self._noted = written, list(noted)
-        written.add(self._noted)
-
-    def with_more(self, ranges: Iterable[Range] = ()) -> tuple[Range, ...]:
-        """Return what a note must name, with events that are being written; `WrittenEvents.add` them afterwards."""
-        self._noted = list(RangeSet([*self._written.among(self._noted), *ranges]))
-        return tuple(self._noted)
-
-
-def uncommitted(channel: Channel, group: str, ranges: Iterable[Range]) -> list[Range]:
-    """Return those of some events that a sink has written whose takes a group has not committed.
-
-    There are none behind a seek: the events that it has brought back must be written again. A crash amid the first
-    batch after it repeats that, rather than leave out what an earlier note names. Nor are there any that the channel
-    does not have yet: it was restored from a backup, and gives their IDs to other events.
-    """
-    with channel.engine().snapshot() as state:
-        found, last_id = state.groups.get(group), state.last_id
-        ranges = [(first, min(last, last_id)) for first, last in ranges if first <= last_id]
-        if found is None:
-            return ranges
-        if found.is_sought:
-            return []
-        return [r for first, last in ranges for r in found.ahead.gaps(max(first, found.position + 1), last)]
-
-
 @dataclass(frozen=True, slots=True)
 class Note:
     """What a sink has written.
@@ -132,6 +94,7 @@ class Note:
         ranges: the events in them whose take may not be committed.
         closing: the file that gets its name now; its events are written if it has it.
         closing_ranges: these events.
+        token: the token that the group had then; see `spillable_stream.state.group.GroupState`.
     """
 
     channel: str
@@ -139,6 +102,76 @@ class Note:
     ranges: tuple[Range, ...] = ()
     closing: str = ""
     closing_ranges: tuple[Range, ...] = ()
+    token: str = ""
+
+
+class NotedEvents:
+    """The events that a note of one sink must name: those that it has written, and whose take may not be committed.
+
+    A note replaces the one before. Events of that one may still be uncommitted: a restart finds them in one take with
+    later ones, and may end again before it commits them.
+
+    Args:
+        written: the events of the channel that are written and not committed; gets those of the note.
+        channel: the channel.
+        group: the group that takes from it.
+        found: the note of an earlier run.
+        with_closing: whether the events of the file that was closing then are written too.
+    """
+
+    def __init__(
+        self, written: WrittenEvents, channel: Channel, group: str, found: Note, *, with_closing: bool = False
+    ) -> None:
+        self._written, self._channel, self._group = written, channel, group
+        ranges = (*found.ranges, *found.closing_ranges) if with_closing else found.ranges
+        self._noted = uncommitted(channel, group, ranges, found.token)
+        written.add(self._noted)
+
+    def add(self, ranges: Iterable[Range] = ()) -> tuple[Range, ...]:
+        """Return what notes must name from now on, with events that are being written.
+
+        Call `WrittenEvents.add` when they are.
+        """
+        self._noted = list(RangeSet([*self._written.among(self._noted), *ranges]))
+        return tuple(self._noted)
+
+    def note(
+        self,
+        files: Mapping[str, int],
+        ranges: Iterable[Range] = (),
+        *,
+        closing: str = "",
+        closing_ranges: tuple[Range, ...] = (),
+    ) -> Note:
+        """Return a note of what is written, and being written; see `Note` and `add`."""
+        token = group_token(self._channel, self._group)
+        return Note(self._channel.uuid, files, self.add(ranges), closing, closing_ranges, token)
+
+
+def group_token(channel: Channel, group: str) -> str:
+    """Return a group's token, for a note; see `spillable_stream.state.group.GroupState`."""
+    with channel.engine().snapshot() as state:
+        found = state.groups.get(group)
+        return found.token if found is not None else ""
+
+
+def uncommitted(channel: Channel, group: str, ranges: Iterable[Range], token: str) -> list[Range]:
+    """Return those of some events that a sink has written whose takes a group has not committed.
+
+    There are none if the group has another beginning now: it was moved, or dropped and made again, or the channel was
+    restored from a backup and may give their IDs to other events. Events that come now must be written.
+
+    Args:
+        channel: the channel.
+        group: the group's name.
+        ranges: the events.
+        token: the group's, when they were written, as `group_token` returned it.
+    """
+    with channel.engine().snapshot() as state:
+        found = state.groups.get(group)
+        if found is None or found.token not in ("", token):
+            return []
+        return [r for first, last in ranges for r in found.ahead.gaps(max(first, found.position + 1), last)]
 
 
 class NoteFile:
@@ -237,6 +270,8 @@ class NoteFile:
 def _encoded(note: Note) -> bytes:
     value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
              "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
+    if note.token:
+        value["token"] = note.token
     return json.dumps(value).encode()
 
 
@@ -249,6 +284,7 @@ def _decoded(value: bytes, path: Path) -> Note:
             _ranges(found["ranges"]),
             found["closing"],
             _ranges(found["closing_ranges"]),
+            str(found.get("token", "")),
         )
     except (ValueError, KeyError, TypeError) as e:
         raise _damaged(path, repr(e)) from e

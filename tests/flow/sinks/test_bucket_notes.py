@@ -22,6 +22,7 @@ def notes(directory: Path, channel: Channel, written: WrittenEvents) -> BucketNo
 
 def filled(open_channel: Callable[..., Channel]) -> Channel:
     channel: Channel = open_channel()
+    channel.consumer("default")
     with channel.put_transaction() as tx:
         tx.put_many([Event(b"x")] * 9)
     return channel

@@ -35,6 +35,7 @@ def test_events_that_are_letters_count_as_written_after_a_crash(
     dead: Channel, open_channel: Callable[..., Channel]
 ) -> None:
     channel, written = open_channel(), WrittenEvents()
+    channel.consumer("g")
     events.put(channel, *events.numbered(0, 20))
     box = LetterBox(dead, "a1.k1", channel, "g", written)
     put(box, 2, 3, 9)
@@ -61,6 +62,20 @@ def test_letters_count_no_more_when_their_take_is_committed_and_a_seek_brings_th
         assert not written
 
 
+def test_letters_of_a_first_batch_behind_a_seek_count_after_a_crash(
+    dead: Channel, open_channel: Callable[..., Channel]
+) -> None:
+    channel = open_channel()
+    channel.consumer("another")  # so that the events stay
+    events.put(channel, b"1", b"2")
+    events.take(channel, 2, "g")
+    channel.seek("g", "earliest")
+    put(LetterBox(dead, "a1.k1", channel, "g", WrittenEvents()), 1, 2)
+    after = WrittenEvents()
+    LetterBox(dead, "a1.k1", channel, "g", after)
+    assert after.among([(1, 9)]) == [(1, 2)]
+
+
 def test_letters_of_another_channel_or_sink_do_not_count(
     dead: Channel, open_channel: Callable[..., Channel], tmp_path: Path
 ) -> None:
@@ -77,4 +92,5 @@ def test_a_note_has_room_for_any_batch(dead: Channel, open_channel: Callable[...
     channel = open_channel()
     first = 2**62
     put(LetterBox(dead, "a1.k1", channel, "g", WrittenEvents()), *range(first, first + 20_000, 2))
-    assert len(_read_note(dead.last_batch("a1.k1.deadLetter").note, channel.uuid)) == 3000
+    ranges, _ = _read_note(dead.last_batch("a1.k1.deadLetter").note, channel.uuid)
+    assert len(ranges) == 3000

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 import spillable_stream as ss
 from spillable_stream import Channel
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.sinks.base import BatchSink
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sinks.output_file import OutputFile
-from spillable_stream.flow.sinks.written import NotedEvents, WrittenEvents, ranges_of, uncommitted, without
+from spillable_stream.flow.sinks.written import Note, NotedEvents, WrittenEvents, ranges_of, uncommitted, without
 from spillable_stream.flow.sources.base import Status
 from tests.support.events import put, take
 
@@ -45,26 +46,27 @@ def test_events_that_are_written_are_left_out(written: set[int], taken: set[int]
     assert bool(events) == bool(written - taken)
 
 
-def test_a_note_names_what_is_written_until_it_is_committed() -> None:
+def test_a_note_names_what_is_written_until_it_is_committed(channel: Channel) -> None:
     written = WrittenEvents()
     written.add([(50, 60)])  # another sink's
-    noted = NotedEvents(written, [(1, 3)])
+    noted = NotedEvents(written, channel, "default", Note(channel.uuid, ranges=((1, 3),)))
     assert written.among([(1, 9)]) == [(1, 3)]
-    assert noted.with_more([(4, 6)]) == ((1, 6),)
-    assert noted.with_more([(8, 9)]) == ((1, 3), (8, 9))  # 4 to 6 could not be written
+    assert noted.add([(4, 6)]) == ((1, 6),)
+    assert noted.add([(8, 9)]) == ((1, 3), (8, 9))  # 4 to 6 could not be written
     written.add([(8, 9)])
     written.remove([(1, 2)])
-    assert noted.with_more() == ((3, 3), (8, 9))
+    assert noted.note({}).ranges == ((3, 3), (8, 9))
 
 
 def test_what_a_group_has_committed_is_known(open_channel: Callable[..., Channel]) -> None:
     channel = open_channel()
+    channel.consumer("default")
     put(channel, b"1", b"2", b"3", b"4")
-    assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == [(1, 2), (4, 4)]
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)], "") == [(1, 2), (4, 4)]
     take(channel, 1)
-    assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == [(2, 2), (4, 4)]
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)], "") == [(2, 2), (4, 4)]
     take(channel)
-    assert uncommitted(channel, "default", [(1, 2), (4, 4)]) == []
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)], "") == []
 
 
 # ── the sinks that write notes ──────────────────────────────────────────────────────────────────
@@ -94,6 +96,7 @@ def opened(request: pytest.FixtureRequest, channel: Channel, tmp_path: Path) -> 
 @pytest.fixture
 def channel(open_channel: Callable[..., Channel]) -> Channel:
     channel = open_channel()
+    channel.consumer("default")
     channel.consumer("another")  # so that the events stay
     put(channel, b"1", b"2")
     return channel
@@ -116,13 +119,13 @@ def test_events_that_a_seek_brings_back_are_written_though_the_note_of_the_first
     assert sink.process() is Status.READY
     channel.seek("default", 1)
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="no space"):
-        patch.setattr(OutputFile, "append", refuse_to_append)
+        patch.setattr(OutputFile, "append", refuse)
         sink.process()
     drain(sink)
     assert lines(tmp_path / "out") == [b"1", b"2"] * 2
 
 
-def refuse_to_append(*_: object) -> None:
+def refuse(*_: object, **__: object) -> None:
     raise StorageError("no space")
 
 
@@ -135,8 +138,32 @@ def test_a_seek_back_between_two_runs_brings_all_events_also_those_of_the_last_n
     assert lines(tmp_path / "out") == [b"1", b"2"] * 2
 
 
+def test_a_group_that_is_dropped_and_made_again_brings_all_events_also_those_of_the_last_note(
+    channel: Channel, opened: Callable[[float], BatchSink], tmp_path: Path
+) -> None:
+    for now in (1.0, 2.0, 3.0):
+        drain(opened(now))
+        channel.drop_group("default")
+        if now > 1:
+            channel.consumer("default")
+    assert lines(tmp_path / "out") == [b"1", b"2"] * 3
+
+
+def test_a_crash_amid_the_first_batch_behind_a_seek_repeats_nothing(
+    channel: Channel, opened: Callable[[float], BatchSink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drain(opened(1.0))
+    channel.seek("default", 1)
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="no space"):
+        patch.setattr(TakeTransaction, "commit", refuse)
+        opened(2.0).process()
+    drain(opened(3.0))
+    assert lines(tmp_path / "out") == [b"1", b"2"] * 2
+
+
+@pytest.mark.parametrize("is_open", [False, True])
 def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names_later_ones_by_their_ids(
-    channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path
+    channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path, is_open: bool
 ) -> None:
     ss.backup(channel, tmp_path / "backup")  # of the events 1 and 2
     put(channel, b"3", b"4")
@@ -146,7 +173,7 @@ def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names
     ss.restore(tmp_path / "backup", path)
     with Channel(path, minimum_required_space=0) as restored:
         take(restored, 2)
-        sink = opened(2.0, restored)
+        sink = opened(2.0, restored) if is_open else None
         put(restored, b"another 3", b"another 4")
-        drain(sink)
+        drain(sink or opened(2.0, restored))
     assert lines(tmp_path / "out") == [b"1", b"2", b"3", b"4", b"another 3", b"another 4"]
