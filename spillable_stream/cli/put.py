@@ -11,7 +11,8 @@ import typer
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, say
-from spillable_stream.cli.load_input import STANDARD_INPUT, Format, Input, format_of, open_input
+from spillable_stream.cli.input_source import STANDARD_INPUT
+from spillable_stream.cli.load_input import Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, SchemaError

@@ -1,0 +1,200 @@
+"""The bytes of a load's input, decompressed, and the formats that are read from bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.format.types import NOT_ARROW
+from spillable_stream.readiness import has_input
+
+__all__ = [
+    "CHUNK_BYTES",
+    "COMPRESSIONS",
+    "STANDARD_INPUT",
+    "InputSource",
+    "Joined",
+    "SourceInput",
+    "lines_of",
+    "read_batches",
+    "without_nulls",
+]
+
+STANDARD_INPUT = "-"
+
+CHUNK_BYTES = 1 << 20
+"""How much is read at once."""
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+"""The compressions of an input, by the ends of names."""
+
+
+class InputSource(io.RawIOBase):
+    """The bytes of an input, decompressed; counts those that were read of the file.
+
+    Args:
+        file: its path, or "-" for standard input.
+        compressed: whether the end of its name says how it is compressed.
+
+    Attributes:
+        name: what users call it.
+        raw: the file.
+        is_file: whether it has an end that is known, and can be read from there.
+        size: how many bytes it has; None if that is not known.
+        done: how many of them were read.
+
+    Raises:
+        OptionError: it can't be opened.
+    """
+
+    def __init__(self, file: str, *, compressed: bool) -> None:
+        self.name: str = "standard input" if file == STANDARD_INPUT else file
+        try:
+            self.raw: IO[bytes] = sys.stdin.buffer if file == STANDARD_INPUT else open(file, "rb", buffering=0)  # noqa: SIM115 - closed by close
+        except OSError as e:
+            raise OptionError(f"{file} can't be read: {e.strerror}; give a file, or - for standard input") from e
+        self.is_file: bool = file != STANDARD_INPUT and os.path.isfile(file)
+        self.size: int | None = os.fstat(self.raw.fileno()).st_size if self.is_file else None
+        self.done: int = 0
+        self._owned = file != STANDARD_INPUT
+        kind = COMPRESSIONS.get(Path(file).suffix.lower()) if compressed else None
+        self._is_plain = kind is None
+        self._decoded = None if kind is None else pa.CompressedInputStream(pa.PythonFile(_Counted(self), "r"), kind)
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def raw_read(self, size: int) -> bytes:
+        """Read bytes of the file as they are, fewer where there are no more now."""
+        read = getattr(self.raw, "read1", self.raw.read)
+        data: bytes = read(size if size >= 0 else CHUNK_BYTES) or b""
+        self.done += len(data)
+        return data
+
+    def read(self, size: int = -1) -> bytes:
+        """Read decompressed bytes, fewer where there are no more now; none at the end."""
+        return self.raw_read(size) if self._decoded is None else bytes(self._decoded.read(size))
+
+    def has_more_now(self) -> bool:
+        """Tell whether a read would return at once."""
+        if self.is_file or not self._is_plain:
+            return True
+        try:
+            return has_input(self.raw)
+        except (OSError, ValueError):  # it has no descriptor that can be asked
+            return True
+
+    def close(self) -> None:
+        """Close the file, but not standard input."""
+        if self._owned:
+            self.raw.close()
+        super().close()
+
+
+class _Counted(io.RawIOBase):
+    """The bytes of a source as they are in the file, for what decompresses them."""
+
+    def __init__(self, source: InputSource) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._source.raw_read(size)
+
+
+class SourceInput:
+    """What inputs of bytes share; see `spillable_stream.cli.load_input.Input`.
+
+    Args:
+        source: the bytes.
+    """
+
+    schema: pa.Schema
+    unit = "bytes"
+
+    def __init__(self, source: InputSource) -> None:
+        self._source = source
+
+    def fit(self, schema: pa.Schema) -> None:
+        """Leave the schema as it is: the format has types."""
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes the file has; None if that is not known."""
+        return self._source.size
+
+    @property
+    def done(self) -> int:
+        """How many of them were read."""
+        return self._source.done
+
+    def has_more_now(self) -> bool:
+        """Tell whether a read would return at once."""
+        return self._source.has_more_now()
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
+
+
+class Joined(io.RawIOBase):
+    """Bytes that were read before, and then the rest of their source.
+
+    Args:
+        beginning: those bytes.
+        source: where the rest is.
+    """
+
+    def __init__(self, beginning: bytes, source: InputSource) -> None:
+        self._beginning = io.BytesIO(beginning)
+        self._source = source
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer, or a part of it; return how many bytes that are."""
+        data = self._beginning.read(len(buffer)) or self._source.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def lines_of(source: InputSource) -> Iterator[list[bytes]]:
+    """Yield the lines of a source without their ends, as many as were read at once; the last one may lack its end."""
+    parts: list[bytes] = []
+    while data := source.read(CHUNK_BYTES):
+        lines = data.split(b"\n")
+        parts.append(lines[0])
+        if len(lines) > 1:
+            lines[0] = b"".join(parts)
+            parts = [lines.pop()]
+            yield lines
+    if last := b"".join(parts):
+        yield [last]
+
+
+def without_nulls(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose columns that never had a value are of strings."""
+    return pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])
+
+
+def read_batches(batches: Iterator[pa.RecordBatch], name: str, kind: str) -> Iterator[pa.RecordBatch]:
+    """Yield batches, and name the input where it can't be read."""
+    rows = 0
+    try:
+        for batch in batches:
+            yield batch
+            rows += batch.num_rows
+    except NOT_ARROW as e:
+        raise SchemaError(f"{name} can't be read as {kind} after {rows:,} rows: {e}") from e

@@ -1,0 +1,52 @@
+"""Lines of JSON, as a load reads them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import SchemaError
+from spillable_stream.cli.load_input import Format, open_input
+from tests.support.loads import loaded_rows
+
+
+def test_json_lines_are_rows_and_the_first_say_the_types(tmp_path: Path) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text('{"n": 1, "s": null}\n\n{"n": 2, "s": "x"}')
+    assert loaded_rows(file, Format.JSONL, pa.schema([("n", pa.int64()), ("s", pa.string())])) == [
+        {"n": 1, "s": None}, {"n": 2, "s": "x"},
+    ]  # fmt: skip
+    source = open_input(str(file), Format.JSONL, None, as_rows=True)
+    assert source.schema == pa.schema([("n", pa.int64()), ("s", pa.string())])
+    source.close()
+
+
+def test_json_rows_that_were_exported_are_read_without_their_ids(tmp_path: Path) -> None:
+    file = tmp_path / "exported.jsonl"
+    file.write_text('{"n": 1, "write_order_id": 7}\n{"n": 2, "write_order_id": 8}\n')
+    assert loaded_rows(file, Format.JSONL, pa.schema([("n", pa.int64())])) == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '{"n": 1}\n\n{"n": 2, "cur": "EUR"}\n',
+            "line 3: the channel has no column 'cur': leave it out, or give --typed",
+        ),
+        ('{"n": 1}\n{"n": 2\n', "line 2: not a whole JSON object: "),
+        ('{"n": 1,\n "m": 2}\n', "line 1: not a whole JSON object: "),
+        ('[{"n": 1}]\n', "line 1: not a JSON object, but a list: write an object on each line"),
+        ('{"n": 1}{"n": 2}\n', "line 1: not a whole JSON object: "),
+        ("{\n", "line 1: not a whole JSON object: "),
+        ('{"n": "x"}\n', "lines 1 to 1: not JSON of the channel's columns: "),
+    ],
+)
+def test_json_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text(text)
+    with pytest.raises(SchemaError, match=re.escape(f"f.jsonl, {said}")):
+        loaded_rows(file, Format.JSONL, pa.schema([("n", pa.int64())]))
