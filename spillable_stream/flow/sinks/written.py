@@ -149,8 +149,11 @@ class NotedEvents:
 
 
 def group_token(channel: Channel, group: str) -> str:
-    """Return a group's token, for a note; see `spillable_stream.state.group.GroupState`."""
-    with channel.engine().snapshot() as state:
+    """Return a group's token, for a note; see `spillable_stream.state.group.GroupState`.
+
+    The group is the caller's, so what this handle knows is enough.
+    """
+    with channel.engine().follower.as_known as state:
         found = state.groups.get(group)
         return found.token if found is not None else ""
 
