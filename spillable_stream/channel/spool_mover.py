@@ -232,10 +232,13 @@ class SpoolMover:
     def _pieces(self, consumer: Consumer, first: int, last: int) -> Iterator[list[ReadBatch]]:
         """Yield the events of one put: whole transactions, as many as fit; one that is larger comes in several pieces.
 
-        A transaction is divided only where the channel in the store can't hold it.
+        What fits is what the channel in the store has room for now. Where that is less than a transaction, one is put
+        alone, and waits for room. It is divided only where the channel can't hold it.
         """
-        capacity = self._store.state.options.overflow_capacity
-        read, through = self._read(consumer, first, min(last, first + min(_PUT_EVENTS, capacity) - 1))
+        with self._store.follower.as_known as state:
+            capacity = state.options.overflow_capacity
+            room = max(1, capacity - state.use(in_memory=False).events)
+        read, through = self._read(consumer, first, min(last, first + min(_PUT_EVENTS, room) - 1))
         if through < last and read:
             tail = read[-1].transaction_id
             whole = list(takewhile(lambda r: r.transaction_id != tail, read))

@@ -8,7 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, DataLossError, MemoryLossWarning, ProducerBusyError, ProducerSequenceError
+from spillable_stream import (
+    Channel,
+    ChannelFullError,
+    DataLossError,
+    MemoryLossWarning,
+    ProducerBusyError,
+    ProducerSequenceError,
+)
 from spillable_stream.channel import spool_mover
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
@@ -16,6 +23,7 @@ from spillable_stream.engine import object_owners
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.object_owners import ObjectOwners
 from tests.support.damage import kill, lose_memory
+from tests.support.delays import put_late
 from tests.support.events import numbered, put, take
 from tests.support.object_channels import URL, stores_in_memory
 from tests.support.one_module import replace_in
@@ -81,6 +89,41 @@ def test_a_transaction_that_the_store_could_not_hold_is_divided(pair: Pair) -> N
         ends.append(pair.mover.position())
         found += take(pair.store)
     assert (ends, found) == ([8, 16, 20], numbered(0, 20))
+
+
+def test_no_more_goes_together_than_the_store_has_room_for(pair: Pair) -> None:
+    """Events that are due later fill the store for long; more at once would wait for it, each put alone would not."""
+    put_late(pair.store, 3600, *numbered(90, 5))
+    with Channel(URL, overflow_capacity=10, keep_alive=0):
+        pass
+    pair.store.engine().follow()
+    for body in numbered(0, 8):
+        put(pair.spool, body)
+    pair.ship()
+    pair.ship()
+    assert pair.mover.position() == 5
+    with pytest.raises(ChannelFullError):
+        pair.ship()
+    found = take(pair.store)
+    while pair.mover.waiting()[0]:
+        pair.ship()
+    assert found + take(pair.store) == numbered(0, 8)
+
+
+def test_a_transaction_that_the_store_has_no_room_for_now_waits_whole(pair: Pair) -> None:
+    put(pair.store, *numbered(90, 5))
+    with Channel(URL, overflow_capacity=10, keep_alive=0):
+        pass
+    pair.store.engine().follow()
+    for first in (0, 2, 10):
+        put(pair.spool, *numbered(first, 8 if first == 2 else 2))
+    pair.ship()
+    assert pair.mover.position() == 2
+    with pytest.raises(ChannelFullError, match="8 events do not fit"):
+        pair.ship()
+    assert take(pair.store) == [*numbered(90, 5), *numbered(0, 2)]
+    pair.ship()
+    assert pair.mover.position() == 12
 
 
 def test_what_goes_together_is_not_bounded_by_the_capacity_of_a_transaction(pair: Pair) -> None:
