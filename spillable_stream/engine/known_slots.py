@@ -11,7 +11,7 @@ from spillable_stream.objects.appending import Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint
-from spillable_stream.objects.loading import apply_frames, counting_frames
+from spillable_stream.objects.loading import apply_frames, begins_anew, counting_frames
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.state.channel_state import ChannelState
@@ -31,7 +31,8 @@ class KnownSlots:
         chain: the slots that the state is built from.
         point: where the log ends.
         unsettled: the handle's append whose outcome is not known; None if there is none.
-        must_load: whether slots were collected that this handle has not read, so that the state must be loaded.
+        must_load: whether slots were collected that this handle has not read, or a repair began the log anew, so that
+            the state must be loaded.
     """
 
     def __init__(self, slots: Slots, cache: ObjectCache, pace: Pace) -> None:
@@ -71,18 +72,25 @@ class KnownSlots:
         self._tail, self.chain, self.point = loaded.tail, loaded.chain, point  # no call in between, as in `_move_to`
 
     def begin_anew(self) -> None:
-        """Have the state loaded: slots that this handle has not read were collected, or the channel was removed."""
+        """Have the state loaded: slots were collected that this handle has not read, or the log is another one."""
         self.must_load = True
         self.unsettled = None  # its place was collected, too: nobody will ever know
         self.publish()
 
     def know(self, found: Sequence[Slot]) -> None:
-        """Take note of slots that follow each other; an append of this handle may have come before, and be in them."""
+        """Take note of slots that follow each other; an append of this handle may have come before, and be in them.
+
+        Where a repair is among them, the state must be loaded: what was known before does not count any more.
+        """
         tail = self.tail
         for slot in found:
             if slot.number == tail.number + 1:
                 self._pace.saw_others()
-                self._news[slot.number] = counting_frames(tail, slot)  # the cache has the events, as far as it can
+                frames = counting_frames(tail, slot)
+                if begins_anew(frames):
+                    self.begin_anew()
+                    return
+                self._news[slot.number] = frames  # the cache has the events, as far as it can
                 self._cache.put(slot_key(slot.number), slot.data)
                 self.chain.add(slot.number, slot.header.token)
                 tail = tail.then(slot)

@@ -18,14 +18,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_delay_merging import DelayMerging
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_merging import ObjectMerging
-from spillable_stream.engine.requests import Control
+from spillable_stream.engine.requests import Control, Request
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.errors import LockTimeoutError
 from spillable_stream.format.frame import FrameType
@@ -36,7 +38,7 @@ from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.store import StoreError
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["ObjectCheckpointing"]
+__all__ = ["ObjectCheckpointing", "Trim"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +47,41 @@ _WORTH_A_TRIM = 100  # slots
 _KEPT = 2
 _SAMPLES = 500  # of the newest slot, in the time that staged segments are kept
 _WORTH_A_CHECKPOINT = 16  # slots that are read at once
+
+
+@dataclass(slots=True)
+class Trim(Request):
+    """Say which slots nobody needs.
+
+    Args:
+        record: what it says.
+    """
+
+    record: TrimRecord
+
+    def may_repeat(self) -> bool:
+        """Tell that it may: the plan looks what is needed."""
+        return True
+
+    def size_bytes(self) -> int:
+        """Return its size in the log, in bytes."""
+        return self._control(self.record).size_bytes()
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        """Say it of no slot that is needed by now: a repair may have found events that were taken before."""
+        through = min(self.record["through"], _first_needed(plan.state, self.record["through"] + 1) - 1)
+        return self._control({**self.record, "through": through}).plan(plan)
+
+    def _control(self, record: TrimRecord) -> Control:
+        return Control(FrameType.TRIM, record)
+
+
+def _first_needed(state: ChannelState, number: int) -> int:
+    """Return the first slot that holds an event that is kept; else the one of this number.
+
+    A slot that adopted a segment is not needed for it: the checkpoints say where its events are.
+    """
+    return min((file for file in state.blocks.disk.files if isinstance(file, int)), default=number)
 
 
 class ObjectCheckpointing:
@@ -86,6 +123,7 @@ class ObjectCheckpointing:
         self._own: list[int] = []  # the slots of the checkpoints that this handle made, and has not deleted
         self._made_of = log.checkpoint_number  # the slot that was the newest then
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
+        self._chain = log.chain  # of the state that the collector has seen
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
         self.delay_merging: DelayMerging = DelayMerging(log, follower, appender)
         self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
@@ -167,9 +205,14 @@ class ObjectCheckpointing:
         self.merging.merge()
         self.delay_merging.merge()
         self._trim()
+        if self.collector.is_due(follower.state.trimmed):  # what a repair needs again must not go
+            follower.follow()
         with follower.as_known as state:
             trimmed, named = state.trimmed, state.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
+        if log.chain is not self._chain:  # the state was loaded anew, perhaps since a repair found that more is needed
+            self._chain = log.chain
+            self.collector.forget_trims()
         self.collector.note_left(log.delayed.left)
         self.collector.collect(trimmed, named, log.checkpoint_number)
 
@@ -192,21 +235,14 @@ class ObjectCheckpointing:
         """Say which slots nobody needs, if that is worth a slot."""
         self.collector.sample_seconds = self._staging_seconds() / _SAMPLES
         self.collector.note_tail(self._follower.positions.disk.file_id)
-        through = min(self._older, self._first_needed()) - 1
+        with self._follower.as_known as state:
+            through = min(self._older, _first_needed(state, self._follower.positions.disk.file_id)) - 1
         if through - self._follower.state.trimmed.through < self.worth_a_trim:
             return
         births = self.collector.births(self._staging_seconds())
-        record = TrimRecord(through=through, births=births, deleted=self.collector.deleted_through)
-        self._appender.commit_alone(Control(FrameType.TRIM, record))
-
-    def _first_needed(self) -> int:
-        """Return the first slot that holds an event that is kept; else the newest.
-
-        A slot that adopted a segment is not needed for it: the checkpoints say where its events are.
-        """
-        with self._follower.as_known as state:
-            files = state.blocks.disk.files
-            return min((file for file in files if isinstance(file, int)), default=self._follower.positions.disk.file_id)
+        self._appender.commit_alone(
+            Trim(TrimRecord(through=through, births=births, deleted=self.collector.deleted_through))
+        )
 
     def _staging_seconds(self) -> float:
         return self._follower.state.options.staging_ttl

@@ -22,7 +22,7 @@ GROUP           ``{group, position, left?, auto?, since?, token?}`` to create on
 CHECKPOINT      ``{position: [file, offset], tokens?, state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
-LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
+LOST            ``{lost, doubtful, next, groups, kept?, anew?}``: the loss of a memory tier, or by damage
 RETENTION       ``{through?, clock?, jump?}``: what leaves by age or size, and by which clock that is told
 DUES            no map: when each event of the PUT after it is due (`spillable_stream.format.dues`)
 TRIM            ``{through, births, deleted}``: slots of a log of objects that nobody needs, which segments are too
@@ -120,12 +120,14 @@ class FileHeader:
 class LostRecord(Seen):
     """The loss of a memory tier, or by damage: ranges of lost events, and of IDs that may have been in use.
 
-    ``kept`` says that the memory tier still exists.
+    ``kept`` says that the memory tier still exists; ``anew`` that a repair of a log of objects wrote it: the state
+    after its slot is that of the slot's checkpoint, and nothing is replayed across it.
     """
 
     lost: Ranges
     doubtful: Ranges
     kept: NotRequired[bool]
+    anew: NotRequired[bool]
 
 
 OptionsRecord = dict[str, object]

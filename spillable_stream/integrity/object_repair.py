@@ -6,7 +6,8 @@ from which every later open begins, and nothing is replayed across the damage an
     1. copies of all that is damaged, changed or removed go to ``quarantine/<UTC time>/``
     2. each hole gets an object that is not a slot: a handle that slept before it finds damage, and not the log's end
     3. a fence, if the newest slot is missing or its header is damaged: the next append proves itself by its token
-    4. a slot with a LOST record, and a TRIM up to the first event that can be read
+    4. a slot with a LOST record, and a TRIM up to the first event that can be read. Nothing is replayed across it:
+       whoever comes to it, a handle that was open too, loads the newest checkpoint
     5. the checkpoint of that slot: from here on the channel is repaired, but for
     6. the hint, and the older checkpoints, which speak of the damaged log, and are removed
     7. the identity, if it was damaged
@@ -40,6 +41,7 @@ from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import Store
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Trimmed
 from spillable_stream.state.ranges import RangeSet
 
 __all__ = ["repair_objects"]
@@ -155,34 +157,35 @@ class _Repair:
         """Append what is lost, and from where on slots are needed; return the log's end and the state there."""
         state = restored(self._inspection.state.image())
         appending = Appending(self._slots, self._writer, Patience(_PATIENCE_SECONDS))
+        state.trimmed = trimmed = self._trimmed(state, tail.number + 1)
         plan = AppendPlan(state, Tier.DISK, start=appending.begin_bytes(tail))
-        lost = self._lost()
-        if lost is not None:
-            Control(FrameType.LOST, lost).plan(plan)
-        Control(FrameType.TRIM, self._trim(state, tail.number + 1)).plan(plan)
+        Control(FrameType.LOST, self._lost()).plan(plan)
+        trim = TrimRecord(through=trimmed.through, births=trimmed.births, deleted=trimmed.deleted)
+        Control(FrameType.TRIM, trim).plan(plan)
         attempt = appending.attempt(tail, plan.entries)
         if appending.append(attempt) is not None:
             raise self._busy(attempt.number)
         apply_slot(self._slots, state, tail, Slot.parse(self._channel, attempt.number, attempt.data))
         return attempt.won, state
 
-    def _lost(self) -> LostRecord | None:
+    def _lost(self) -> LostRecord:
         loss = self._inspection.loss
-        if not (loss.lost or loss.kept or loss.doubtful):
-            return None
         return {
             "lost": list(RangeSet([*loss.lost, *loss.kept])),
             "doubtful": list(loss.doubtful),
             "next": self._inspection.last_id + 1,
             "groups": {},
             "kept": True,
+            "anew": True,
         }
 
-    def _trim(self, state: ChannelState, number: int) -> TrimRecord:
-        """Return a record that says that nobody needs the slots before the first event that can be read."""
+    def _trimmed(self, state: ChannelState, number: int) -> Trimmed:
+        """Return what says that nobody needs the slots before the first event that can be read.
+
+        An earlier trim may go further: events whose take is forgotten are needed again.
+        """
         first = min((file for file in state.blocks.disk.files if isinstance(file, int)), default=number)
-        through = max(min(first, number) - 1, state.trimmed.through)
-        return TrimRecord(through=through, births=state.trimmed.births, deleted=state.trimmed.deleted)
+        return state.trimmed._replace(through=min(first, number) - 1)
 
     def _busy(self, number: int) -> ChannelBusyError:
         return ChannelBusyError(

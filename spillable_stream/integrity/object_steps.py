@@ -23,6 +23,7 @@ from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
+from spillable_stream.objects.loading import begins_anew
 from spillable_stream.objects.parallel import in_parallel, most_at_once
 from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.slots import slot_key
@@ -88,6 +89,7 @@ class ObjectSteps:
         self._owned_groups = owned_groups
         self._meter = meter
         self._was_missing = False
+        self._unsaid: LogFile | None = None  # the slot of a repair, after which no checkpoint has come yet
         self._counted_before = -1  # slots before this one, whose headers are damaged, counted
 
     @property
@@ -120,6 +122,9 @@ class ObjectSteps:
                 yield step
             self.last_number, self._was_missing = number, data is None
             yield from self._image(number, file, time_us, last)
+        if self._unsaid is not None:
+            text = "a repair began the log anew with this slot, and was not finished: it has no checkpoint"
+            self._findings.damage(self._unsaid.path, text)
         for stray in [n for n in self._listed if n > self.last_number]:
             self._findings.note(Path(slot_key(stray)), "the object is far behind the end of the log, and no slot")
 
@@ -215,6 +220,9 @@ class ObjectSteps:
             return
         if found is None and begin:
             self._findings.damage(file.path, _HEADER, 0, begin)
+        if whole is not None and begins_anew(whole.frames()):  # the slot's checkpoint says the state, or a later one
+            self._unsaid = file
+            yield Step(time_us, file, MissingFiles())
         is_told = found is None and begin > 0
         for step in frame_steps(ObjectBytes(data), file, begin, time_us):
             is_told = is_told or isinstance(step.what, Damage) or step.fault is not None
@@ -291,6 +299,6 @@ class ObjectSteps:
             text = "the checkpoint is of another slot than the one that is there"
             self._findings.damage(Path(checkpoint_key(number)), text, 0)
             return
-        self.hides_ids = False
+        self.hides_ids, self._unsaid = False, None
         self.counts = checkpoint.tail.counts
         yield Step(last.time_us if last else time_us, file, ExactImage(checkpoint.state.image()))

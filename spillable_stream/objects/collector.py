@@ -97,6 +97,20 @@ class Collector:
             self._left.append((now, key := keys.pop()))
             self._named.discard(key)
 
+    def is_due(self, trimmed: Trimmed) -> bool:
+        """Tell whether `collect` may find something to delete by now.
+
+        Args:
+            trimmed: what the channel's state says of trims.
+        """
+        before = self._monotonic() - self.gc_delay_seconds
+        is_ripe = any(waits and waits[0][0] <= before for waits in (self._trims, self._left))
+        return is_ripe or (not self._has_looked_back and trimmed.through > self.deleted_through)
+
+    def forget_trims(self) -> None:
+        """Begin to wait anew: what was trimmed before may be needed, as a repair has found."""
+        self._trims.clear()
+
     def collect(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete what may go by now.
 

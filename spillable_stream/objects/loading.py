@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
-from spillable_stream.format.packing import NONSENSE
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.packing import NONSENSE, unpack
 from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
@@ -20,6 +21,7 @@ from spillable_stream.state.channel_state import ChannelState
 __all__ = [
     "apply_frames",
     "apply_slot",
+    "begins_anew",
     "counting_frames",
     "load",
 ]
@@ -27,16 +29,20 @@ __all__ = [
 _MOST_LOOKS = 10
 
 
+class _RepairedError(BehindError):
+    """A repair began the log anew after a checkpoint: only a later one says the state."""
+
+
 def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     """Return the newest state, and its tail.
 
     Raises:
         ChannelBusyError: slots are collected faster than they can be read.
-        CorruptionError: the log is damaged.
+        CorruptionError: the log is damaged, or a repair was not finished.
         DataLossError: slots are missing.
         StoreError: the store refused or failed.
     """
-    hint = checkpoints.hint()
+    hint, is_unfinished = checkpoints.hint(), False
     base = checkpoints.at(hint.checkpoint) if hint is not None and hint.checkpoint else None
     for look in range(_MOST_LOOKS):
         if base is None:
@@ -44,8 +50,10 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         if base is not None:
             try:
                 return _replayed(slots, base)
-            except BehindError:  # the hint was old, or a checkpoint was made meanwhile
-                base = None
+            except BehindError as e:  # the hint was old, or a checkpoint was made meanwhile
+                base, is_unfinished = None, isinstance(e, _RepairedError)
+    if is_unfinished:
+        raise CorruptionError("a repair was not finished; run `spillable repair` again", slots.store.root)
     raise ChannelBusyError(f"{slots.store.root} changes faster than it can be read; try again")
 
 
@@ -92,7 +100,10 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
         while not is_end:
             found, is_end = ahead.chunk()
             for slot in found:
-                apply_slot(slots, state, tail, slot)
+                frames = counting_frames(tail, slot)
+                if begins_anew(frames):
+                    raise _RepairedError
+                apply_frames(slots, state, slot.number, frames)
                 tail = tail.then(slot)
                 base.chain.add(slot.number, slot.header.token)
             meter.add(len(found))
@@ -112,6 +123,18 @@ def apply_slot(slots: Slots, state: ChannelState, tail: Tail, slot: Slot) -> Non
 def counting_frames(tail: Tail, slot: Slot) -> list[SlotFrame]:
     """Return the frames of the slot after a tail, without events; none of a slot that does not count."""
     return slot.frames() if tail.accepts(slot) else []
+
+
+def begins_anew(frames: Sequence[SlotFrame]) -> bool:
+    """Tell whether a repair wrote a slot: the state after it is that of its checkpoint, whatever a reader knows."""
+    return any(frame.header.type == FrameType.LOST and _is_anew(frame.payload) for frame in frames)
+
+
+def _is_anew(payload: bytes | None) -> bool:
+    try:
+        return bool(unpack(payload or b"").get("anew"))
+    except NONSENSE:
+        return False  # whoever applies it says what is wrong with it
 
 
 def apply_frames(slots: Slots, state: ChannelState, number: int, frames: Sequence[SlotFrame]) -> None:

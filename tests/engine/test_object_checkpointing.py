@@ -11,8 +11,9 @@ import pytest
 
 from spillable_stream import Channel, StorageError
 from spillable_stream.engine import object_checkpointing
-from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.engine.object_checkpointing import ObjectCheckpointing, Trim
 from spillable_stream.errors import TransactionStateError
+from spillable_stream.format.record import TrimRecord
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, once
 from tests.support.memory_store import MemoryStore
@@ -214,6 +215,17 @@ def test_a_slot_stays_as_long_as_a_group_has_to_take_an_event_of_it(open_handle:
     collect_now(channel)
     assert (trimmed_through(channel), keys(channel, "log/")[0]) == (2, 3)
     assert take(channel, group="slow") == numbered(2, 4)
+
+
+def test_a_trim_says_nothing_of_a_slot_that_is_needed_by_the_time_of_its_append(open_handle: Open) -> None:
+    channel = open_handle()
+    for body in numbered(0, 5):
+        put(channel, body)
+    take(channel, 2)
+    needed = min(channel.engine().state.blocks.disk.files)
+    assert isinstance(needed, int) and needed > 1
+    channel.engine().appender.commit_alone(Trim(TrimRecord(through=needed + 2, births=0, deleted=-1)))
+    assert trimmed_through(channel) == needed - 1
 
 
 def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> None:

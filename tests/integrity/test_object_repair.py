@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spillable_stream as ss
+from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.integrity.findings import Report
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.ranges import RangeSet
 from tests.support.events import numbered, peek, put, take
 from tests.support.examples import examples
-from tests.support.faulty_store import Fault, FaultyStore, at
+from tests.support.faulty_store import Fault, FaultyStore, at, once
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now, kill, stores_in_memory
+from tests.support.object_channels import URL, collect_now, kill, make_two_checkpoints, stores_in_memory
 from tests.support.object_damage import (
     DAMAGES,
     GROUPS,
@@ -32,6 +33,7 @@ from tests.support.object_damage import (
     open_here,
     wrong,
 )
+from tests.support.object_logs import FakeTime
 
 
 @pytest.fixture
@@ -207,6 +209,89 @@ def test_a_handle_that_knows_the_newest_slot_continues_behind_the_repair(store: 
         put(live, b"4")
         with open_here(create=False) as channel:
             assert peek(channel) == [b"0", b"2", b"3", b"4"]
+
+
+def damaged_take(live: ss.Channel, store: MemoryStore) -> None:
+    """Put 10 events, and let the group "fast" take them; damage alone says that it did but for this handle."""
+    put(live, *numbered(0, 10))
+    take(live, 10, "fast")
+    damage_object(store, keys_of("log/", store)[-1], DAMAGES["one byte of the rest"])
+    put(live, b"next")
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_live_handle_has_the_repaired_state_and_not_what_it_remembers(store: MemoryStore, looks: bool) -> None:
+    live = open_here()
+    damaged_take(live, store)
+    ss.repair(URL)
+    if looks:
+        assert live.stats().groups["fast"].lag == 11
+    live.checkpoint()
+    put(live, b"later")
+    live.checkpoint()
+    assert ss.verify(URL).healthy
+    assert peek(live) == [*numbered(0, 10), b"next", b"later"]
+    kill(live)
+    assert list(contents_of(["fast"]).groups["fast"].values()) == [*numbered(0, 10), b"next", b"later"]
+
+
+def test_a_checkpoint_that_a_live_handle_had_on_its_way_is_not_replayed_across_a_repair(store: MemoryStore) -> None:
+    live = open_here()
+    damaged_take(live, store)
+    live.checkpoint()
+    late = {key: data for key, data in store.objects.items() if key == "hint" or key.startswith("checkpoints/")}
+    damage_object(store, slot_key(1), DAMAGES["one byte of the rest"])
+    for key in late:
+        if key != "hint":
+            damage_object(store, key, DAMAGES["missing"])
+    report = ss.repair(URL)
+    assert "fast" in report.loss.repeated
+    store.objects |= late
+    assert len(contents_of(["fast"]).groups["fast"]) == 11 - sum(b - a + 1 for a, b in report.loss.lost)
+    assert ss.verify(URL).healthy
+    kill(live)
+
+
+def test_a_repair_that_was_killed_before_its_checkpoint_is_done_again(store: MemoryStore) -> None:
+    """The checkpoint of a handle that was open lies behind the damage, but does not say what the repair found."""
+    live = open_here()
+    damaged_take(live, store)
+    tail, state = live.engine().log.tail, live.engine().state  # type: ignore[attr-defined]
+    with stores_in_memory(lambda inner: FaultyStore(inner, once("create", Fault.REFUSED, "checkpoints/"))) as others:
+        others[URL] = store
+        with pytest.raises(ss.StorageError):
+            ss.repair(URL)
+    live.engine().log.checkpoints.write(tail, state)  # type: ignore[attr-defined]
+    assert not ss.verify(URL).healthy
+    with pytest.raises(ss.CorruptionError, match="a repair was not finished; run `spillable repair` again"):
+        open_here(create=False)
+    with pytest.raises(ss.CorruptionError, match="a repair was not finished"):
+        put(live, b"x")
+    ss.repair(URL)
+    assert ss.verify(URL).healthy
+    put(live, b"later")
+    kill(live)
+    assert list(contents_of(["fast"]).groups["fast"].values())[-2:] == [b"next", b"later"]
+
+
+def test_events_that_come_again_are_not_collected_by_a_trim_from_before_the_repair(store: MemoryStore) -> None:
+    live = open_here()
+    checkpointing = live.engine().checkpointing
+    assert isinstance(checkpointing, ObjectCheckpointing)
+    clock = FakeTime()
+    checkpointing.worth_a_trim, checkpointing.collector._monotonic = 1, clock.monotonic
+    damaged_take(live, store)
+    for _ in range(2):
+        make_two_checkpoints(live)
+    assert live.engine().state.trimmed.through > 3
+    for key in keys_of("checkpoints/", store):
+        damage_object(store, key, DAMAGES["missing"])
+    assert ss.repair(URL).loss.repeated == {"fast": ((1, 10),)}
+    for _ in range(3):
+        clock.now += 3601
+        make_two_checkpoints(live)
+    assert list(contents_of(["fast"]).groups["fast"].values()) == [*numbered(0, 10), b"next"]
+    kill(live)
 
 
 def test_a_slot_that_appears_meanwhile_makes_a_repair_give_up(store: MemoryStore) -> None:
