@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import partial
 
@@ -42,16 +43,20 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         DataLossError: slots are missing.
         StoreError: the store refused or failed.
     """
-    hint, is_unfinished = checkpoints.hint(), False
+    hint = checkpoints.hint()
     base = checkpoints.at(hint.checkpoint) if hint is not None and hint.checkpoint else None
+    if base is not None:
+        # An old hint leads to slots that were collected, or into damage that a repair has passed.
+        with contextlib.suppress(BehindError, CorruptionError):
+            return _replayed(slots, base)
+    is_unfinished = False
     for look in range(_MOST_LOOKS):
-        if base is None:
-            base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
+        base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
         if base is not None:
             try:
                 return _replayed(slots, base)
-            except BehindError as e:  # the hint was old, or a checkpoint was made meanwhile
-                base, is_unfinished = None, isinstance(e, _RepairedError)
+            except BehindError as e:  # a checkpoint was made meanwhile
+                is_unfinished = isinstance(e, _RepairedError)
     if is_unfinished:
         raise CorruptionError("a repair was not finished; run `spillable repair` again", slots.store.root)
     raise ChannelBusyError(f"{slots.store.root} changes faster than it can be read; try again")

@@ -252,6 +252,22 @@ def test_a_checkpoint_that_a_live_handle_had_on_its_way_is_not_replayed_across_a
     kill(live)
 
 
+def test_a_hint_to_a_checkpoint_from_before_the_damage_does_not_lead_into_it(store: MemoryStore) -> None:
+    """A handle that was open writes it with a checkpoint that it had on its way."""
+    live = open_here()
+    put(live, b"1")
+    live.checkpoint()
+    late = {key: data for key, data in store.objects.items() if key == "hint" or key.startswith("checkpoints/")}
+    put(live, b"2")
+    damage_object(store, keys_of("log/", store)[-1], DAMAGES["nonsense"])
+    ss.repair(URL)
+    store.objects |= late
+    with open_here(create=False) as channel:
+        put(channel, b"3")
+        assert peek(channel) == [b"1", b"3"]
+    kill(live)
+
+
 def test_a_repair_that_was_killed_before_its_checkpoint_is_done_again(store: MemoryStore) -> None:
     """The checkpoint of a handle that was open lies behind the damage, but does not say what the repair found."""
     live = open_here()
