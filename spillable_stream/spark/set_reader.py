@@ -157,9 +157,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ends_soon, self._is_complete = False, True
             self._each(list(self._members), lambda _, reader: reader.prepareForTriggerAvailableNow())
         asked = self._ask(begin, is_told=start is not None)
+        ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
         if begin is not None:
             self._require_all(begin)
-        ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
         found = {} if begin is None else dict(begin.places)
         for uuid, end in ends.items():
             if begin is None or uuid in begin.places or end["writeOrderId"] > asked[uuid].question.begin_id:
@@ -199,8 +199,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if uuid in self._members and not begin == place.offset == self._planned.get(uuid):
                 spans[uuid] = begin, place.offset
                 self._planned[uuid] = place.offset
-        parts = self._each(list(spans), lambda uuid, reader: reader.partitions(*spans[uuid]))
-        return [partition for part in parts for partition in part]
+        parts = self._each_there(spans, lambda uuid, reader: reader.partitions(*spans[uuid]))
+        self._require_all(ended)
+        return [partition for part in parts.values() for partition in part]
 
     @one_look()
     def commit(self, end: OffsetJson) -> None:
@@ -208,8 +209,8 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = {uuid: place.offset for uuid, place in self._parse(end).places.items() if uuid in self._members}
         new = [uuid for uuid, offset in done.items() if self._committed.get(uuid) != offset]
         self._idle.are_over()
-        self._each(new, lambda uuid, reader: reader.commit(done[uuid]))
-        self._committed |= done
+        self._each_there(new, lambda uuid, reader: reader.commit(done[uuid]))
+        self._committed |= {uuid: offset for uuid, offset in done.items() if uuid in self._members}
 
     def stop(self) -> None:
         """Close the channels. Spark does not call this reliably."""
@@ -224,47 +225,41 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 
     def _ask(self, begin: SetOffset | None, *, is_told: bool) -> dict[str, Asked]:
-        """Ask every channel where the micro-batch ends; one that is not in its beginning begins by itself.
+        """Ask every channel where the micro-batch ends; one that is not in its beginning begins by itself."""
 
-        A channel that was removed meanwhile is left out.
-        """
-
-        def ask(uuid: str, reader: SpillableStreamReader) -> Asked | None:
+        def ask(uuid: str, reader: SpillableStreamReader) -> Asked:
             place = begin.places.get(uuid) if begin else None
-            try:
-                if place is not None and (is_told or uuid not in self._planned):
-                    return reader.ask(place.offset)
-                return reader.ask(reader.initialOffset() if is_told else None)
-            except (ChannelClosedError, NotAChannelError, DataLossError):
-                if self._channels.has(self._members[uuid].path, uuid):
-                    raise
-                return None
+            if place is not None and (is_told or uuid not in self._planned):
+                return reader.ask(place.offset)
+            return reader.ask(reader.initialOffset() if is_told else None)
 
-        uuids = list(self._members)
-        found = dict(zip(uuids, self._each(uuids, ask), strict=True))
-        self._drop([uuid for uuid, asked in found.items() if asked is None])
-        return {uuid: asked for uuid, asked in found.items() if asked is not None}
+        return self._each_there(self._members, ask)
 
-    def _waiting(self, asked: dict[str, Asked]) -> list[Waiting]:
+    def _waiting(self, asked: dict[str, Asked]) -> dict[str, Waiting]:
         """Return what waits in each channel. An idle query waits a moment for something."""
         is_unfinished = any(a.unfinished_id is not None for a in asked.values())
-        waiting: list[Waiting] = []
+        waiting: dict[str, Waiting] = {}
 
         def is_there() -> bool:
             nonlocal waiting
-            waiting = self._each(list(asked), lambda uuid, reader: reader.waiting(asked[uuid]))
-            return is_unfinished or any(w.events for w in waiting)
+            uuids = [uuid for uuid in asked if uuid in self._members]
+            waiting = self._each_there(uuids, lambda uuid, reader: reader.waiting(asked[uuid]))
+            return is_unfinished or any(w.events for w in waiting.values())
 
         if not is_there() and not self._is_complete and self._idle.may_wait():
-            self._idle.wait(_Ports(self._each(list(asked), lambda _, reader: reader.port())), is_there)
-        self._idle.record(nothing=not is_unfinished and not any(w.events for w in waiting))
+            ports = self._each_there(waiting, lambda _, reader: reader.port())
+            with contextlib.suppress(ChannelClosedError, NotAChannelError):  # the next call finds out which one it is
+                self._idle.wait(_Ports(list(ports.values())), is_there)
+        self._idle.record(nothing=not is_unfinished and not any(w.events for w in waiting.values()))
         return waiting
 
-    def _answers(self, asked: dict[str, Asked], waiting: list[Waiting], *, everything: bool) -> dict[str, OffsetJson]:
+    def _answers(
+        self, asked: dict[str, Asked], waiting: dict[str, Waiting], *, everything: bool
+    ) -> dict[str, OffsetJson]:
         """Return where the micro-batch ends in each channel."""
-        limits = limits_of_each(waiting, self._options, self._turn, is_last=self._is_complete)
+        limits = limits_of_each(list(waiting.values()), self._options, self._turn, is_last=self._is_complete)
         self._turn += 1
-        of_each = dict(zip(asked, limits, strict=True))
+        of_each = dict(zip(waiting, limits, strict=True))
         # A batch that Spark lost, in which only some channels had events, is planned again as it was.
         is_again = any(a.unfinished_id is not None for a in asked.values())
 
@@ -274,7 +269,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return reader.decline(asked[uuid])
             return reader.answer(asked[uuid], None if everything else limits)
 
-        return dict(zip(asked, self._each(list(asked), answer), strict=True))
+        return self._each_there([uuid for uuid in of_each if uuid in self._members], answer)
 
     # ── which channels there are ────────────────────────────────────────────────────────────
 
@@ -349,6 +344,24 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return lambda: self._members[uuid].call(lambda reader: what(uuid, reader))
 
         return side_by_side([call(uuid) for uuid in uuids])
+
+    def _each_there(self, uuids: Collection[str], what: Callable[[str, SpillableStreamReader], T]) -> dict[str, T]:
+        """Return what a call of each channel's reader returns, but for channels that turn out to be gone.
+
+        These are done without from now on; `_require_all` reports them.
+        """
+
+        def call(uuid: str, reader: SpillableStreamReader) -> list[T]:
+            try:
+                return [what(uuid, reader)]
+            except (ChannelClosedError, NotAChannelError, DataLossError):
+                if self._channels.has(self._members[uuid].path, uuid):
+                    raise
+                return []
+
+        found = dict(zip(uuids, self._each(uuids, call), strict=True))
+        self._drop([uuid for uuid, answers in found.items() if not answers])
+        return {uuid: answer for uuid, answers in found.items() for answer in answers}
 
     def _set_offset(self, offsets: list[OffsetJson]) -> SetOffset:
         members = zip(self._members.items(), offsets, strict=True)

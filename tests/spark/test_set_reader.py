@@ -30,6 +30,7 @@ from spillable_stream.spark.read_limits import ReadAllAvailable
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.set_reader import SpillableSetReader
+from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.support.events import put, take
 
 pytestmark = pytest.mark.spark
@@ -293,6 +294,61 @@ def test_a_channel_that_is_removed_under_a_running_query_is_named_with_how_far_i
     assert found == [["a1"]]
     put(open_at("orders-b"), b"another channel")
     assert drain(reader, at)[1] == [["another channel"]]
+
+
+@pytest.mark.parametrize("is_tolerant", [False, True])
+@pytest.mark.parametrize("call", ["port", "waiting", "answer", "partitions", "commit"])
+def test_a_channel_that_is_removed_at_any_call_is_done_without_where_the_options_say_so(
+    open_at: Open, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, is_tolerant: bool
+) -> None:
+    a, b = open_at("orders-a"), open_at("orders-b")
+    put(a, b"a0")
+    put(b, b"b0")
+    reader = source(fail_on_data_loss=not is_tolerant)
+    at, _ = drain(reader)
+    reader.latestOffset(at)  # idle once: the next call waits
+    if call != "port":
+        put(a, b"a1")
+        put(b, b"b1")
+    b.close()
+    real = getattr(SpillableStreamReader, call)
+
+    def removed_first(of_one: SpillableStreamReader, *arguments: Any) -> Any:
+        shutil.rmtree(tmp_path / "orders-b", ignore_errors=True)
+        if of_one._path.endswith("orders-b"):
+            raise DataLossError("its objects are gone")  # as one of many errors says
+        return real(of_one, *arguments)
+
+    def batch() -> list[str]:
+        end = reader.latestOffset(at)
+        found = bodies(reader, at, end)
+        reader.commit(end)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SpillableStreamReader, call, removed_first)
+        if is_tolerant or call == "commit":  # which has nothing more to do there
+            found = batch()
+            assert [body for body in found if body[0] == "a"] == ([] if call == "port" else ["a1"])
+        else:
+            with pytest.raises(DataLossError, match=r"/orders-b is gone from .* up to the event"):
+                batch()
+
+
+def test_an_error_of_a_channel_that_is_still_there_is_raised(
+    open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(open_at("orders-a"), b"a0")
+    put(open_at("orders-b"), b"b0")
+    reader = source(fail_on_data_loss=False)
+    at = reader.initialOffset()
+
+    def fail(*_: object) -> None:
+        raise DataLossError("events are gone")
+
+    monkeypatch.setattr(SpillableStreamReader, "partitions", fail)
+    with pytest.raises(DataLossError, match="events are gone"):
+        reader.partitions(at, reader.latestOffset(at))
 
 
 def test_a_limit_counts_for_all_channels_and_each_has_its_share(open_at: Open, source: Source) -> None:
