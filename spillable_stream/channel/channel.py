@@ -408,15 +408,16 @@ class Channel:
         return range_to_read(self.engine(), start, end)
 
     def evolve(self, schema: pa.Schema | SparkSchema) -> int:
-        """Add the new nullable columns of a schema to the channel, and return its number there, from 0.
+        """Add the new nullable columns of a schema to the channel, and return the number of its newest one, from 0.
 
         Args:
-            schema: the columns that a put may have from now on, as Arrow's or Spark's schema.
+            schema: the columns that a put may have from now on, as Arrow's or Spark's schema: all that the channel has,
+                in any order, and the new ones. One that the channel has had before changes nothing.
 
         Raises:
-            SchemaError: it does not fit the channel's columns (the message shows both), or it is not a schema.
+            SchemaError: it leaves out a column or does not fit (the message shows both schemas), or it is not a schema.
         """
-        return self._open.evolve(schema)
+        return self._open.evolve(schema, whole=True)
 
     def stats(self) -> ChannelStats:
         """Return what the channel holds, up to date; with a spool, what the handle knows while no store answers."""

@@ -153,13 +153,17 @@ class OpenChannel:
         self.engine(to_write)
         return self._puts
 
-    def evolve(self, schema: pa.Schema | SparkSchema) -> int:
-        """Add the new nullable columns of a schema, and return the number that the schema has.
+    def evolve(self, schema: pa.Schema | SparkSchema, *, whole: bool = False) -> int:
+        """Add the new nullable columns of a schema, and return the number of the newest schema.
+
+        Args:
+            schema: the schema.
+            whole: whether it must have all of the channel's columns, unless the channel has had it before.
 
         Raises what `store_columns` raises.
         """
         engine = self.engine()
-        number = store_columns(engine, as_arrow_schema(schema))
+        number = store_columns(engine, as_arrow_schema(schema), whole=whole)
         if self.spool is not None:
             self.spool.evolve(engine.schemas()[number])
         return number

@@ -9,7 +9,7 @@ import pyarrow as pa
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import SchemaError
-from spillable_stream.format.batch import encode_schema, merge_schemas
+from spillable_stream.format.batch import encode_schema, merge_schemas, mismatch
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
 
@@ -47,21 +47,24 @@ def has_columns(engine: Engine, schema: pa.Schema) -> bool:
     return bool(merge_schemas(newest, schema).equals(newest))
 
 
-def store_columns(engine: Engine, schema: pa.Schema) -> int:
+def store_columns(engine: Engine, schema: pa.Schema, *, whole: bool = False) -> int:
     """Store the columns of a schema that the channel does not have, and return the number of its newest schema.
 
     Args:
         engine: the channel.
         schema: the schema.
+        whole: whether it must have all of the channel's columns, unless the channel has had it before.
 
     Raises:
         ReadonlyChannelError: there is such a column, and the handle only looks.
-        SchemaError: the schema does not fit, or the channel can't have another one.
+        SchemaError: the schema does not fit, or leaves out a column, or the channel can't have another one.
         StorageError: the disk or the store refused.
     """
     engine.follow()
     schemas = engine.schemas()
     merged = widened(engine.path, schemas, schema, typed=engine.is_typed())
+    if whole:
+        _require_whole(schemas, schema)
     if merged.equals(schemas[-1]):
         return len(schemas) - 1
     if engine.log.is_view:
@@ -69,3 +72,19 @@ def store_columns(engine: Engine, schema: pa.Schema) -> int:
     added: SchemaRecord = {"id": len(schemas), "schema": encode_schema(merged)}
     engine.commit(Control(FrameType.SCHEMA, added))
     return store_columns(engine, schema)
+
+
+def _require_whole(schemas: Sequence[pa.Schema], schema: pa.Schema) -> None:
+    """Refuse a schema that leaves out a column: columns are only added, and who gave it may believe that one is gone.
+
+    One that the channel has had is a program's of before, which need not know what came since.
+    """
+    names, newest = set(schema.names), schemas[-1]
+    missing = [name for name in newest.names if name not in names]
+    if missing and all(names != set(had.names) for had in schemas):
+        raise mismatch(
+            f"the schema leaves out the column {missing[0]!r}, and no column is ever removed: give all that the "
+            "channel has, and the new ones. A put may leave out nullable ones without this call",
+            newest,
+            schema,
+        )

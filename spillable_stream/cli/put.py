@@ -146,7 +146,7 @@ def _opened(path: str, file: str, kind: Format, typed: bool) -> tuple[Channel, I
     try:
         source = open_input(file, kind, channel.schema if channel.typed and not typed else None, as_rows=channel.typed)
         if typed:
-            channel.evolve(_columns(source, kind))
+            channel.evolve(_with_columns_of(channel.schema, _columns(source, kind)))
             source.fit(channel.schema)
     except BaseException:
         channel.close()
@@ -162,6 +162,14 @@ def _columns(source: Input, kind: Format) -> pa.Schema:
     from spillable_stream.channel.event import ID_COLUMN
 
     return pa.schema([field for field in source.schema if field.name != ID_COLUMN])
+
+
+def _with_columns_of(schema: pa.Schema, columns: pa.Schema) -> pa.Schema:
+    """Return the columns of an input, and those of a channel that it leaves out, as a put may."""
+    for field in schema:
+        if field.nullable and field.name not in columns.names:
+            columns = columns.append(field)
+    return columns
 
 
 def _load(

@@ -33,6 +33,7 @@ __all__ = [
     "encode_schema",
     "fit_batch",
     "merge_schemas",
+    "mismatch",
     "shown_schema",
 ]
 
@@ -213,9 +214,9 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     for field in incoming:
         if field.name not in current.names:
             if not field.nullable:
-                raise _mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
+                raise mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
             if field.name.lower() in (name.lower() for name in current.names):
-                raise _mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
+                raise mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
             check_field(field)
             merged = merged.append(field)
     check_columns(incoming, merged)
@@ -236,7 +237,7 @@ def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> Non
     """
     names = incoming.names
     if len(set(names)) != len(names):
-        raise _mismatch("a column name occurs twice", current, incoming)
+        raise mismatch("a column name occurs twice", current, incoming)
     for field in incoming:
         index = current.get_field_index(field.name)
         if index >= 0:
@@ -246,10 +247,10 @@ def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> Non
         else:
             continue
         if why:
-            raise _mismatch(why, current, incoming)
+            raise mismatch(why, current, incoming)
     for field in current:
         if not field.nullable and field.name not in names:
-            raise _mismatch(f"the column {field.name!r} is missing and not nullable", current, incoming)
+            raise mismatch(f"the column {field.name!r} is missing and not nullable", current, incoming)
 
 
 def _unknown(name: str, current: pa.Schema) -> str:
@@ -287,7 +288,7 @@ def accept_batch(batch: pa.RecordBatch, schema: pa.Schema, but: str = "") -> pa.
     fitted = batch if equal else fit_batch(whole, schema)
     for i in _required_columns(schema):
         if fitted.column(i).null_count:
-            raise _mismatch(f"the column {schema.names[i]!r} has nulls and is not nullable", schema, batch.schema)
+            raise mismatch(f"the column {schema.names[i]!r} has nulls and is not nullable", schema, batch.schema)
     return fitted
 
 
@@ -339,14 +340,21 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
                 if not column.type.equals(field.type):
                     column = cast_column(column, field.type)
         except NOT_ARROW as e:
-            raise _mismatch(f"the column {field.name!r} does not fit: {e}", schema, batch.schema) from e
+            raise mismatch(f"the column {field.name!r} does not fit: {e}", schema, batch.schema) from e
         if not field.nullable and column.null_count:
-            raise _mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
+            raise mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:
+def mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:
+    """Return the error of a schema that does not fit a channel's, with both shown.
+
+    Args:
+        why: what is wrong.
+        current: the channel's.
+        incoming: the other one.
+    """
     return SchemaError(
         f"{why}. The channel has ({shown_schema(current)}); what is given has ({shown_schema(incoming)})"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -88,7 +89,50 @@ def test_a_channel_has_no_more_schemas_than_a_frame_can_name(
     channel.evolve(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
     with pytest.raises(SchemaError, match="has had 2 schemas and can have no other"):
         channel.evolve(pa.schema([("a", pa.int8()), ("c", pa.int8())]))
-    assert channel.evolve(pa.schema([("b", pa.int8())])) == 1
+    assert channel.evolve(pa.schema([("b", pa.int8()), ("a", pa.int8())])) == 1
+
+
+@pytest.mark.parametrize("names", [["a"], ["b"], ["a", "c"]])
+def test_a_column_can_not_be_left_out_of_an_evolution(open_channel: Open, names: list[str]) -> None:
+    """Columns are only added: whoever leaves one out may believe that it is gone, or has another name now."""
+    channel = open_channel(schema=pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+    given = pa.schema([(name, pa.int8()) for name in names])
+    with pytest.raises(
+        SchemaError, match=r"leaves out the column .[ab].*\. The channel has \(a: int8, b: int8\); what is"
+    ):
+        channel.evolve(given)
+    assert channel.schema.names == ["a", "b"]
+
+
+def test_a_schema_that_the_channel_has_had_evolves_nothing(open_channel: Open) -> None:
+    """A program of before, which starts again while newer ones run, is not stopped by them."""
+    channel = open_channel(schema=pa.schema([N]))
+    assert channel.evolve(pa.schema([N, ("s", pa.string())])) == 1
+    assert channel.evolve(pa.schema([N])) == 1
+    assert channel.schema.names == ["n", "s"]
+
+
+def test_an_open_may_give_fewer_columns_than_the_channel_has(open_channel: Open) -> None:
+    """It says what the program puts, and a put may leave columns out."""
+    open_channel(schema=pa.schema([("a", pa.int8()), ("b", pa.int8())])).close()
+    assert open_channel(schema=pa.schema([("a", pa.int8()), ("c", pa.int8())])).schema.names == ["a", "b", "c"]
+
+
+def test_columns_that_another_handle_adds_at_the_same_time_both_stay(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, other = open_channel(schema=pa.schema([N])), open_channel()
+    engine = channel.engine()
+    commit = engine.commit
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        other.evolve(pa.schema([N, ("first", pa.string())]))
+        return commit(*arguments)
+
+    monkeypatch.setattr(engine, "commit", late)
+    assert channel.evolve(pa.schema([N, ("second", pa.string())])) == 2
+    assert channel.schema.names == ["n", "first", "second"]
 
 
 def test_only_new_columns_are_stored(open_channel: Open) -> None:

@@ -195,7 +195,7 @@ def test_a_typed_channel_delays_rows_and_batches(open_channel: Open) -> None:
     with channel.put_transaction() as tx:
         tx.put({"n": 3, "name": "c"}, deliver_after=30)
         tx.put_batch(pa.table({"n": [1, 2], "name": ["a", "b"]}), deliver_after=10)
-    channel.evolve(pa.schema([pa.field("more", pa.bool_())]))
+    channel.evolve(channel.schema.append(pa.field("more", pa.bool_())))
     with channel.put_transaction() as tx:
         tx.put({"n": 4, "more": True}, deliver_after=40)
     clock.pass_by(100)
