@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.ranges import RangeSet
 from tests.support.events import numbered, peek, put, take
 from tests.support.examples import examples
-from tests.support.faulty_store import Fault, FaultyStore, at, once
+from tests.support.faulty_store import Fault, FaultyStore, Request, at, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, kill, make_two_checkpoints, stores_in_memory
 from tests.support.object_damage import (
@@ -458,6 +458,52 @@ def test_a_repair_that_fails_at_any_request_is_completed_by_the_next(
             assert found == wanted, number
             check(before, expected, found)
     assert number > 50
+
+
+class Killed(BaseException):
+    """The repair's process is no more."""
+
+
+def dies_at(number: int) -> Callable[[Request], None]:
+    def die(request: Request) -> None:
+        if request.number >= number:
+            raise Killed
+
+    return die
+
+
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_handle_that_is_open_and_a_repair_that_is_killed_at_any_request_lose_nothing_together(step: int) -> None:
+    number, is_reached = 0, True
+    while is_reached:
+        number += step
+        inner, acknowledged = MemoryStore(URL), list[bytes]()
+        with stores_in_memory() as stores:
+            stores[URL] = inner
+            live = open_here()
+            damaged_take(live, inner)
+        dying = FaultyStore(inner, after=dies_at(number))
+        with stores_in_memory(lambda _, dying=dying: dying):  # type: ignore[misc]
+            try:
+                ss.repair(URL)
+                is_reached = False
+            except Killed:
+                pass
+        with stores_in_memory() as stores:
+            stores[URL] = inner
+            for call in (lambda: put(live, b"meanwhile"), live.checkpoint):  # noqa: B023
+                with suppress(ss.CorruptionError):
+                    if call() is not None:
+                        acknowledged.append(b"meanwhile")
+            ss.repair(URL)
+            put(live, b"later")
+            kill(live)
+            found = list(contents_of(["fast"]).groups["fast"].values())
+            rest = [b"next", *acknowledged, b"later"]
+            # A checkpoint that the handle made before the repair came to its slot says the take, too.
+            assert found in ([*numbered(0, 10), *rest], rest), number
+            assert ss.verify(URL).healthy, number
+    assert number > 30
 
 
 # ── anything at all ─────────────────────────────────────────────────────────────────────────────
