@@ -8,7 +8,7 @@ delete meanwhile, on any host.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spillable_stream.engine.loading import restored
@@ -93,9 +93,36 @@ def inspect_objects(store: Store, meter: Meter = UNTOLD) -> ObjectInspection:
         StoreError: the store refused or failed.
         UnsupportedFormatError: a newer version wrote it.
     """
-    findings = Findings()
-    inventory = take_object_inventory(store, findings)
-    return _Inspector(store, inventory, findings, meter).run()
+    begun = 0
+    while True:
+        findings = Findings()
+        inventory = take_object_inventory(store, findings)
+        inspector = _Inspector(store, _without_stale(inventory, begun, findings), findings, meter)
+        try:
+            return inspector.run()
+        except _BegunAnewError as e:
+            begun = e.number
+
+
+class _BegunAnewError(Exception):
+    """A repair began the log anew after the place where the replay began: what is before it does not count.
+
+    Args:
+        number: the checkpoint to begin with.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _without_stale(inventory: ObjectInventory, begun: int, findings: Findings) -> ObjectInventory:
+    """Return an inventory without the checkpoints before the one with which a repair began the log anew."""
+    for checkpoint in inventory.checkpoints:
+        if checkpoint.tail.number < begun:
+            path = Path(checkpoint_key(checkpoint.tail.number))
+            findings.note(path, "a handle that was open during a repair made the checkpoint; nobody begins with it")
+    return replace(inventory, checkpoints=[c for c in inventory.checkpoints if c.tail.number >= begun])
 
 
 class _Inspector:
@@ -118,6 +145,8 @@ class _Inspector:
         base = find_base(self._slots, inventory, self._findings)
         unrepairable = base.unrepairable or self._misfit(base)
         steps, replay = self._replay(base, self._findings)
+        if steps.begun is not None:
+            raise _BegunAnewError(steps.begun)
         if base.tail is not None and base.is_proven:
             require_there(self._slots, base.tail)
         state = replay.state

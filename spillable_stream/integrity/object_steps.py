@@ -60,6 +60,7 @@ class ObjectSteps:
         last_end: where the newest slot ends, in bytes.
         holes: the first slot of each run of missing ones.
         hides_ids: whether damage may hide write-order IDs after the last one that is known.
+        begun: the checkpoint with which a repair began the log anew; None if none did.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ObjectSteps:
         self.last_end: int = base.end if base else 0
         self.holes: list[int] = []
         self.hides_ids: bool = False
+        self.begun: int | None = None
         self._store = store
         self._channel = inventory.channel
         self._listed = inventory.slots
@@ -299,6 +301,8 @@ class ObjectSteps:
             text = "the checkpoint is of another slot than the one that is there"
             self._findings.damage(Path(checkpoint_key(number)), text, 0)
             return
-        self.hides_ids, self._unsaid = False, None
+        if self._unsaid is not None:
+            self.begun, self._unsaid = number, None
+        self.hides_ids = False
         self.counts = checkpoint.tail.counts
         yield Step(last.time_us if last else time_us, file, ExactImage(checkpoint.state.image()))

@@ -268,6 +268,25 @@ def test_a_hint_to_a_checkpoint_from_before_the_damage_does_not_lead_into_it(sto
     kill(live)
 
 
+def test_a_checkpoint_from_before_the_damage_does_not_make_a_repaired_channel_damaged(store: MemoryStore) -> None:
+    """A handle that was open made it late: nobody begins with it, and nothing between it and the repair counts."""
+    live = open_here()
+    put(live, b"1")
+    live.checkpoint()
+    late = {key: data for key, data in store.objects.items() if key.startswith("checkpoints/")}
+    put(live, b"2")
+    put(live, b"3")
+    damage_object(store, keys_of("log/", store)[-2], DAMAGES["nonsense"])
+    assert ss.repair(URL).loss.lost == ((2, 2),)
+    store.objects |= late
+    report = ss.verify(URL)
+    assert report.healthy and [str(f.path) for f in report.findings] == list(late)
+    assert ss.repair(URL).quarantine is None
+    kill(live)
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"1", b"3"]
+
+
 def test_a_repair_that_was_killed_before_its_checkpoint_is_done_again(store: MemoryStore) -> None:
     """The checkpoint of a handle that was open lies behind the damage, but does not say what the repair found."""
     live = open_here()
