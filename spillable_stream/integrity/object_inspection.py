@@ -8,10 +8,12 @@ delete meanwhile, on any host.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from spillable_stream.engine.loading import restored
+from spillable_stream.errors import CorruptionError
 from spillable_stream.format.packing import pack, unpack
 from spillable_stream.integrity.delayed_check import readable_delays
 from spillable_stream.integrity.event_check import EventCheck
@@ -27,6 +29,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import checkpoint_key
 from spillable_stream.objects.identity import IDENTITY
+from spillable_stream.objects.loading import begins_anew
 from spillable_stream.objects.read_ahead import require_there
 from spillable_stream.objects.slots import LOG, Slots
 from spillable_stream.objects.store import Store
@@ -150,7 +153,11 @@ class _Inspector:
         if base.tail is not None and base.is_proven:
             require_there(self._slots, base.tail)
         state = replay.state
-        missing = {number: found for number, found in base.missing.items() if number > state.trimmed.through}
+        missing = {
+            number: found
+            for number, found in base.missing.items()
+            if number > state.trimmed.through and not self._began_anew(number, base.number)
+        }
         for found in missing.values():
             self._findings.add(found)
         files = FilesOfStore(self._store, inventory.channel, inventory.sizes)
@@ -178,6 +185,15 @@ class _Inspector:
             steps.frames + check.frames,
             steps.read_bytes + check.read_bytes,
         )
+
+    def _began_anew(self, after: int, through: int) -> bool:
+        """Tell whether a repair began the log anew between two slots: what is wrong before that does not count."""
+        for number in range(after + 1, through + 1):
+            with suppress(CorruptionError):
+                slot = self._slots.read(number)
+                if slot is not None and begins_anew(slot.frames()):
+                    return True
+        return False
 
     def _replay(self, base: Base, findings: Findings) -> tuple[ObjectSteps, TolerantReplay]:
         owners = [name for name in base.state.owners if ":" not in name]  # others are producers

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import spillable_stream as ss
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.integrity.findings import Report
+from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.state.ranges import RangeSet
 from tests.support.events import numbered, peek, put, take
@@ -266,6 +267,20 @@ def test_a_hint_to_a_checkpoint_from_before_the_damage_does_not_lead_into_it(sto
         put(channel, b"3")
         assert peek(channel) == [b"1", b"3"]
     kill(live)
+
+
+def test_a_late_checkpoint_of_a_damaged_slot_does_not_make_a_repaired_channel_damaged(store: MemoryStore) -> None:
+    live = open_here()
+    put(live, b"1")
+    channel_uuid, tail, state = live.uuid, live.engine().log.tail, live.engine().follow()  # type: ignore[attr-defined]
+    damage_object(store, keys_of("log/", store)[-1], DAMAGES["one byte of the header"])
+    kill(live)
+    ss.repair(URL)
+    Checkpoints(store, channel_uuid).write(tail, state)
+    assert ss.verify(URL).healthy
+    with open_here(create=False) as channel:
+        put(channel, b"2")
+        assert peek(channel) == [b"1", b"2"]
 
 
 def test_a_checkpoint_from_before_the_damage_does_not_make_a_repaired_channel_damaged(store: MemoryStore) -> None:
