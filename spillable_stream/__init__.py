@@ -1,32 +1,26 @@
 """A durable, transactional, spillable event channel for Python and Spark."""
 
+# ruff: noqa: F403, F405  (the names of errors, which a test compares)
+
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_schemas
-from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.event import Event
-from spillable_stream.channel.last_batch import LastBatch
-from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.take_transaction import TakeTransaction
-from spillable_stream.errors import *  # noqa: F403
-from spillable_stream.errors import __all__ as _errors
-from spillable_stream.log_records import configure as _configure_logging
-
+TYPE_CHECKING = False  # as type checkers know it, without an import of typing
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from typing import Any
 
-    import pyarrow as pa
     from prometheus_client import CollectorRegistry
 
     from spillable_stream import dead_letters
     from spillable_stream.archive.backup import BackupReport, backup
     from spillable_stream.archive.restore import RestoreReport, restore
+    from spillable_stream.channel.channel import Channel
+    from spillable_stream.channel.consumer import Consumer
+    from spillable_stream.channel.event import Event
     from spillable_stream.channel.event_table import EventTable
+    from spillable_stream.channel.last_batch import LastBatch
+    from spillable_stream.channel.put_transaction import PutTransaction
     from spillable_stream.channel.stats import (
         ChannelStats,
         GroupStats,
@@ -35,6 +29,8 @@ if TYPE_CHECKING:
         TierStats,
         WorkerStats,
     )
+    from spillable_stream.channel.take_transaction import TakeTransaction
+    from spillable_stream.errors import *
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
@@ -62,39 +58,84 @@ __all__ = [
     "AsyncProducer",
     "AsyncWorker",
     "Attempt",
+    "BackupCheckpointWarning",
     "BackupReport",
     "Channel",
+    "ChannelBusyError",
+    "ChannelClosedError",
+    "ChannelError",
+    "ChannelFullError",
     "ChannelStats",
+    "CheckpointMismatchError",
+    "CommitOutcomeUnknownError",
     "Consumer",
+    "CorruptionError",
+    "DataLossError",
     "DeadLetter",
+    "DeliveryError",
+    "DiskSpaceError",
     "Drop",
     "Event",
     "EventTable",
+    "EventTooLargeError",
     "Finding",
+    "ForeignDirectoryError",
+    "GroupOwnedError",
     "GroupStats",
+    "IncompleteWriteError",
     "KeptStats",
     "LastBatch",
+    "LockTimeoutError",
+    "LockUnsupportedError",
     "Loss",
+    "MemoryLossWarning",
+    "MemoryTierWarning",
     "MetricsServer",
+    "NotAChannelError",
+    "OptionError",
     "OtelMetrics",
+    "OtherHostError",
     "Producer",
+    "ProducerBusyError",
+    "ProducerClosedError",
+    "ProducerError",
     "ProducerHandler",
+    "ProducerSequenceError",
     "ProducerStats",
+    "ProducerTimeoutError",
     "Progress",
     "ProgressBar",
+    "PutTooLargeError",
     "PutTransaction",
+    "PythonMismatchError",
+    "ReadonlyChannelError",
     "Report",
     "RestoreReport",
     "Result",
     "Retry",
+    "SchemaError",
+    "SendFailedError",
+    "SpillableError",
     "SpoolStats",
+    "StateTooLargeError",
+    "StorageError",
     "StoreUsage",
     "TakeTransaction",
     "Target",
     "TierStats",
-    "backup",
+    "TornTailWarning",
+    "TransactionCapacityError",
+    "TransactionError",
+    "TransactionStateError",
+    "UnsafeStoreError",
+    "UnsupportedFormatError",
     "Worker",
+    "WorkerError",
+    "WorkerFailedError",
+    "WorkerKilledError",
     "WorkerStats",
+    "WorkerTimeoutError",
+    "backup",
     "dead_letters",
     "exit_on_sigterm",
     "listener",
@@ -105,25 +146,26 @@ __all__ = [
     "restore",
     "serve_metrics",
     "verify",
-    *_errors,
 ]
 
-_configure_logging()
-
-
-# Imported when they are first used: a program that only opens a channel does not pay for them.
+# All is imported when it is first used: a program pays for what it uses, and the command line can answer signals before
+# its imports. A name without a module here is an error's.
 _MODULES = {
     "AsyncProducer": "producer.async_producer",
     "AsyncWorker": "workers.async_worker",
     "Attempt": "producer.result",
     "BackupReport": "archive.backup",
+    "Channel": "channel.channel",
     "ChannelStats": "channel.stats",
+    "Consumer": "channel.consumer",
     "DeadLetter": "workers.verdicts",
     "Drop": "workers.verdicts",
+    "Event": "channel.event",
     "EventTable": "channel.event_table",
     "Finding": "integrity.findings",
     "GroupStats": "channel.stats",
     "KeptStats": "channel.stats",
+    "LastBatch": "channel.last_batch",
     "Loss": "integrity.findings",
     "MetricsServer": "observe.metrics_server",
     "OtelMetrics": "observe.otel_export",
@@ -132,10 +174,12 @@ _MODULES = {
     "ProducerStats": "producer.stats",
     "Progress": "progress",
     "ProgressBar": "progress_bar",
+    "PutTransaction": "channel.put_transaction",
     "Report": "integrity.findings",
     "RestoreReport": "archive.restore",
     "Result": "producer.result",
     "SpoolStats": "channel.stats",
+    "TakeTransaction": "channel.take_transaction",
     "Target": "producer.target",
     "TierStats": "channel.stats",
     "backup": "archive.backup",
@@ -154,26 +198,19 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "dead_letters":
+    from importlib import import_module
+
+    if name in ("dead_letters", "errors"):
         return import_module(f"spillable_stream.{name}")
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"spillable_stream.{_MODULES[name]}"), name)
+    value = getattr(import_module(f"spillable_stream.{_MODULES.get(name, 'errors')}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def _spark_schema(schema: SparkSchema) -> pa.Schema:
-    from spillable_stream.spark.schema import arrow_schema
-
-    return arrow_schema(schema)
-
-
-convert_spark_schemas(_spark_schema)
 
 
 def register(spark: Any) -> None:

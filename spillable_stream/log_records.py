@@ -140,3 +140,6 @@ def configure(environment: Mapping[str, str] | None = None) -> None:
     tree.setLevel((wanted if wanted in _LEVELS else "info").upper())
     if wanted not in _LEVELS:
         tree.warning("%s is %r, not one of %s: it counts as info", VARIABLE, wanted, ", ".join(_LEVELS))
+
+
+configure()  # as this is first imported, which all that logs does first

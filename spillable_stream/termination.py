@@ -43,17 +43,24 @@ def exit_on_sigterm() -> AbstractContextManager[None]:
     return _handling((signal.SIGTERM,), lambda number: SystemExit(128 + number))
 
 
-def interrupting_on_signals() -> AbstractContextManager[None]:
-    """Let SIGTERM, and SIGHUP, raise `Terminated` in the main thread while the block runs, as `exit_on_sigterm` does.
+@contextmanager
+def interrupting_on_signals() -> Iterator[None]:
+    """Let Ctrl-C raise ``KeyboardInterrupt`` while the block runs, and SIGTERM and SIGHUP `Terminated`.
 
-    It is for a program that says where it stands when it is interrupted, whatever the signal. A SIGHUP that is ignored,
-    as with ``nohup``, still is: the program outlives its terminal.
+    It is for a program that says where it stands when it is interrupted, whatever the signal. A second SIGTERM does not
+    disturb the blocks that the first one ends; Ctrl-C does. A signal that is ignored still is: with ``nohup`` the
+    program outlives its terminal.
 
     Raises:
         ValueError: this is not the main thread.
     """
-    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return _handling((signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGHUP), Terminated)
+    ctrl_c, others = _heeded(signal.SIGINT), _heeded(signal.SIGTERM, signal.SIGHUP)
+    with handled(ctrl_c, signal.default_int_handler), _handling(others, Terminated):
+        yield
+
+
+def _heeded(*numbers: int) -> list[int]:
+    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
@@ -96,8 +103,10 @@ def handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], o
     Raises:
         ValueError: this is not the main thread.
     """
-    before = {number: signal.signal(number, handler) for number in numbers}
+    before = {number: signal.getsignal(number) for number in numbers}
     try:
+        for number in numbers:
+            signal.signal(number, handler)
         yield
     finally:
         for number, old in before.items():

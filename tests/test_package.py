@@ -12,12 +12,15 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream
+from spillable_stream import errors
 
 
 def test_all_names_are_there_and_no_others_are_promised() -> None:
     for name in spillable_stream.__all__:
         assert hasattr(spillable_stream, name), name
     assert len(set(spillable_stream.__all__)) == len(spillable_stream.__all__)
+    assert set(errors.__all__) <= set(spillable_stream.__all__)
+    assert spillable_stream.errors is errors, "without an import of its own"
 
 
 @pytest.mark.parametrize("name", spillable_stream.__all__)
@@ -63,6 +66,18 @@ print("pyspark" in sys.modules, set(ss.__all__) <= set(dir(ss)))
         for room in ("integrity", "observe", "producer", "spark", "ui")
         if f"spillable_stream.{room}" in found.stdout
     ]
+
+
+def test_the_package_itself_imports_nothing() -> None:
+    """So the command line answers a signal from its first lines on: all the rest is imported behind its handlers."""
+    program = """
+import sys, {}
+print(*(name for name in sys.modules if name.partition(".")[0] in ("pyarrow", "spillable_stream")))
+"""
+    for module in ("spillable_stream", "spillable_stream.__main__"):
+        command = [sys.executable, "-c", program.format(module)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        assert set(found) == {"spillable_stream", module}
 
 
 # Of the standard library, each takes a millisecond or more, with what it imports itself.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import SchemaError
 
-__all__ = ["SparkSchema", "as_arrow_schema", "convert_spark_schemas"]
+__all__ = ["SparkSchema", "as_arrow_schema"]
 
 
 class SparkSchema(Protocol):
@@ -18,19 +17,6 @@ class SparkSchema(Protocol):
 
     def fieldNames(self) -> list[str]:
         """Return the columns' names."""
-
-
-_spark_converter: Callable[[SparkSchema], pa.Schema] | None = None
-
-
-def convert_spark_schemas(convert: Callable[[SparkSchema], pa.Schema]) -> None:
-    """Say how a Spark ``StructType`` becomes an Arrow schema: `spillable_stream.spark` knows, and this room does not.
-
-    Args:
-        convert: the function.
-    """
-    global _spark_converter
-    _spark_converter = convert
 
 
 def as_arrow_schema(schema: pa.Schema | SparkSchema) -> pa.Schema:
@@ -54,5 +40,6 @@ def as_arrow_schema(schema: pa.Schema | SparkSchema) -> pa.Schema:
 
 
 def _from_spark(schema: SparkSchema) -> pa.Schema:
-    assert _spark_converter is not None, "the package says how when it is imported"
-    return _spark_converter(schema)
+    from spillable_stream.spark.schema import arrow_schema
+
+    return arrow_schema(schema)

@@ -31,7 +31,7 @@ from spillable_stream.cli import (
     ui,
     words,
 )
-from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, app, forget_output, say, status_after, system_error
+from spillable_stream.cli.app import UNHEALTHY, UNKNOWN, app, cut_short, forget_output, say, system_error
 from spillable_stream.termination import interrupting_on_signals
 
 __all__ = [
@@ -60,23 +60,27 @@ __all__ = [
 
 def main() -> None:
     """Run the command line."""
-    warnings.showwarning = _show_warning
-    if sys.stdout is None:
-        say("standard output is closed: send it to a file, or to /dev/null")
-        sys.exit(UNKNOWN)
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a path may have letters that the locale lacks; standard error copes
     try:
         with interrupting_on_signals():
+            _prepare_output()
             sys.exit(app())
-    except KeyboardInterrupt as e:  # at the very end
-        sys.exit(status_after(e))
+    except KeyboardInterrupt as e:  # before the verb, or at its very end
+        sys.exit(cut_short(e).exit_code)
     except BrokenPipeError:
         forget_output()
     except OSError as e:
         forget_output()
         say(f"{type(e).__name__}: {system_error(e)}")
         sys.exit(UNHEALTHY)
+
+
+def _prepare_output() -> None:
+    warnings.showwarning = _show_warning
+    if sys.stdout is None:
+        say("standard output is closed: send it to a file, or to /dev/null")
+        sys.exit(UNKNOWN)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a path may have letters that the locale lacks; standard error copes
 
 
 def _show_warning(

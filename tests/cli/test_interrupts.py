@@ -268,18 +268,50 @@ SETTLED: dict[str, Callable[[Path, str, Result], None]] = {
 }
 
 
-def test_ctrl_c_amid_the_imports_is_no_traceback() -> None:
-    program = """
-import signal, sys
-from spillable_stream.__main__ import main
+AMID_IMPORTS = """
+import os, signal, sys
 
-class Interrupts:
+class Signals:
     def find_spec(self, name, *_):
-        if name == "spillable_stream.cli.app":
-            signal.raise_signal(signal.SIGINT)
+        if name == os.environ["SIGNAL_AT"]:
+            signal.raise_signal(int(os.environ["SIGNAL"]))
 
-sys.meta_path.insert(0, Interrupts())
-main()
+sys.meta_path.insert(0, Signals())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env={**os.environ, "PYTHONPATH": ROOT})
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+OF_THE_CONSOLE = "import spillable_stream.__main__ as entry; entry.main()"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+@pytest.mark.parametrize("door", [["-m", "spillable_stream"], ["-c", OF_THE_CONSOLE]], ids=["module", "script"])
+@pytest.mark.parametrize("at", ["spillable_stream.cli", "pyarrow.lib", "spillable_stream.cli.ui"])
+def test_a_signal_amid_the_imports_ends_a_verb_as_one_does_later(
+    tmp_path: Path, at: str, door: list[str], number: signal.Signals
+) -> None:
+    done = started_and_signalled(tmp_path, door, at, number)
+    assert (done.stderr, done.stdout, done.returncode) == (b"interrupted\n", b"", 128 + number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_a_signal_behind_the_verb_is_no_traceback(tmp_path: Path, number: signal.Signals) -> None:
+    at_exit = f"import atexit, signal; atexit.register(signal.raise_signal, {int(number)}); "
+    done = started_and_signalled(tmp_path, ["-c", at_exit + OF_THE_CONSOLE], "nowhere", number)
+    assert (done.stderr, done.returncode) == (b"interrupted\n", 128 + number)
+    assert done.stdout.startswith(b"spillable_stream ")
+
+
+def test_a_signal_that_is_ignored_amid_the_imports_still_is(tmp_path: Path) -> None:
+    """As ``nohup`` and the background of a script have it."""
+    ignoring = "import signal; [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)]; "
+    for number in (signal.SIGINT, signal.SIGHUP):
+        done = started_and_signalled(tmp_path, ["-c", ignoring + OF_THE_CONSOLE], "spillable_stream.cli.ui", number)
+        assert (done.stderr, done.returncode) == (b"", 0) and done.stdout.startswith(b"spillable_stream ")
+
+
+def started_and_signalled(
+    tmp_path: Path, door: list[str], at: str, number: signal.Signals
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the verb ``version``, which gets a signal where it imports a module."""
+    (tmp_path / "sitecustomize.py").write_text(AMID_IMPORTS)
+    more = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "SIGNAL_AT": at, "SIGNAL": str(int(number))}
+    command = [sys.executable, *door, "version"]
+    return subprocess.run(command, capture_output=True, env={**os.environ, **more}, timeout=60)
