@@ -31,8 +31,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, Literal, TypedDict
+
+from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = ["ChannelKeywords", "ChannelOptions", "CreationOptions", "ProducerKeywords", "StoredOptions"]
 '''

@@ -5,21 +5,29 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from numbers import Real
 from operator import index
-from typing import SupportsIndex, TypeGuard, TypeVar, cast
+from typing import SupportsIndex, TypeVar, cast
 
 from spillable_stream.errors import OptionError
+from spillable_stream.quantities import (
+    DURATION_RANGE,
+    MILLISECONDS_RANGE,
+    SIZE_RANGE,
+    duration_seconds,
+    milliseconds,
+    size_bytes,
+)
 
 __all__ = [
     "flag",
     "function",
     "instance",
-    "is_number",
     "path_text",
     "seconds",
     "text",
     "timeout_seconds",
+    "whole_bytes",
+    "whole_milliseconds",
     "whole_number",
 ]
 
@@ -47,25 +55,23 @@ def whole_number(name: str, value: object, least: int | None = 1, most: int | No
     raise OptionError(f"{name} must be an integer{bounds}, not {value!r}")
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Tell whether a value is a real number, of Python or NumPy, and no truth value."""
-    is_span = type(value).__name__ == "timedelta64"  # NumPy's, of any unit, says that it is an integer
-    return isinstance(value, Real) and not isinstance(value, bool) and not is_span
-
-
 def seconds(name: str, value: object) -> float:
-    """Return a time span in seconds, at most the longest that a thread can wait; a negative one is over.
+    """Return a time span in seconds, at most the longest that a thread can wait.
 
     Args:
         name: what the caller calls it.
-        value: what was given.
+        value: what was given: a `Duration`, and `math.inf` for no limit.
 
     Raises:
-        OptionError: it is not a number.
+        OptionError: it is none, or negative.
     """
-    if not is_number(value) or value != value:
-        raise OptionError(f"{name} must be a number of seconds, not {value!r}")
-    return float(min(value, threading.TIMEOUT_MAX))
+    try:
+        found = duration_seconds(value)
+    except ValueError:
+        raise OptionError(f"{name} must be {DURATION_RANGE}, or a timedelta, not {value!r}") from None
+    if found < 0:
+        raise OptionError(f"{name} must be 0 or more, not {value!r}; math.inf has no limit")
+    return min(found, threading.TIMEOUT_MAX)
 
 
 def timeout_seconds(value: object) -> float | None:
@@ -75,14 +81,42 @@ def timeout_seconds(value: object) -> float | None:
         value: what was given as ``timeout_seconds``.
 
     Raises:
-        OptionError: it is not a number, or negative.
+        OptionError: it is none, or negative.
     """
-    if value is None:
-        return None
-    found = seconds("timeout_seconds", value)
-    if found < 0:
-        raise OptionError(f"timeout_seconds must be 0 or more, or None, not {value!r}")
-    return found
+    return None if value is None else seconds("timeout_seconds", value)
+
+
+def whole_milliseconds(name: str, value: object, least: int) -> int:
+    """Return a time span in milliseconds.
+
+    Args:
+        name: what the caller calls it.
+        value: what was given: `Milliseconds`.
+        least: the least that it may be.
+
+    Raises:
+        OptionError: it is not a time span, or less than that.
+    """
+    try:
+        return whole_number(name, milliseconds(value), least)
+    except OptionError:
+        raise OptionError(f"{name} must be {MILLISECONDS_RANGE}; {least} or more, not {value!r}") from None
+
+
+def whole_bytes(name: str, value: object) -> int:
+    """Return a size in bytes.
+
+    Args:
+        name: what the caller calls it.
+        value: what was given: a `Size`.
+
+    Raises:
+        OptionError: it is not a size, or less than a byte.
+    """
+    try:
+        return whole_number(name, size_bytes(value))
+    except OptionError:
+        raise OptionError(f"{name} must be {SIZE_RANGE}; 1 or more, not {value!r}") from None
 
 
 def flag(name: str, value: object) -> bool:

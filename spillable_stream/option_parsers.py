@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from spillable_stream import quantities
 from spillable_stream.arguments import path_text
+from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = [
     "REFUSED",
@@ -26,19 +28,22 @@ __all__ = [
     "duration_above_zero",
     "duration_of_a_second",
     "integer",
-    "integer_or_zero",
+    "milliseconds",
     "mode",
     "not_empty",
     "offset",
     "one_of",
+    "or_zero",
     "path",
     "power_of_two",
-    "seconds",
+    "size",
     "timestamp",
 ]
 
 REFUSED = (ValueError, TypeError, LookupError, OverflowError)
 """What a parser raises at a value that it does not take."""
+
+_MOST_SECONDS = 36_525 * 86_400
 
 
 def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
@@ -55,12 +60,24 @@ def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
     return parse
 
 
-def seconds(value: float) -> float:
-    """Return a number of seconds, up to 10**9."""
-    number = float(value)
-    if isinstance(value, bool) or not 0 <= number <= 10**9:
-        raise ValueError
-    return number
+def milliseconds(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
+    """Return a parser of time spans in milliseconds, from ``low`` to ``high``."""
+    parse_integer = integer(low, high)
+
+    def parse(value: Milliseconds) -> int:
+        return parse_integer(quantities.milliseconds(value))
+
+    return parse
+
+
+def size(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
+    """Return a parser of sizes in bytes, from ``low`` to ``high``."""
+    parse_integer = integer(low, high)
+
+    def parse(value: Size) -> int:
+        return parse_integer(quantities.size_bytes(value))
+
+    return parse
 
 
 def boolean(value: bool) -> bool:
@@ -138,16 +155,16 @@ def directory_of_this_host(value: str | os.PathLike[str]) -> str:
     return directory(value)
 
 
-def integer_or_zero(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
-    """Return a parser of integers from ``low`` on, and of 0, which means none."""
-    parse_integer = integer(0, high)
+def or_zero(low: int, parse_number: Callable[[Any], int]) -> Callable[[Any], int]:
+    """Return a parser of the numbers of another one from ``low`` on, and of 0, which means none."""
 
-    def parse(value: int) -> int:
-        number = parse_integer(value)
+    def parse(value: Any) -> int:
+        number = parse_number(value)
         if 0 < number < low:
             raise ValueError
         return number
 
+    parse.__annotations__.update(parse_number.__annotations__)
     return parse
 
 
@@ -186,21 +203,15 @@ def timestamp(value: datetime | int | str) -> int:
     return since // timedelta(microseconds=1)
 
 
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+def duration(value: Duration) -> float:
+    """Return a time span in seconds, up to a century."""
+    span = quantities.duration_seconds(value)
+    if not 0 <= span <= _MOST_SECONDS:
+        raise ValueError
+    return span
 
 
-def duration(value: float | str) -> float:
-    """Return a time span in seconds: a number of them, or a number with a unit."""
-    if type(value) is float:  # whose text may have an exponent
-        return seconds(value)
-    text = str(value).strip().lower()
-    unit = text.lstrip("0123456789.")
-    if unit:
-        return seconds(float(text.removesuffix(unit))) * _DURATION_UNITS[unit.strip()]
-    return seconds(float(text))
-
-
-def duration_of_a_second(value: float | str) -> float:
+def duration_of_a_second(value: Duration) -> float:
     """Return a time span in seconds, of a second at least."""
     span = duration(value)
     if span < 1:
@@ -208,10 +219,10 @@ def duration_of_a_second(value: float | str) -> float:
     return span
 
 
-def duration_above_zero(value: float | str | timedelta) -> float:
+def duration_above_zero(value: Duration) -> float:
     """Return a time span in seconds, of a microsecond at least."""
-    span = value.total_seconds() if isinstance(value, timedelta) else duration(value)
-    if isinstance(value, bool) or span < 1e-6:
+    span = duration(value)
+    if span < 1e-6:
         raise ValueError
     return span
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, Literal, TypedDict
+
+from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = ["ChannelKeywords", "ChannelOptions", "CreationOptions", "ProducerKeywords", "StoredOptions"]
 
@@ -24,13 +25,13 @@ class ChannelKeywords(TypedDict, total=False):
     memory_capacity: int | None
     """The most events that the memory tier holds; 0 for a channel that is on disk only. Default: 0."""
 
-    byte_capacity: int | None
+    byte_capacity: Size | None
     """The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."""
 
     byte_capacity_buffer_percentage: int | None
     """The part of `byteCapacity` that is kept for everything but the events' own bytes. Default: 20."""
 
-    avg_event_size: int | None
+    avg_event_size: Size | None
     """A guess that decides the size of the memory tier's files; the limits count real bytes. Default: 500."""
 
     memory_dir: str | os.PathLike[str] | None
@@ -40,7 +41,7 @@ class ChannelKeywords(TypedDict, total=False):
     """The most events on disk; 0 for a channel in memory only, but for events that a close moves to disk. Default:
     100_000_000."""
 
-    overflow_timeout: float | None
+    overflow_timeout: Duration | None
     """How long a put waits for room in memory before it goes to disk, and `take()` for an event. Default: 3.0."""
 
     overflow_deactivation_threshold: int | None
@@ -50,28 +51,28 @@ class ChannelKeywords(TypedDict, total=False):
     flush_on_close: bool | None
     """Whether the last handle to close cleanly moves the events in memory to disk. Default: True."""
 
-    keep_alive: float | None
+    keep_alive: Duration | None
     """How long a commit waits for room in a full channel. Default: 3.0."""
 
-    minimum_required_space: int | None
+    minimum_required_space: Size | None
     """Puts that would leave the file system less free space are refused; takes still work. Default: 500 MiB, or a tenth
     of the file system if that is less."""
 
-    checkpoint_interval: int | None
+    checkpoint_interval: Milliseconds | None
     """How old the last checkpoint may be before a commit makes a new one. Default: 30_000."""
 
     checkpoint_on_close: bool | None
     """Whether a clean close makes a checkpoint. Default: True."""
 
-    max_file_size: int | None
+    max_file_size: Size | None
     """When a data file is full and the next one begins. Default: 67_108_864."""
 
-    spare_bytes: int | None
+    spare_bytes: Size | None
     """How many bytes of data files and segments whose events were taken are kept to be used again: a sync of what is
     written over other bytes is faster. They go when nothing is put for a second, at a close, and when space is short.
     Default: 268_435_456."""
 
-    max_inline_bytes: int | None
+    max_inline_bytes: Size | None
     """A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by
     default the channel's, 256 KiB at most; the tasks of a write send no more than 256 MiB together. Default:
     4_194_304."""
@@ -79,18 +80,18 @@ class ChannelKeywords(TypedDict, total=False):
     compression: Literal["none", "lz4", "zstd"] | None
     """How events are compressed, in both tiers. Default: "none"."""
 
-    staging_ttl: float | None
+    staging_ttl: Duration | None
     """How long the staged files of a Spark query that never committed them are kept. Default: 86400.0."""
 
-    lock_timeout: float | None
+    lock_timeout: Duration | None
     """How long a commit waits for other processes' commits, and an open for their recovery, before it gives up.
     Default: 30.0."""
 
-    retention_ms: int | None
+    retention_ms: Milliseconds | None
     """How old events get that stay readable after every group has taken them. With 0, and `retentionBytes` 0, they
     leave when they are taken. Default: 0."""
 
-    retention_bytes: int | None
+    retention_bytes: Size | None
     """How many bytes of events stay readable after every group has taken them. With 0, and `retentionMs` 0, they leave
     when they are taken. Default: 0."""
 
@@ -98,23 +99,23 @@ class ChannelKeywords(TypedDict, total=False):
     """Whether events that a group has yet to take stay beyond `retentionMs` and `retentionBytes`, or go too, and are
     reported to the group as expired. Default: "keep"."""
 
-    auto_group_ttl: float | str | None
+    auto_group_ttl: Duration | None
     """How long the position of a stream without `group` is kept while nobody reads it, counted while the channel is
     open. Default: 604800.0."""
 
-    commit_interval: int | None
+    commit_interval: Milliseconds | None
     """In an object store: how much time there is between two appends of a handle, at least. Transactions that are
     committed meanwhile share the next one; fewer appends cost less. Default: 100."""
 
-    commit_timeout: float | str | None
+    commit_timeout: Duration | None
     """In an object store: how long a commit that gets no answer is tried again, before the handle makes sure that it
     will never count, or says that it does not know. Default: 30.0."""
 
-    poll_interval: int | None
+    poll_interval: Milliseconds | None
     """In an object store: how long a reader that waits for events, or an idle Spark query, lets pass between two looks,
     at most. Each look is two GETs. Default: 1_000."""
 
-    gc_delay: float | str | None
+    gc_delay: Duration | None
     """In an object store: how long objects stay that nobody needs any more, for readers that are slow. Default:
     3600.0."""
 
@@ -143,32 +144,32 @@ class ChannelKeywords(TypedDict, total=False):
     """Of an object store: where this host keeps what was read, so that it is asked for once. Any number of processes
     and channels may share it. With Spark it is a directory of each executor's host."""
 
-    cache_bytes: int | None
+    cache_bytes: Size | None
     """About how much `cacheDir` may take; what was read least recently goes first. Default: 1_073_741_824."""
 
 
 class ProducerKeywords(TypedDict, total=False):
     """The options of `Producer`, as keyword arguments. None counts as not given."""
 
-    ttl: float | str | timedelta | None
+    ttl: Duration | None
     """For how long events count after their commit: takes pass over them after that. Default: forever."""
 
-    total_size_in_bytes: int | None
+    total_size_in_bytes: Size | None
     """The most bytes that events and batches under way may hold; one batch may exceed it. Default: 104_857_600."""
 
-    max_block_ms: int | None
+    max_block_ms: Milliseconds | None
     """How long a send waits for room in a full buffer; 0: not at all. Default: 60_000."""
 
     io_thread_count: int | None
     """How many threads commit. Default: one per core."""
 
-    batch_size_threshold_in_bytes: int | None
+    batch_size_threshold_in_bytes: Size | None
     """The size at which a batch is shipped. Default: 524_288."""
 
     batch_count_threshold: int | None
     """The number of events at which a batch is shipped. Default: 4_096."""
 
-    linger_ms: int | None
+    linger_ms: Milliseconds | None
     """How long a batch that is not full waits for more events. Default: 20 for channels of this host, 2,000 for other
     targets."""
 
@@ -178,10 +179,10 @@ class ProducerKeywords(TypedDict, total=False):
     max_reserved_attempts: int | None
     """How many attempts a result lists, the latest ones. Default: `retries` plus one."""
 
-    base_retry_backoff_ms: int | None
+    base_retry_backoff_ms: Milliseconds | None
     """The longest wait before the first retry; it doubles for each further one. Default: 100."""
 
-    max_retry_backoff_ms: int | None
+    max_retry_backoff_ms: Milliseconds | None
     """The longest wait before any retry. Default: 50_000."""
 
     adjust_shard_hash: bool | None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from spillable_stream.arguments import (
     flag,
     function,
     instance,
-    is_number,
     path_text,
     seconds,
     text,
     timeout_seconds,
+    whole_bytes,
+    whole_milliseconds,
     whole_number,
 )
 from spillable_stream.errors import OptionError
@@ -32,23 +34,44 @@ def test_anything_else_is_refused_by_its_name(value: object) -> None:
         whole_number("limit", value)
 
 
-def test_a_number_is_any_real_one_and_no_truth_value_or_time_span() -> None:
-    assert all(map(is_number, (0, -1.5, float("nan"), Fraction(1, 4), np.float32(2), np.int8(3))))
-    for value in (None, True, np.True_, "3", 1j, np.timedelta64(3, "s"), np.timedelta64(3)):
-        assert not is_number(value)
-
-
-def test_seconds_are_any_real_number() -> None:
-    assert [seconds("t", s) for s in (0, -1, 0.5, Fraction(1, 4), np.float32(2))] == [0, -1, 0.5, 0.25, 2]
+def test_seconds_are_any_time_span() -> None:
+    assert [seconds("t", s) for s in (0, 0.5, Fraction(1, 4), np.float32(2))] == [0, 0.5, 0.25, 2]
+    assert [seconds("t", s) for s in ("5m", "3", timedelta(hours=1))] == [300, 3, 3600]
     assert seconds("t", float("inf")) == seconds("t", 10**400) == threading.TIMEOUT_MAX
 
 
 @pytest.mark.parametrize(
-    "value", [None, "3", float("nan"), True, 1j, [], np.timedelta64(3, "s"), np.timedelta64(3, "ns")]
+    "value", [None, "soon", "-5m", float("nan"), True, 1j, [], np.timedelta64(3, "s"), np.timedelta64(3, "ns")]
 )
-def test_what_is_no_number_of_seconds_is_refused_by_its_name(value: object) -> None:
-    with pytest.raises(OptionError, match=r"^timeout_seconds must be a number of seconds, not "):
+def test_what_is_no_time_span_is_refused_by_its_name_with_what_is(value: object) -> None:
+    wanted = r"^timeout_seconds must be seconds, or a number with ms, s, m, h or d, or a timedelta, not "
+    with pytest.raises(OptionError, match=wanted):
         seconds("timeout_seconds", value)
+
+
+@pytest.mark.parametrize("value", [-1, -0.1, "-1", timedelta(seconds=-1), float("-inf")])
+def test_a_negative_time_is_refused_and_no_word_for_forever(value: object) -> None:
+    with pytest.raises(OptionError, match=r"^t must be 0 or more, not .*; math\.inf has no limit$"):
+        seconds("t", value)
+
+
+def test_milliseconds_and_bytes_are_whole_numbers_or_have_a_unit() -> None:
+    assert [whole_milliseconds("t", t, -1) for t in (-1, 5, "1.5s", timedelta(minutes=1))] == [-1, 5, 1500, 60_000]
+    assert [whole_bytes("b", b) for b in (1, np.int64(7), "64KiB", "1.5 MiB")] == [1, 7, 65_536, 1_572_864]
+
+
+@pytest.mark.parametrize("value", [None, "5", 1.5, True, "5 weeks", -2])
+def test_what_is_no_milliseconds_is_refused_by_its_name(value: object) -> None:
+    wanted = r"^max_block_ms must be milliseconds, or a number with ms, s, m, h or d; -1 or more, not "
+    with pytest.raises(OptionError, match=wanted):
+        whole_milliseconds("max_block_ms", value, -1)
+
+
+@pytest.mark.parametrize("value", [None, "5", 1.5, True, "5MB", 0])
+def test_what_is_no_bytes_is_refused_by_its_name(value: object) -> None:
+    wanted = r"^max_bytes must be bytes, or a number with KiB, MiB, GiB or TiB; 1 or more, not "
+    with pytest.raises(OptionError, match=wanted):
+        whole_bytes("max_bytes", value)
 
 
 def test_a_path_is_text_or_a_path_of_text() -> None:
@@ -70,7 +93,7 @@ def test_a_name_that_no_file_can_have_is_refused(value: str) -> None:
 
 def test_a_timeout_is_none_or_a_number_of_seconds_that_is_not_negative() -> None:
     assert [timeout_seconds(t) for t in (None, 0, 2.5)] == [None, 0.0, 2.5]
-    for value in (-1, "5", True, float("nan")):
+    for value in (-1, "soon", True, float("nan")):
         with pytest.raises(OptionError, match=r"^timeout_seconds must be "):
             timeout_seconds(value)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,13 +16,14 @@ from spillable_stream.option_parsers import (
     duration_above_zero,
     duration_of_a_second,
     integer,
-    integer_or_zero,
+    milliseconds,
     mode,
     not_empty,
     offset,
     one_of,
+    or_zero,
     power_of_two,
-    seconds,
+    size,
     timestamp,
 )
 
@@ -32,14 +34,22 @@ Parse = Callable[[Any], object]
     ("parse", "value", "expected"),
     [
         (integer(0), 5.0, 5),
-        (seconds, "0.5", 0.5),
+        (duration, "0.5", 0.5),
+        (duration, 300, 300.0),
+        (duration, timedelta(days=1), 86_400.0),
+        (milliseconds(1), "2s", 2000),
+        (milliseconds(1), "2", 2),
+        (milliseconds(-1), -1, -1),
+        (size(0), "64MiB", 64 << 20),
+        (size(0), "67_108_864", 64 << 20),
         (boolean, "TRUE", True),
         (boolean, False, False),
         (directories, "/a, /b,", ["/a", "/b"]),
         (directories, ["/a"], ["/a"]),
         (offset("earliest", "latest"), '{"writeOrderId": 0}', '{"writeOrderId": 0}'),
         (columns, ["customer"], ["customer"]),
-        (integer_or_zero(1000), 0, 0),
+        (or_zero(1000, milliseconds(0)), 0, 0),
+        (or_zero(1 << 20, size(0)), "1 GiB", 1 << 30),
         (mode, 0o750, "0750"),
         (mode, "0o770", "0770"),
         (timestamp, 5, 5000),
@@ -59,8 +69,14 @@ def test_a_value_of_any_form_is_parsed(parse: Parse, value: Any, expected: objec
         (integer(0), 1.5),
         (integer(0), True),
         (integer(0), "many"),
-        (seconds, "nan"),
-        (seconds, True),
+        (duration, "nan"),
+        (duration, True),
+        (duration, "36526d"),
+        (duration, -1),
+        (milliseconds(1), "0.4ms"),
+        (milliseconds(1), 1.5),
+        (size(0), "64MB"),
+        (size(0, 100), "1KiB"),
         (boolean, "yes"),
         (directories, "/a,/a"),
         (directories, " , "),
@@ -73,7 +89,7 @@ def test_a_value_of_any_form_is_parsed(parse: Parse, value: Any, expected: objec
         (offset("earliest", "latest"), "²"),
         (columns, "customer,,region"),
         (columns, "customer,customer"),
-        (integer_or_zero(1000), 999),
+        (or_zero(1000, milliseconds(0)), "0.999s"),
         (power_of_two(1, 64), 48),
         (mode, "0777"),
         (not_empty, ""),
@@ -87,6 +103,10 @@ def test_a_value_of_any_form_is_parsed(parse: Parse, value: Any, expected: objec
 def test_what_is_none_is_refused(parse: Parse, value: Any) -> None:
     with pytest.raises(REFUSED):
         parse(value)
+
+
+def test_a_parser_of_zero_asks_for_what_its_own_parser_asks_for() -> None:
+    assert or_zero(1000, milliseconds(0)).__annotations__["value"] == "Milliseconds"
 
 
 def test_the_annotations_of_a_parser_of_words_name_them() -> None:

@@ -53,7 +53,7 @@ WRONG = [
     ('ss.Channel("c", compression="gzip")', "expected \"Literal['none', 'lz4', 'zstd'] | None\""),
     ('ss.Channel("c").options["keepAlive"]', 'TypedDict "StoredOptions" has no key "keepAlive"'),
     ('ss.Producer("c", lingerms=5)', 'Unexpected keyword argument "lingerms"'),
-    ('ss.AsyncProducer("c", linger_ms=1.5)', 'has incompatible type "float"; expected "int | None"'),
+    ('ss.AsyncProducer("c", linger_ms=1.5)', 'has incompatible type "float"; expected "int | str | timedelta | None"'),
     ("ss.Producer(7)", 'has incompatible type "int"'),
     ('ss.ProducerHandler(ss.Producer("c"), linger_ms=5)', 'Unexpected keyword argument "linger_ms"'),
 ]

@@ -141,14 +141,14 @@ def test_a_scope_has_its_defaults() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("retentionMs", 999, "a number of milliseconds, 1,000 or more, or 0"),
-        ("retentionMs", -1, "a number of milliseconds, 1,000 or more, or 0"),
-        ("retentionMs", 1 << 62, "a number of milliseconds, 1,000 or more, or 0"),
-        ("retentionBytes", 1_048_575, "a number of bytes, 2^20 or more, or 0"),
-        ("retentionBytes", -1, "a number of bytes, 2^20 or more, or 0"),
+        ("retentionMs", 999, "milliseconds, or a number with ms, s, m, h or d; 1,000 or more, or 0"),
+        ("retentionMs", -1, "milliseconds, or a number with ms, s, m, h or d; 1,000 or more, or 0"),
+        ("retentionMs", 1 << 62, "milliseconds, or a number with ms, s, m, h or d; 1,000 or more, or 0"),
+        ("retentionBytes", 1_048_575, "bytes, or a number with KiB, MiB, GiB or TiB; 2^20 or more, or 0"),
+        ("retentionBytes", -1, "bytes, or a number with KiB, MiB, GiB or TiB; 2^20 or more, or 0"),
         ("retentionUntaken", "both", "keep or drop"),
-        ("autoGroupTtl", 0.5, "seconds, 1 or more"),
-        ("autoGroupTtl", -1, "seconds, 1 or more"),
+        ("autoGroupTtl", 0.5, "seconds, or a number with ms, s, m, h or d; a second or more"),
+        ("autoGroupTtl", -1, "seconds, or a number with ms, s, m, h or d; a second or more"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_in_a_sentence_and_nothing_is_changed(

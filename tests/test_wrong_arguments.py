@@ -27,8 +27,8 @@ NO_NAME = (None, "", *NO_TEXT, NUL)
 NO_PATH = (None, "", 5, NAN, True, b"x", [], {}, NUL, SURROGATE, NAIVE)
 NO_DIRECTORY = (5, NAN, True, b"x", {}, NUL, SURROGATE, NAIVE, "")
 NO_COUNT = (None, "5", 0, -1, NAN, INFINITE, 3.7, True, b"x", Path("x"), [], NAIVE)
-NO_SECONDS = ("5", NAN, True, b"x", Path("x"), [], NAIVE)
-NO_TIME = ("5s", -1, NAN, True, b"x", Path("x"), [], HUGE, NAIVE, timedelta(seconds=-1))
+NO_SECONDS = ("soon", -1, NAN, True, b"x", Path("x"), [], NAIVE)
+NO_TIME = ("soon", -1, NAN, True, b"x", Path("x"), [], HUGE, NAIVE, timedelta(seconds=-1))
 NO_MOMENT = (5, "2020-01-01", NAN, True, b"x", NAIVE, timedelta(1))
 NO_MILLISECONDS = ("5", -2, NAN, 3.7, True, b"x", [], NAIVE)
 NO_OBJECT = ("x", 5, True, b"x", Path("x"), [], {}, NAIVE)
@@ -190,15 +190,15 @@ PRODUCERS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "send_many(callback=)": (lambda w, v: w.producer.send_many([b"x"], callback=v), NO_FUNCTION),
     "send_many(max_block_ms=)": (lambda w, v: w.producer.send_many([b"x"], max_block_ms=v), NO_MILLISECONDS),
     "send_batch(batch)": (lambda w, v: w.producer.send_batch(v), NO_ROWS),
-    "flush(timeout_seconds)": (lambda w, v: w.producer.flush(v), (*NO_SECONDS, -1)),
-    "close(timeout_seconds)": (lambda w, v: w.producer.close(v), (*NO_SECONDS, -1)),
+    "flush(timeout_seconds)": (lambda w, v: w.producer.flush(v), NO_SECONDS),
+    "close(timeout_seconds)": (lambda w, v: w.producer.close(v), NO_SECONDS),
     "AsyncProducer.send(deliver_after=)": (lambda w, v: send_async(w, deliver_after=v), NO_TIME),
     "ProducerHandler(producer)": (lambda w, v: ss.ProducerHandler(v), (None, *NO_OBJECT)),
     "ProducerHandler(key=)": (lambda w, v: ss.ProducerHandler(w.producer, key=v), NO_TEXT),
     "ProducerHandler(max_block_ms=)": (
         lambda w, v: ss.ProducerHandler(w.producer, max_block_ms=v), (None, INFINITE, -1, "5", NAN, True, b"x", [])),
     "ProducerHandler(flush_timeout_seconds=)": (
-        lambda w, v: ss.ProducerHandler(w.producer, flush_timeout_seconds=v), (None, INFINITE, -1, *NO_SECONDS)),
+        lambda w, v: ss.ProducerHandler(w.producer, flush_timeout_seconds=v), (None, INFINITE, *NO_SECONDS)),
 }  # fmt: skip
 TOOLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "backup(channel)": (lambda w, v: ss.backup(v, w.directory / "b"), NO_PATH),
@@ -222,7 +222,7 @@ TOOLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "otel_metrics(provider)": (lambda w, v: ss.otel_metrics([w.channel], v), NO_OBJECT),
     "register_credentials(name)": (lambda w, v: ss.register_credentials(v, print), (None, "", *NO_TEXT)),
     "register_credentials(factory)": (lambda w, v: ss.register_credentials("x", v), (None, *NO_FUNCTION)),
-    "Retry(after=)": (lambda w, v: ss.Retry(after=v), (*NO_SECONDS, -1, timedelta(seconds=-1))),
+    "Retry(after=)": (lambda w, v: ss.Retry(after=v), (*NO_SECONDS, timedelta(seconds=-1))),
     "flow.load(paths)": (lambda w, v: flow.load(v), (None, *NO_PATH[2:], [None])),
     "Agent(name=)": (lambda w, v: flow.Agent(name=v), (None, *NO_TEXT)),
     "Agent(shutdown_timeout_seconds=)": (

@@ -14,7 +14,7 @@ from typing import SupportsIndex
 
 import pyarrow as pa
 
-from spillable_stream.arguments import whole_number
+from spillable_stream.arguments import whole_bytes
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.seek_target import Moment, SeekTarget, chosen_position, event_id, time_of
 from spillable_stream.channel.taken_events import id_column, table_from_batches
@@ -27,6 +27,7 @@ from spillable_stream.errors import CorruptionError, DataLossError, OptionError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.quantities import Size
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, shown
 
@@ -46,7 +47,7 @@ def read_batches(
     start: SeekTarget | None = None,
     end: ReadEnd | None = None,
     group: str | None = None,
-    max_bytes: int = BATCH_BYTES,
+    max_bytes: Size = BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Return an iterator over the events that are in a channel now, but for expired ones; `Channel.read` explains it.
 
@@ -62,7 +63,7 @@ def read_batches(
         DataLossError: ``start`` or ``end`` has left the channel.
         OptionError: ``start`` or ``end`` can't be used, or the channel has no such group.
     """
-    max_bytes = whole_number("max_bytes", max_bytes)
+    max_bytes = whole_bytes("max_bytes", max_bytes)
     choose = _chosen_range(engine, start, end)
     with engine.snapshot() as state:
         first, last = choose(state)

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
@@ -33,6 +33,7 @@ from spillable_stream.names import check_group
 from spillable_stream.objects.location import channel_path
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, StoredOptions
 from spillable_stream.progress import OnProgress
+from spillable_stream.quantities import Duration, Size
 from spillable_stream.storage.filesystem import FileSystem, given_file_system
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class Channel:
         """
         return self._open.puts("a put").put_transaction()
 
-    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+    def due_ms(self, deliver_after: Duration | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, in milliseconds since 1970; 0 for now. It does not read the log.
 
         The arguments are those of `PutTransaction.put`, and it raises an `OptionError` where that does.
@@ -206,7 +207,7 @@ class Channel:
     def consumer(
         self,
         group: str,
-        owner_timeout_seconds: float | None = None,
+        owner_timeout_seconds: Duration | None = None,
         starting: str = "earliest",
         resume: bool = False,
         note: str = "",
@@ -234,10 +235,10 @@ class Channel:
         *,
         batch_size: int | None = None,
         max_attempts: int = 5,
-        backoff: float = 1.0,
+        backoff: Duration = 1.0,
         dead_letter: Channel | str | os.PathLike[str] | None = None,
         threads: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> Worker:
         """Return a worker, whose `run` calls a function with the group's events until it is stopped.
 
@@ -252,12 +253,13 @@ class Channel:
                 with the column ``write_order_id``.
             batch_size: how many events a batch has at most; None for one event at a time.
             max_attempts: how many calls with one event alone may fail.
-            backoff: the longest wait after the first of them, in seconds. It doubles, up to five minutes.
+            backoff: the longest wait after the first of them, such as 1.0, in seconds, or "500ms". It doubles, up to
+                five minutes.
             dead_letter: an event channel for events that keep failing, or its path; it is made if it is missing. Each
                 gets there once. Without one, an event that keeps failing stops the worker.
             threads: how many calls there may be at once.
-            timeout: how long a call may take, in seconds. One that takes longer counts as failed. Its thread is left
-                behind; ten such calls at once stop the worker.
+            timeout: how long a call may take, such as 30, in seconds, or "5m". One that takes longer counts as failed.
+                Its thread is left behind; ten such calls at once stop the worker.
 
         Raises:
             OptionError: a value is out of range, the function is a coroutine function, ``dead_letter`` is this channel,
@@ -268,7 +270,7 @@ class Channel:
         from spillable_stream.workers.config import WorkerConfig
         from spillable_stream.workers.making import make_worker
 
-        config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
+        config = WorkerConfig.of(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=False)
         return self._open.workers.add(make_worker(self, group, function, config, dead_letter))
 
@@ -279,10 +281,10 @@ class Channel:
         *,
         batch_size: int | None = None,
         max_attempts: int = 5,
-        backoff: float = 1.0,
+        backoff: Duration = 1.0,
         dead_letter: Channel | str | os.PathLike[str] | None = None,
         threads: int = 1,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
     ) -> AsyncWorker:
         """Return a worker for asyncio, whose ``await run()`` calls a coroutine function.
 
@@ -293,9 +295,9 @@ class Channel:
         from spillable_stream.workers.config import WorkerConfig
         from spillable_stream.workers.making import make_worker
 
-        config = WorkerConfig(batch_size, max_attempts, backoff, threads, timeout)
+        config = WorkerConfig.of(batch_size, max_attempts, backoff, threads, timeout)
         config.check_function(function, is_async=True)
-        call = CoroutineCall(function, timeout)
+        call = CoroutineCall(function, config.timeout)
         worker = make_worker(self, group, call, replace(config, timeout=None), dead_letter)
         return AsyncWorker(self._open.workers.add(worker), call)
 
@@ -339,7 +341,7 @@ class Channel:
         end: ReadEnd | None = None,
         group: str | None = None,
         *,
-        max_bytes: int = BATCH_BYTES,
+        max_bytes: Size = BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over the events that are in the channel now, kept ones and others, in order, and take nothing.
 
@@ -350,7 +352,8 @@ class Channel:
             end: the write-order ID of the last event; or a datetime with a zone, or a timedelta back from now: the
                 first event put then or later is not read. Up to the last event by default.
             group: a group's name, for only the events that it has yet to take.
-            max_bytes: small batches are joined up to this size; a larger one comes as it is, up to about 16 MiB.
+            max_bytes: small batches are joined up to this size, in bytes, or "4MiB"; a larger one comes as it is, up to
+                about 16 MiB.
 
         Returns:
             Batches of the channel's newest schema, with the events' IDs in a column ``write_order_id`` at the end.

@@ -31,6 +31,7 @@ from spillable_stream.errors import (
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields
 from spillable_stream.names import check_group
+from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["Consumer"]
@@ -73,7 +74,7 @@ class Consumer:
         self,
         engine: Engine,
         group: str,
-        owner_timeout_seconds: float | None = None,
+        owner_timeout_seconds: Duration | None = None,
         starting: str = "earliest",
         resume: bool = False,
         note: str = "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from spillable_stream.engine.open_engine import port_of
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.format.batch import check_written_schema
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.quantities import Duration
 
 __all__ = ["DirectPuts"]
 
@@ -49,7 +50,7 @@ class DirectPuts:
         self._newest = len(schemas) - 1, schemas[-1]
         return self._newest
 
-    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+    def due_ms(self, deliver_after: Duration | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, as `Channel.due_ms` does; it raises what that raises."""
         engine = self._engine
         found_ms = due_ms(deliver_after, deliver_at, engine.deliveries.clock_ms())

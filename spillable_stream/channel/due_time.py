@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 
 import pyarrow as pa
 
-from spillable_stream.arguments import is_number
 from spillable_stream.errors import OptionError
+from spillable_stream.quantities import DURATION_RANGE, Duration, duration_seconds
 
 __all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_orderable", "without_disk"]
 
@@ -55,11 +55,11 @@ def _fixed_column(schema: pa.Schema) -> str:
     return ""
 
 
-def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None, now_ms: int) -> int:
+def due_ms(deliver_after: Duration | None, deliver_at: datetime | None, now_ms: int) -> int:
     """Return when an event is due, in milliseconds since 1970; 0 for now.
 
     Args:
-        deliver_after: seconds from now, or a time span; None if it is not given.
+        deliver_after: how long from now; None if it is not given.
         deliver_at: a moment, with its time zone; None if it is not given.
         now_ms: the time, in milliseconds since 1970.
 
@@ -78,12 +78,15 @@ def due_ms(deliver_after: float | timedelta | None, deliver_at: datetime | None,
 
 
 def _delay_ms(given: object) -> int:
-    seconds = given.total_seconds() if isinstance(given, timedelta) else given
-    if not is_number(seconds) or not seconds >= 0:
+    try:
+        seconds = duration_seconds(given)
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0:
         raise OptionError(
-            f"deliver_after is {given!r}; give seconds from now, 0 or more, or a timedelta. Nothing was put"
+            f"deliver_after must be {DURATION_RANGE}, 0 or more, or a timedelta, not {given!r}. Nothing was put"
         )
-    bounded = float(min(seconds, 2 * MOST_DELAY_SECONDS))
+    bounded = min(seconds, 2.0 * MOST_DELAY_SECONDS)
     return math.ceil(round(bounded * 1000, 3))  # 0.001 of a float is a bit more, or less
 
 

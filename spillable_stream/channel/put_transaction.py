@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from spillable_stream.channel.event_columns import EventColumns
 from spillable_stream.channel.put_buffer import MOST_EVENTS, PutBuffer
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.transaction import OPEN, Transaction
-from spillable_stream.channel.ttl import TimeToLive, ttl_us
+from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.delayed_puts import Delayed
@@ -40,6 +40,7 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
 from spillable_stream.format.row_values import row_reader
+from spillable_stream.quantities import Duration
 
 __all__ = ["PutTransaction"]
 
@@ -91,8 +92,8 @@ class PutTransaction(Transaction):
         self,
         event: Event | Mapping[str, Any],
         *,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
         """Put one event: an `Event`, or in a typed channel a mapping of column to value. It is copied at every depth.
@@ -102,9 +103,10 @@ class PutTransaction(Transaction):
 
         Args:
             event: the event.
-            ttl: for how long it counts after the commit, in seconds or as a timedelta, at most a century: takes pass
-                over it after that. None: forever. That of a delayed event counts from when it enters the order.
-            deliver_after: in how many seconds it is due, or in which time span.
+            ttl: for how long it counts after the commit, such as 90, in seconds, "2h", or a timedelta, at most a
+                century: takes pass over it after that. None: forever. That of a delayed event counts from when it
+                enters the order.
+            deliver_after: in which time it is due, such as 90, in seconds, "2h", or a timedelta.
             deliver_at: when it is due, with a time zone. A year from now at most.
 
         Raises:
@@ -120,8 +122,8 @@ class PutTransaction(Transaction):
         self,
         events: Iterable[Event | Mapping[str, Any]],
         *,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
         """Put events in order; all of them or, when this raises, none.
@@ -157,7 +159,7 @@ class PutTransaction(Transaction):
                 self._undivided(self._buffer.add_events, columns)
         self.count += len(added)
 
-    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+    def due_ms(self, deliver_after: Duration | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, in milliseconds since 1970; 0 for now.
 
         Args:
@@ -192,8 +194,8 @@ class PutTransaction(Transaction):
         self,
         batch: ArrowRows,
         *,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> None:
         """Put the rows of an Arrow batch, a table or a data frame, in order; ttl and delays are as in `put`.
@@ -292,8 +294,8 @@ class PutTransaction(Transaction):
     def _begin_put(
         self,
         call: str,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> tuple[int, int]:
         """Return the ttl of what is put, in microseconds, and when it is due, in milliseconds since 1970; 0 for none.

@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from spillable_stream.errors import (
 from spillable_stream.log_records import Seldom, fields
 from spillable_stream.objects.store import is_refusal
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.quantities import Duration
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Spool:
             refusal.stored_nothing = True
         return refusal
 
-    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+    def due_ms(self, deliver_after: Duration | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are put now, as `Channel.due_ms` does; it raises what that raises."""
         return self.put_transaction().due_ms(deliver_after, deliver_at)
 

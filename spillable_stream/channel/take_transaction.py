@@ -23,6 +23,7 @@ from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["TakeTransaction"]
@@ -51,11 +52,11 @@ class TakeTransaction(Transaction):
         self._expiring: list[ReadBatch] = []  # what `take_batch` gave of events with a ttl
         self.count: int = 0
 
-    def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
+    def take(self, timeout_seconds: Duration | None = None) -> Event | dict[str, Any] | None:
         """Take the next event.
 
         Args:
-            timeout_seconds: how long to wait for one; ``overflowTimeout`` by default.
+            timeout_seconds: how long to wait for one, such as 5, "5m" or `math.inf`; ``overflowTimeout`` by default.
 
         Returns:
             An `Event`, in a typed channel a dictionary, or None when the channel stayed empty.
@@ -64,7 +65,8 @@ class TakeTransaction(Transaction):
             TransactionStateError: the transaction is not open, or the group was moved by a seek since its first take.
             TransactionCapacityError: it is full.
             GroupOwnedError: another live consumer owns the group.
-            OptionError: the timeout is not a number, or in `take_many` the limit not an integer of at least 1.
+            OptionError: the timeout is not a time span, or negative; or in `take_many` the limit not an integer of at
+                least 1.
             CorruptionError: the event can't be read.
             DataLossError: the event is gone, and the message says which ones are.
             SchemaError: Python has no object for a value, which `take_batch` can give.
@@ -77,7 +79,7 @@ class TakeTransaction(Transaction):
         found = self._take(1, timeout_seconds, self._objects)
         return found[0] if found else None
 
-    def take_many(self, limit: int, timeout_seconds: float = 0.0) -> list[Any]:
+    def take_many(self, limit: int, timeout_seconds: Duration = 0.0) -> list[Any]:
         """Take events, fewer at the end of the queue; raises what `take` raises.
 
         Args:
@@ -90,7 +92,7 @@ class TakeTransaction(Transaction):
         self._require(OPEN, "take_many")
         return self._take(limit, timeout_seconds, self._objects)
 
-    def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
+    def take_batch(self, limit: int, timeout_seconds: Duration = 0.0) -> pa.Table | None:
         """Take events as an Arrow table, fewer at the end of the queue; raises what `take` raises.
 
         Args:
@@ -132,11 +134,11 @@ class TakeTransaction(Transaction):
     put_many = put
     put_batch = put
 
-    def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
+    def _take(self, limit: int, timeout_seconds: Duration, convert: Callable[[list[ReadBatch]], _T]) -> _T:
         """Claim, read and convert; only what can be given to the caller counts as taken."""
         if type(limit) is not int or limit < 1:
             limit = whole_number("limit", limit)
-        if type(timeout_seconds) is not float or not timeout_seconds < _LONGEST_SECONDS:
+        if type(timeout_seconds) is not float or not 0 <= timeout_seconds < _LONGEST_SECONDS:
             timeout_seconds = seconds("timeout_seconds", timeout_seconds)
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:

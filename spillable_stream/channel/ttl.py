@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from spillable_stream.arguments import is_number
 from spillable_stream.errors import OptionError
+from spillable_stream.quantities import DURATION_RANGE, Duration, duration_seconds
 
-__all__ = ["MOST_TTL_US", "TimeToLive", "ttl_left_us", "ttl_us"]
-
-TimeToLive = float | timedelta
-"""For how long an event counts after its commit: seconds, or a timedelta."""
+__all__ = ["MOST_TTL_US", "ttl_left_us", "ttl_us"]
 
 MOST_TTL_US = 36_525 * 86_400 * 1_000_000
 """The longest ttl, in microseconds: a century."""
@@ -19,7 +14,7 @@ _MOST_SECONDS = MOST_TTL_US / 1_000_000
 _LEAST_SECONDS = 1e-6
 
 
-def ttl_us(ttl: TimeToLive | None) -> int:
+def ttl_us(ttl: Duration | None) -> int:
     """Return a ttl in microseconds; 0 for None.
 
     Args:
@@ -30,14 +25,17 @@ def ttl_us(ttl: TimeToLive | None) -> int:
     """
     if ttl is None:
         return 0
-    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if not is_number(seconds) or seconds != seconds:
-        raise OptionError(f"ttl must be seconds or a timedelta, not {ttl!r}; leave it out for events that never expire")
+    try:
+        seconds = duration_seconds(ttl)
+    except ValueError:
+        raise OptionError(
+            f"ttl must be {DURATION_RANGE}, or a timedelta, not {ttl!r}; leave it out for events that never expire"
+        ) from None
     if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise OptionError(
             f"ttl must be more than 0 and at most 100 years, not {ttl!r}: leave it out for events that never expire"
         )
-    return max(1, round(float(seconds) * 1_000_000))
+    return max(1, round(seconds * 1_000_000))
 
 
 def ttl_left_us(time_us: int, expires_us: int, by_us: int) -> int:

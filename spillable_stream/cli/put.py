@@ -16,7 +16,7 @@ from spillable_stream.cli.load_input import Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, SchemaError
-from spillable_stream.option_parsers import duration
+from spillable_stream.quantities import DURATION_RANGE, duration_seconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +37,9 @@ _Name = Annotated[
 def _seconds(text: str) -> float:
     """Return a time span in seconds; one that no event can have is refused later."""
     try:
-        return float(text)
+        return duration_seconds(text)
     except ValueError:
-        pass
-    try:
-        return duration(text)
-    except (KeyError, ValueError):
-        raise typer.BadParameter(f"{text!r} is not a time: give seconds, or a number with ms, s, m, h or d") from None
+        raise typer.BadParameter(f"{text!r} is not a time: give {DURATION_RANGE}") from None
 
 
 _Ttl = Annotated[

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from spillable_stream.arguments import seconds, text
+from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import Place, build_channels, build_sinks, build_source, lag_events
@@ -27,6 +28,7 @@ from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.flow.wiring import SinkGroup, Source, wire
 from spillable_stream.log_records import fields
+from spillable_stream.quantities import Duration
 
 __all__ = ["Agent"]
 
@@ -71,7 +73,7 @@ class Agent:
         sink_groups: Sequence[SinkGroup] = (),
         channels: Mapping[str, Channel] | None = None,
         name: str = "agent",
-        shutdown_timeout_seconds: float = _SHUTDOWN_SECONDS,
+        shutdown_timeout_seconds: Duration = _SHUTDOWN_SECONDS,
     ) -> None:
         self.name: str = text("name", name)
         self.shutdown_timeout_seconds: float = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
@@ -105,7 +107,7 @@ class Agent:
         system: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         mapped: Mapping[str, str] | None = None,
-        shutdown_timeout_seconds: float = _SHUTDOWN_SECONDS,
+        shutdown_timeout_seconds: Duration = _SHUTDOWN_SECONDS,
     ) -> Agent:
         """Return the agent that Flume's configuration files describe. Its channels are opened when it starts.
 
@@ -237,7 +239,7 @@ class Agent:
         """Whether all sources are at their end, and the sinks have taken everything."""
         return all(s.finished for s in self.sources.values()) and self.is_drained()
 
-    def wait(self, timeout_seconds: float | None = None) -> bool:
+    def wait(self, timeout_seconds: Duration | None = None) -> bool:
         """Wait until somebody calls `ask_to_stop`, or, in the main thread, until SIGTERM or SIGINT; SIGHUP reloads.
 
         Args:
@@ -246,7 +248,8 @@ class Agent:
         Returns:
             Whether the agent should stop.
         """
-        end = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
+        most_seconds = checked_timeout(timeout_seconds)
+        end = float("inf") if most_seconds is None else time.monotonic() + most_seconds
         with self.signals.watched():
             while not self._must_stop():
                 left = min(_WAIT_SECONDS, end - time.monotonic())

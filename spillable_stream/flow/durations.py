@@ -1,13 +1,11 @@
-"""Time spans as texts: seconds, or a number with a unit."""
+"""Time spans as texts, many at once (`spillable_stream.quantities` has one)."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DURATION_RANGE", "durations_us"]
-
-DURATION_RANGE = "seconds, or a number with ms, s, m, h or d"
+__all__ = ["durations_us"]
 
 _PATTERN = r"^\s*(?P<number>[0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(?P<unit>|ms|s|m|h|d)\s*$"
 _UNITS = pa.array(["", "ms", "s", "m", "h", "d"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,10 +12,11 @@ import pyarrow.compute as pc
 from spillable_stream.arguments import text
 from spillable_stream.channel.due_time import MOST_DELAY_SECONDS, due_ms
 from spillable_stream.channel.row_times import RowTimes
-from spillable_stream.channel.ttl import MOST_TTL_US, TimeToLive, ttl_us
-from spillable_stream.flow.durations import DURATION_RANGE, durations_us
+from spillable_stream.channel.ttl import MOST_TTL_US, ttl_us
+from spillable_stream.flow.durations import durations_us
 from spillable_stream.flow.event_batch import header, select_rows
 from spillable_stream.flow.interceptors.base import Rejected
+from spillable_stream.quantities import DURATION_RANGE, Duration
 
 __all__ = ["EventTimes", "TimedEvents"]
 
@@ -41,7 +41,7 @@ class EventTimes:
     """For how long events count, and when they are due. A header goes before what is for all events.
 
     Args:
-        ttl: for how long events count after their commit, in seconds or as a timedelta; None: forever.
+        ttl: for how long events count after their commit, such as 90, in seconds, "2h", or a timedelta; None: forever.
         ttl_header: the header with an event's ttl, as ``90``, which is seconds, or ``2h``.
         deliver_after: how long after they are routed events are delivered, likewise; None: at once.
         deliver_after_header: the header that says so, likewise.
@@ -52,9 +52,9 @@ class EventTimes:
         OptionError: a time is none that can be.
     """
 
-    ttl: TimeToLive | None = None
+    ttl: Duration | None = None
     ttl_header: str | None = None
-    deliver_after: float | timedelta | None = None
+    deliver_after: Duration | None = None
     deliver_after_header: str | None = None
     deliver_at_header: str | None = None
     _ttl_us: int = field(init=False, repr=False, compare=False)

@@ -7,13 +7,13 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from spillable_stream.arguments import whole_milliseconds
 from spillable_stream.channel.event import Event
-from spillable_stream.channel.ttl import TimeToLive
 from spillable_stream.format.arrow_input import ArrowRows
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.async_room import AsyncRoom
@@ -25,6 +25,7 @@ from spillable_stream.producer.result import Result
 from spillable_stream.producer.send_times import as_moment
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import Receiver, Receivers
+from spillable_stream.quantities import Duration, Milliseconds
 
 __all__ = ["AsyncProducer"]
 
@@ -85,9 +86,9 @@ class AsyncProducer:
         *,
         key: str | None = None,
         callback: Callback | None = None,
-        max_block_ms: int | None = None,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        max_block_ms: Milliseconds | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send one event; see `Producer.send`."""
@@ -102,9 +103,9 @@ class AsyncProducer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
-        max_block_ms: int | None = None,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        max_block_ms: Milliseconds | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send events that are committed together; see `Producer.send_many`."""
@@ -127,9 +128,9 @@ class AsyncProducer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
-        max_block_ms: int | None = None,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        max_block_ms: Milliseconds | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> asyncio.Future[Result]:
         """Send an Arrow batch; see `Producer.send_batch`."""
@@ -140,11 +141,12 @@ class AsyncProducer:
         return await self._send(send, callback, max_block_ms)
 
     async def _send(
-        self, send: Callable[..., SendFuture], callback: Callback | None, max_block_ms: int | None
+        self, send: Callable[..., SendFuture], callback: Callback | None, max_block_ms: Milliseconds | None
     ) -> asyncio.Future[Result]:
+        wait_ms = None if max_block_ms is None else whole_milliseconds("max_block_ms", max_block_ms, -1)
         loop = asyncio.get_running_loop()
         told = None if callback is None else _called_in(loop, callback)
-        sent = await self._room.send(partial(send, callback=told), max_block_ms)
+        sent = await self._room.send(partial(send, callback=told), wait_ms)
         return self._awaitable(sent, loop)
 
     def _awaitable(self, sent: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Result]:
@@ -167,11 +169,11 @@ class AsyncProducer:
         """Return what is queued, and what became of the rest."""
         return self._producer.stats()
 
-    async def flush(self, timeout_seconds: float | None = None) -> None:
+    async def flush(self, timeout_seconds: Duration | None = None) -> None:
         """Commit what was sent so far, and wait for it; see `Producer.flush`. What waits for room is not sent yet."""
         await _in_a_thread(partial(self._producer.flush, timeout_seconds))
 
-    async def close(self, timeout_seconds: float | None = None) -> None:
+    async def close(self, timeout_seconds: Duration | None = None) -> None:
         """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open.
 
         Sends that wait for room raise `ProducerClosedError`, at once. The close continues even if this is cancelled.

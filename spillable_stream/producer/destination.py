@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from spillable_stream.channel.ttl import TimeToLive, ttl_us
+from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.errors import OptionError, ProducerSequenceError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.numbered_batch import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.send_times import SendTimes
 from spillable_stream.producer.target import ChannelTarget, Target
+from spillable_stream.quantities import Duration
 
 __all__ = ["Destination"]
 
@@ -75,7 +76,7 @@ class Destination:
         self._current: ProducerBatch | None = None
 
     def times_of(
-        self, ttl: TimeToLive | None, deliver_after: float | timedelta | None, deliver_at: datetime | None
+        self, ttl: Duration | None, deliver_after: Duration | None, deliver_at: datetime | None
     ) -> SendTimes | None:
         """Return the times of what is sent now; None where they are those of all sends. The arguments are a send's.
 

@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 
-from spillable_stream.arguments import instance, is_number, seconds, text, whole_number
+from spillable_stream.arguments import instance, seconds, text, whole_milliseconds
 from spillable_stream.errors import OptionError, ProducerTimeoutError, SendFailedError
 from spillable_stream.producer.producer import Producer
 from spillable_stream.producer.result import Result
+from spillable_stream.quantities import Duration, Milliseconds
 
 __all__ = ["ProducerHandler"]
 
@@ -50,22 +51,21 @@ class ProducerHandler(logging.Handler):
         *,
         key: str | None = None,
         level: int = logging.NOTSET,
-        max_block_ms: int = 0,
-        flush_timeout_seconds: float = 5.0,
+        max_block_ms: Milliseconds = 0,
+        flush_timeout_seconds: Duration = 5.0,
     ) -> None:
         instance("producer", producer, Producer)
         if key is not None:
             text("key", key)
-        for name, value in (("max_block_ms", max_block_ms), ("flush_timeout_seconds", flush_timeout_seconds)):
-            if is_number(value) and not 0 <= value < threading.TIMEOUT_MAX:
-                raise OptionError(f"{name} of a logging handler must be 0 or more, not {value!r}: it must end")
-        max_block_ms = whole_number("max_block_ms", max_block_ms, 0)
-        flush_timeout_seconds = seconds("flush_timeout_seconds", flush_timeout_seconds)
+        block_ms = whole_milliseconds("max_block_ms of a logging handler", max_block_ms, 0)
+        flush_seconds = seconds("flush_timeout_seconds of a logging handler", flush_timeout_seconds)
+        if block_ms >= 1000 * threading.TIMEOUT_MAX or flush_seconds >= threading.TIMEOUT_MAX:
+            raise OptionError("max_block_ms and flush_timeout_seconds of a logging handler must have a limit")
         super().__init__(level)  # from here on `logging.shutdown` knows it
         self._producer = producer
         self._key = key
-        self._max_block_ms = max_block_ms
-        self._flush_timeout_seconds = flush_timeout_seconds
+        self._max_block_ms = block_ms
+        self._flush_timeout_seconds = flush_seconds
         self._inside = threading.local()
         self._dropped = self._failed = 0
         self._said = 0  # how many drops were said

@@ -7,16 +7,15 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
-from spillable_stream.arguments import function, instance, whole_number
+from spillable_stream.arguments import function, instance, whole_milliseconds
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.event import ID_COLUMN, Event, event_list
-from spillable_stream.channel.ttl import TimeToLive
 from spillable_stream.errors import OptionError, ProducerClosedError
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch
@@ -43,6 +42,7 @@ from spillable_stream.producer.routing import Forked, Only, Route
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import Receiver, Receivers, Target
 from spillable_stream.producer.targets import Targets
+from spillable_stream.quantities import Duration, Milliseconds
 from spillable_stream.state.producer_history import PASSING
 
 __all__ = ["Producer"]
@@ -139,9 +139,9 @@ class Producer:
         # What follows is meant to be named, and not keyword-only: Python would look up each default by name, each time.
         key: str | None = None,
         callback: Callback | None = None,
-        max_block_ms: int | None = None,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        max_block_ms: Milliseconds | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
         """Send one event and return at once, unless the buffer is full.
@@ -151,11 +151,11 @@ class Producer:
             headers: of a body.
             key: which of several channels; of those that share the keys, None for each in turn.
             callback: called with the `Result`, in another thread, which must not wait for another send.
-            max_block_ms: how long to wait for room, in milliseconds: -1 for no limit; None for as long as the
-                producer's other sends.
-            ttl: for how long the event counts after its commit, in seconds or as a timedelta; None for the producer's
-                ``ttl``. With a delay it counts from when the event is due.
-            deliver_after: in how many seconds after this call it is due, or in which time span, however often its batch
+            max_block_ms: how long to wait for room, such as 500, in milliseconds, or "5s": -1 for no limit; None for
+                as long as the producer's other sends.
+            ttl: for how long the event counts after its commit, such as 90, in seconds, or "2h"; None for the
+                producer's ``ttl``. With a delay it counts from when the event is due.
+            deliver_after: how long after this call it is due, or in which time span, however often its batch
                 is tried; it has no write-order ID before (`Result.first_id` is 0).
             deliver_at: when it is due, with a time zone. A year from now at most.
 
@@ -200,7 +200,7 @@ class Producer:
         if callback is not None:
             size_bytes += CALLBACK_BYTES
         if callback is not None or max_block_ms is not None:
-            _check_waiting(callback, max_block_ms)
+            max_block_ms = _checked_wait(callback, max_block_ms)
         times = None
         if ttl is not None or deliver_after is not None or deliver_at is not None:
             times, size_bytes = destination.times_of(ttl, deliver_after, deliver_at), size_bytes + TIMES_BYTES
@@ -213,9 +213,9 @@ class Producer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
-        max_block_ms: int | None = None,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        max_block_ms: Milliseconds | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
         """Send events that are committed together, with one future; raises what `send` does.
@@ -237,7 +237,7 @@ class Producer:
             ProducerSequenceError: a batch before it failed and was not sent again.
         """
         destination = self._numbered(key, sequence)
-        _check_waiting(callback, max_block_ms)
+        max_block_ms = _checked_wait(callback, max_block_ms)
         found = event_list(events, "send_many")
         if not found:
             raise OptionError("send_many needs at least one event")
@@ -271,14 +271,14 @@ class Producer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
-        max_block_ms: int | None = None,
-        ttl: TimeToLive | None = None,
-        deliver_after: float | timedelta | None = None,
+        max_block_ms: Milliseconds | None = None,
+        ttl: Duration | None = None,
+        deliver_after: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
         """Send an Arrow batch, a table or a data frame as a batch of its own, with one future; see `send_many`."""
         destination = self._numbered(key, sequence)
-        _check_waiting(callback, max_block_ms)
+        max_block_ms = _checked_wait(callback, max_block_ms)
         batch = arrow_rows(batch, "send_batch")
         if isinstance(batch, pa.Table):
             (batch,) = batch.combine_chunks().to_batches() or [None]
@@ -352,7 +352,7 @@ class Producer:
         """Return what is queued, and what became of the rest."""
         return self._pipeline.stats(self.producer_id)
 
-    def flush(self, timeout_seconds: float | None = None) -> None:
+    def flush(self, timeout_seconds: Duration | None = None) -> None:
         """Commit what was sent so far, and wait for it; from a callback, wait for nothing.
 
         Args:
@@ -365,7 +365,7 @@ class Producer:
         if self._is_here():
             self._pipeline.flush(process_end.bounded(checked_timeout(timeout_seconds)))
 
-    def close(self, timeout_seconds: float | None = None) -> None:
+    def close(self, timeout_seconds: Duration | None = None) -> None:
         """Commit what was sent, tell everybody, and end; from a callback, wait for nothing.
 
         What waits for a retry is tried once more. May be called again, and from many threads. What an interrupt ends,
@@ -379,10 +379,10 @@ class Producer:
                 what is being committed then still tells.
             ProducerError: a channel could not be closed.
         """
-        timeout_seconds = process_end.bounded(checked_timeout(timeout_seconds))
+        seconds = process_end.bounded(checked_timeout(timeout_seconds))
         self._closed = True
         if self._is_here():
-            self._pipeline.shutdown.close(timeout_seconds)
+            self._pipeline.shutdown.close(seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -426,8 +426,7 @@ def _passing_id() -> str:
     return PASSING + uuid.uuid4().hex[:16]
 
 
-def _check_waiting(callback: Callback | None, max_block_ms: int | None) -> None:
+def _checked_wait(callback: Callback | None, max_block_ms: Milliseconds | None) -> int | None:
     if callback is not None:
         function("callback", callback)
-    if max_block_ms is not None:
-        whole_number("max_block_ms", max_block_ms, -1)
+    return None if max_block_ms is None else whole_milliseconds("max_block_ms", max_block_ms, -1)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from spillable_stream.channel.row_times import RowTimes
+from spillable_stream.quantities import Duration, duration_seconds
 
 __all__ = ["SendTimes", "TimedRun", "as_moment", "row_times"]
 
@@ -39,16 +40,14 @@ class TimedRun(NamedTuple):
     times: SendTimes
 
 
-def as_moment(
-    deliver_after: float | timedelta | None, deliver_at: datetime | None
-) -> tuple[float | timedelta | None, datetime | None]:
+def as_moment(deliver_after: Duration | None, deliver_at: datetime | None) -> tuple[Duration | None, datetime | None]:
     """Return the same delay as a moment, for a send that may have to wait; what is wrong stays, to be refused."""
-    if deliver_after is None or deliver_at is not None or isinstance(deliver_after, bool):
+    if deliver_after is None or deliver_at is not None:
         return deliver_after, deliver_at
     try:
-        span = deliver_after if isinstance(deliver_after, timedelta) else timedelta(seconds=deliver_after)
+        span = timedelta(seconds=duration_seconds(deliver_after))
         moment = datetime.now(UTC) + span
-    except (TypeError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return deliver_after, None
     return (None, moment) if span >= timedelta(0) else (deliver_after, None)
 

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -21,6 +21,7 @@ from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import ChannelClosedError, OptionError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
+from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ChannelTarget", "Receiver", "Receivers", "Target", "as_target", "commit_to", "lasting_name"]
@@ -155,7 +156,7 @@ class ChannelTarget:
         with self._channel.put_port().snapshot() as state:
             return state.producers.last(producer_id)
 
-    def due_ms(self, deliver_after: float | timedelta | None, deliver_at: datetime | None) -> int:
+    def due_ms(self, deliver_after: Duration | None, deliver_at: datetime | None) -> int:
         """Return when events are due that are sent now, in milliseconds since 1970; 0 for now.
 
         Args:

@@ -12,6 +12,7 @@ from typing import Any
 
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.errors import WorkerTimeoutError
+from spillable_stream.quantities import Duration
 from spillable_stream.workers.config import function_name
 from spillable_stream.workers.worker import Worker
 
@@ -85,7 +86,7 @@ class AsyncWorker:
         self._worker = worker
         self._call = call
 
-    async def run(self, *, until_empty: bool = False, stop_timeout_seconds: float = 30.0) -> None:
+    async def run(self, *, until_empty: bool = False, stop_timeout_seconds: Duration = 30.0) -> None:
         """Work until `stop` is called, the process gets SIGTERM, or this is cancelled.
 
         The arguments are those of `Worker.run`, and so is what it raises. A call that has not ended

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from spillable_stream.arguments import is_number
+from spillable_stream.arguments import seconds
 from spillable_stream.errors import OptionError
+from spillable_stream.quantities import Duration
 
 __all__ = ["WorkerConfig", "function_name"]
 
@@ -36,6 +37,19 @@ class WorkerConfig:
     backoff: float
     threads: int
     timeout: float | None
+
+    @classmethod
+    def of(
+        cls, batch_size: int | None, max_attempts: int, backoff: Duration, threads: int, timeout: Duration | None
+    ) -> WorkerConfig:
+        """Return the arguments as users give them."""
+        return cls(
+            batch_size,
+            max_attempts,
+            seconds("backoff", backoff),
+            threads,
+            None if timeout is None else seconds("timeout", timeout),
+        )
 
     def __post_init__(self) -> None:
         if self.batch_size is not None:
@@ -107,8 +121,8 @@ def _check_count(name: str, value: object, most: int | None = None) -> None:
         raise OptionError(f"{name} must be {f'1 to {most:,}' if most else 'an integer of at least 1'}, not {value!r}")
 
 
-def _check_seconds(name: str, value: object) -> None:
-    if not is_number(value) or not 0 <= value <= _LONGEST_SECONDS:
+def _check_seconds(name: str, value: float) -> None:
+    if not 0 <= value <= _LONGEST_SECONDS:
         raise OptionError(f"{name} must be 0 to {_LONGEST_SECONDS:,.0f} seconds, not {value!r}")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from spillable_stream.arguments import seconds
-from spillable_stream.errors import OptionError
+from spillable_stream.quantities import Duration
 
 __all__ = ["DeadLetter", "Drop", "Retry"]
 
@@ -15,18 +13,16 @@ class Retry(Exception):
 
     Args:
         reason: why, for the log.
-        after: how long to wait, in seconds or as a timedelta; by default the worker's backoff, which doubles.
+        after: how long to wait, such as 30, in seconds, "5m", or a timedelta; by default the worker's backoff, which
+            doubles.
 
     Raises:
         OptionError: ``after`` is negative, or not a time.
     """
 
-    def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
+    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
         super().__init__(reason)
-        wait = after.total_seconds() if isinstance(after, timedelta) else after
-        if wait is not None and (wait != wait or seconds("Retry(after=…)", wait) < 0):
-            raise OptionError(f"Retry(after=…) must be at least 0 seconds, not {after!r}")
-        self.after_seconds: float | None = wait
+        self.after_seconds: float | None = None if after is None else seconds("Retry(after=…)", after)
 
 
 class Drop(Exception):

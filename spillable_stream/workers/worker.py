@@ -25,6 +25,7 @@ from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import RecordFields, fields
+from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.config import WorkerConfig, function_name
@@ -120,7 +121,7 @@ class Worker:
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
-    def run(self, *, until_empty: bool = False, stop_timeout_seconds: float = 30.0) -> None:
+    def run(self, *, until_empty: bool = False, stop_timeout_seconds: Duration = 30.0) -> None:
         """Work until `stop` is called, or the process gets SIGTERM while this is the main thread.
 
         Calls that are under way then may end. Those that have not ended in time are left behind: nothing of them is

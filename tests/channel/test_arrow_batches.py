@@ -157,7 +157,7 @@ def test_what_memory_has_freed_ahead_of_others_is_passed_over(open_channel: Open
         ({"end": datetime(2026, 1, 1)}, "a time without a zone"),
         ({"end": timedelta(-1)}, "a timedelta says how far back from now"),
         ({"group": "G"}, "has no group 'G'; its groups are: 'g'"),
-        ({"max_bytes": 0}, "max_bytes must be an integer, 1 or more, not 0"),
+        ({"max_bytes": 0}, "max_bytes must be bytes, or a number with KiB, MiB, GiB or TiB; 1 or more, not 0"),
     ],
     ids=repr,
 )

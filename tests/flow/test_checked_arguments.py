@@ -63,8 +63,8 @@ CONSTRUCTORS: dict[str, tuple[Make, dict[str, tuple[Any, ...]]]] = {
         "selector": (None, *NO_TEXT, "", "x", "os:path"), "backoff": NO_FLAG,
         "selector_max_time_out": NO_MILLISECONDS}),
     "EventTimes": (flow.EventTimes, {
-        "ttl": ("5s", NAN, True, 0, -1, b"x", HUGE), "ttl_header": NO_TEXT,
-        "deliver_after": ("5s", NAN, True, -1, b"x", HUGE), "deliver_after_header": NO_TEXT,
+        "ttl": ("soon", NAN, True, 0, -1, b"x", HUGE), "ttl_header": NO_TEXT,
+        "deliver_after": ("soon", NAN, True, -1, b"x", HUGE), "deliver_after_header": NO_TEXT,
         "deliver_at_header": NO_TEXT}),
     "TailDir": (lambda filegroups=TAIL, **o: flow.TailDir(filegroups, **o), {
         "filegroups": (None, *NO_MAP), "listed_filegroups": NO_LIST, "position_file": NO_PATH,
@@ -163,11 +163,11 @@ CONSTRUCTORS: dict[str, tuple[Make, dict[str, tuple[Any, ...]]]] = {
     "Agent": (flow.Agent, {
         "sources": (None, 5, flow.Seq(), [flow.Seq()], {}), "sinks": (None, 5, flow.Null(), [5], {"k": flow.Null()}),
         "sink_groups": (None, 5, [flow.Null()]), "channels": (5, "x", [], {"a": "x"}, {"a": None}),
-        "name": NO_TEXT_AT_ALL, "shutdown_timeout_seconds": (None, "5", NAN, True, b"x", timedelta(1))}),
+        "name": NO_TEXT_AT_ALL, "shutdown_timeout_seconds": (None, "soon", -1, NAN, True, b"x", timedelta(-1))}),
     "Agent.from_properties": (
         lambda paths="/nowhere/x.conf", name="a1", **o: flow.Agent.from_properties(paths, name=name, **o), {
         "paths": (*NO_PATH[:1], 5, b"x", {}, [5], [None], "\0"), "name": NO_TEXT_AT_ALL, "system": NO_MAP,
-        "environment": NO_MAP, "mapped": NO_MAP, "shutdown_timeout_seconds": (None, "5", NAN, True)}),
+        "environment": NO_MAP, "mapped": NO_MAP, "shutdown_timeout_seconds": (None, "soon", NAN, True)}),
     "load": (lambda paths="/nowhere/x.conf", **o: flow.load(paths, **o), {
         "paths": (None, 5, b"x", {}, [5], "\0", []), "name": NO_TEXT, "system": NO_MAP, "environment": NO_MAP,
         "mapped": NO_MAP}),

@@ -59,7 +59,7 @@ def test_what_was_not_given_fits_what_was() -> None:
         ({"lingerms": 5, "linger_ms": 5}, "linger_ms is given twice"),
         ({"linger": 5}, "'linger' is not an option of a producer; the nearest is 'linger_ms'"),
         ({"keep_alive": 5}, "keepAlive is not an option of a producer but of a channel"),
-        ({"total_size_in_bytes": 0}, "total_size_in_bytes must be a number of bytes, 1 or more, not 0"),
+        ({"total_size_in_bytes": 0}, "total_size_in_bytes must be bytes, or a number with KiB, .*; 1 or more, not 0"),
         ({"buckets": 3}, "buckets must be a power of two, 1 to 512, not 3"),
     ],
 )

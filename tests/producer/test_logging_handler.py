@@ -169,16 +169,18 @@ def test_what_was_dropped_and_not_yet_said_is_said_at_the_end(
         {"flush_timeout_seconds": -1},
         {"max_block_ms": float("nan")},
         {"max_block_ms": float("inf")},
+        {"max_block_ms": 10**400},
+        {"flush_timeout_seconds": float("inf")},
     ],
 )
 def test_a_handler_without_a_bound_is_refused(produce: MakeProducer, bound: dict[str, float]) -> None:
-    with pytest.raises(OptionError, match="of a logging handler must be 0 or more, not"):
+    with pytest.raises(OptionError, match=r"of a logging handler must (be|have)"):
         ProducerHandler(produce(), **bound)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("wait", [0.5, "5", True])
 def test_a_wait_that_no_send_takes_is_refused_at_once_and_not_at_each_record(produce: MakeProducer, wait: Any) -> None:
-    with pytest.raises(OptionError, match="max_block_ms must be an integer"):
+    with pytest.raises(OptionError, match=r"^max_block_ms of a logging handler must be milliseconds, or a number"):
         ProducerHandler(produce(), max_block_ms=wait)
 
 

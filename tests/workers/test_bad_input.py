@@ -89,10 +89,13 @@ def test_a_worker_that_can_t_be_is_refused(
 @pytest.mark.parametrize(
     ("delay", "says"),
     [
-        ({"deliver_after": -1}, "^deliver_after is -1; give seconds from now, 0 or more"),
+        (
+            {"deliver_after": -1},
+            "^deliver_after must be seconds, or a number with ms, s, m, h or d, 0 or more, or a timedelta, not -1",
+        ),
         ({"deliver_after": timedelta(seconds=-1)}, "0 or more"),
-        ({"deliver_after": float("nan")}, "^deliver_after is nan"),
-        ({"deliver_after": "5"}, "^deliver_after is '5'"),
+        ({"deliver_after": float("nan")}, "^deliver_after must be .* not nan"),
+        ({"deliver_after": "5 weeks"}, "^deliver_after must be .* not '5 weeks'"),
         ({"deliver_after": timedelta(days=367)}, "^an event waits at most a year"),
         ({"deliver_at": datetime(2100, 1, 1, tzinfo=UTC)}, "^an event waits at most a year .*, not until 2100"),
         ({"deliver_at": datetime(2030, 1, 1)}, "says no time zone; give one"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ GOOD: dict[str, Any] = {"batch_size": None, "max_attempts": 5, "backoff": 1.0, "
         ("threads", 1001),
         ("backoff", -1),
         ("backoff", float("inf")),
-        ("backoff", "1"),
+        ("backoff", "1 week"),
         ("backoff", np.timedelta64(3, "ns")),
         ("timeout", 0),
         ("timeout", -1),
@@ -34,7 +35,12 @@ GOOD: dict[str, Any] = {"batch_size": None, "max_attempts": 5, "backoff": 1.0, "
 )
 def test_a_value_out_of_range_is_named(name: str, value: object) -> None:
     with pytest.raises(OptionError, match=f"^{name} must be"):
-        WorkerConfig(**{**GOOD, name: value})
+        WorkerConfig.of(**{**GOOD, name: value})
+
+
+def test_a_time_may_have_a_unit() -> None:
+    config = WorkerConfig.of(**{**GOOD, "backoff": "500ms", "timeout": timedelta(minutes=5)})
+    assert (config.backoff, config.timeout) == (0.5, 300.0)
 
 
 class Callable:

@@ -16,7 +16,7 @@ from spillable_stream.flow.configuration.options import (
     integer,
     text,
 )
-from spillable_stream.flow.durations import DURATION_RANGE
+from spillable_stream.quantities import DURATION_RANGE
 
 __all__ = ["CHANNELS", "FILE", "MEMORY", "SPILLABLE_MEMORY"]
 
