@@ -7,6 +7,7 @@ A test compares the file with what this makes.
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -19,7 +20,7 @@ _package = ModuleType("spillable_stream")
 _package.__path__ = [str(PATH.parent)]
 sys.modules.setdefault("spillable_stream", _package)
 
-from spillable_stream.options import CHANNEL, CREATION, HANDLE, OPTIONS, PRODUCER, Option  # noqa: E402
+from spillable_stream.options import CHANNEL, CREATION, HANDLE, OPTIONS, PRODUCER, Option, keyword_of  # noqa: E402
 
 HEAD = '''"""The options as types, for editors, type checkers and the package itself.
 
@@ -37,6 +38,8 @@ from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = ["ChannelKeywords", "ChannelOptions", "CreationOptions", "ProducerKeywords", "StoredOptions"]
 '''
+
+_NAMES = re.compile("|".join(rf"(?<=`){option.name}(?=`)" for option in OPTIONS))
 
 DATACLASS = "@dataclass(frozen=True, slots=True, kw_only=True)"
 
@@ -126,6 +129,7 @@ def _parsed_type(option: Option) -> str:
 def _doc(option: Option) -> list[str]:
     """Return a field's description, as editors show it."""
     words = option.doc if option.default is None else f"{option.doc} Default: {_literal(option.default)}."
+    words = _NAMES.sub(lambda found: keyword_of(found[0]), words)
     lines = textwrap.wrap(f'"""{words}"""', 116, break_long_words=False, break_on_hyphens=False)
     return [f"    {line}" for line in lines]
 

@@ -29,7 +29,7 @@ class ChannelKeywords(TypedDict, total=False):
     """The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."""
 
     byte_capacity_buffer_percentage: int | None
-    """The part of `byteCapacity` that is kept for everything but the events' own bytes. Default: 20."""
+    """The part of `byte_capacity` that is kept for everything but the events' own bytes. Default: 20."""
 
     avg_event_size: Size | None
     """A guess that decides the size of the memory tier's files; the limits count real bytes. Default: 500."""
@@ -88,15 +88,15 @@ class ChannelKeywords(TypedDict, total=False):
     Default: 30.0."""
 
     retention_ms: Milliseconds | None
-    """How old events get that stay readable after every group has taken them. With 0, and `retentionBytes` 0, they
+    """How old events get that stay readable after every group has taken them. With 0, and `retention_bytes` 0, they
     leave when they are taken. Default: 0."""
 
     retention_bytes: Size | None
-    """How many bytes of events stay readable after every group has taken them. With 0, and `retentionMs` 0, they leave
+    """How many bytes of events stay readable after every group has taken them. With 0, and `retention_ms` 0, they leave
     when they are taken. Default: 0."""
 
     retention_untaken: Literal["keep", "drop"] | None
-    """Whether events that a group has yet to take stay beyond `retentionMs` and `retentionBytes`, or go too, and are
+    """Whether events that a group has yet to take stay beyond `retention_ms` and `retention_bytes`, or go too, and are
     reported to the group as expired. Default: "keep"."""
 
     auto_group_ttl: Duration | None
@@ -145,7 +145,7 @@ class ChannelKeywords(TypedDict, total=False):
     and channels may share it. With Spark it is a directory of each executor's host."""
 
     cache_bytes: Size | None
-    """About how much `cacheDir` may take; what was read least recently goes first. Default: 1_073_741_824."""
+    """About how much `cache_dir` may take; what was read least recently goes first. Default: 1_073_741_824."""
 
 
 class ProducerKeywords(TypedDict, total=False):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.names import APPLICATION, NAME, parse_application, parse_name
+from spillable_stream.option_names import keyword_of, named_like
 from spillable_stream.option_parsers import (
     REFUSED,
     boolean,
@@ -122,12 +122,6 @@ class Option:
     def parsed_type(self) -> str:
         """The type, as an annotation, of a value that was parsed."""
         return str(self.parse.__annotations__["return"])
-
-
-@cache
-def keyword_of(name: str) -> str:
-    """Return the name of an option as a keyword argument."""
-    return "".join("_" + c.lower() if c.isupper() else c for c in name)
 
 
 _MIB = 1 << 20
@@ -358,28 +352,33 @@ def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: 
         if value is None:
             continue
         if option.keyword in parsed:
-            raise OptionError(f"{option.name} is given twice, by two of its names")
+            raise OptionError(f"{named_like(name, option.name)} is given twice, by two of its names")
         try:
             parsed[option.keyword] = option.parse(value)
         except REFUSED:
-            raise OptionError(f"{option.name} must be {option.range}, not {value!r}") from None
+            raise OptionError(f"{_as_given(name, option)} must be {option.range}, not {value!r}") from None
     return parsed
+
+
+def _as_given(name: str, option: Option) -> str:
+    """Return an option's name as it was given; in its own letters where only the case differs, as in Spark."""
+    return named_like(name, option.alias if _key(name) == _key(option.alias) else option.name)
 
 
 def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option], where: str) -> str:
     if elsewhere is not None and elsewhere.scopes == (HANDLE,):
         return (
-            f"{elsewhere.name} is not an option of {where} but of a handle, `Channel`, whose puts go through a spool; "
-            "Spark stages its rows in the store and commits them there itself, and a producer is given such a handle: "
-            "leave it out"
+            f"{_as_given(name, elsewhere)} is not an option of {where} but of a handle, `Channel`, whose puts go "
+            "through a spool; Spark stages its rows in the store and commits them there itself, and a producer is "
+            "given such a handle: leave it out"
         )
     if elsewhere is not None:
         owners = " or a ".join(_SCOPES[scope] for scope in elsewhere.scopes)
-        return f"{elsewhere.name} is not an option of {where} but of a {owners}"
+        return f"{_as_given(name, elsewhere)} is not an option of {where} but of a {owners}"
     import difflib
 
     near = difflib.get_close_matches(_key(name), allowed, n=1, cutoff=0.0)
-    return f"{name!r} is not an option of {where}; the nearest is {allowed[near[0]].name!r}"
+    return f"{name!r} is not an option of {where}; the nearest is {named_like(name, allowed[near[0]].name)!r}"
 
 
 def defaults(scope: str) -> dict[str, Any]:

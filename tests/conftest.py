@@ -19,6 +19,7 @@ from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel
 from spillable_stream.engine import held_groups, object_owners, opening, readonly_view
 from spillable_stream.log import wal
+from spillable_stream.option_names import name_as_keywords
 from spillable_stream.state import block_index
 from tests.lab.size import sized
 from tests.support.damage import remove_memory_under
@@ -97,6 +98,13 @@ def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
     """Remove the memory tiers of channels that a test killed and never closed."""
     yield
     remove_memory_under(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def options_are_keywords() -> Iterator[None]:
+    """Let messages name options as a Python program does, whatever door a test came through."""
+    yield
+    name_as_keywords()
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ from spillable_stream.format.packing import pack
 from spillable_stream.log_records import fields
 from spillable_stream.objects.location import DIRECTORY, Location, is_location
 from spillable_stream.objects.open_store import open_store
+from spillable_stream.option_names import named
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.block import Block
 from spillable_stream.state.delays import Delays
@@ -296,7 +297,7 @@ class _Backup:
             return image, delays
         raise ChannelBusyError(
             f"the events of {self._engine.path} leave faster than they can be copied to {self._where}; try again "
-            "when less is put and taken, or set retentionBytes, so that events stay for a while"
+            f"when less is put and taken, or set {named('retentionBytes')}, so that events stay for a while"
         )
 
     def _copy_delays(self, delays: Delays) -> bool:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError
+from spillable_stream.option_names import named
 from spillable_stream.quantities import DURATION_RANGE, Duration, duration_seconds
 
 __all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_orderable", "without_disk"]
@@ -19,9 +20,9 @@ MOST_DELAY_SECONDS = 366 * 86_400
 
 def without_disk(path: object) -> OptionError:
     """Return the error of a delay in a channel without a disk tier."""
+    capacity = named("overflowCapacity")
     return OptionError(
-        f"{path} has no disk tier (overflowCapacity is 0), and delayed events wait on disk; raise overflowCapacity. "
-        "Nothing was put"
+        f"{path} has no disk tier ({capacity} is 0), and delayed events wait on disk; raise {capacity}. Nothing was put"
     )
 
 

@@ -40,6 +40,7 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.frame import MAX_COUNT
 from spillable_stream.format.numbered_batch import MAX_NOTE_BYTES, NumberedBatch
 from spillable_stream.format.row_values import row_reader
+from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
 
 __all__ = ["PutTransaction"]
@@ -320,7 +321,7 @@ class PutTransaction(Transaction):
             )
         if held > capacity and self.is_bounded:
             raise TransactionCapacityError(
-                f"the transaction would hold {counted(held, 'event')}, transactionCapacity is {capacity:,}; "
+                f"the transaction would hold {counted(held, 'event')}, {named('transactionCapacity')} is {capacity:,}; "
                 "commit more often, or raise it"
             )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.option_names import named
 from spillable_stream.options import HANDLE, defaults
 
 __all__ = ["divide_cache_options"]
@@ -29,8 +30,9 @@ def divide_cache_options(given: Mapping[str, Any], *, in_store: bool) -> tuple[d
     if directory is None and most_bytes == _DEFAULT_BYTES:
         return rest, None
     if not in_store:
-        name = "cacheBytes" if directory is None else "cacheDir"
+        name = named("cacheBytes" if directory is None else "cacheDir")
         raise OptionError(f"{name} is for channels in an object store: what is on a disk needs no cache; leave it out")
     if directory is None:
-        raise OptionError("cacheBytes says how large the read cache may get; give cacheDir, too, or leave it out")
+        size, place = named("cacheBytes"), named("cacheDir")
+        raise OptionError(f"{size} says how large the read cache may get; give {place}, too, or leave it out")
     return rest, DiskCache(directory, most_bytes)

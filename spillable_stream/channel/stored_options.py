@@ -8,6 +8,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import OptionError
 from spillable_stream.format.frame import FrameType
+from spillable_stream.option_names import named
 from spillable_stream.option_types import ChannelOptions
 
 __all__ = ["check_capacities", "store_options"]
@@ -20,7 +21,8 @@ def check_capacities(options: ChannelOptions) -> None:
         OptionError: both tiers have no room.
     """
     if not options.memory_capacity and not options.overflow_capacity:
-        raise OptionError("memoryCapacity and overflowCapacity are both 0: the channel could hold nothing; raise one")
+        memory, disk = named("memoryCapacity"), named("overflowCapacity")
+        raise OptionError(f"{memory} and {disk} are both 0: the channel could hold nothing; raise one")
 
 
 def store_options(engine: Engine, given: dict[str, Any]) -> None:
@@ -40,7 +42,7 @@ def store_options(engine: Engine, given: dict[str, Any]) -> None:
     if not changed:
         return
     if engine.log.is_view:
-        engine.refuse_to_write(f"another value of {', '.join(changed)}")
+        engine.refuse_to_write(f"another value of {', '.join(map(named, changed))}")
     check_capacities(stored.changed(changed))
     engine.commit(Control(FrameType.OPTIONS, changed))
     engine.log.obey(engine.state)

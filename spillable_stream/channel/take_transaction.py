@@ -23,6 +23,7 @@ from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range, count_of
 
@@ -143,7 +144,7 @@ class TakeTransaction(Transaction):
         capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(
-                f"the transaction has taken {counted(self.count, 'event')}, which is transactionCapacity; "
+                f"the transaction has taken {counted(self.count, 'event')}, which is {named('transactionCapacity')}; "
                 "commit it first"
             )
         if self._consumer is None:

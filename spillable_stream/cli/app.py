@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError, OptionError, SpillableError
+from spillable_stream.option_names import name_as_in_files
 from spillable_stream.termination import Terminated
 
 __all__ = [
@@ -98,6 +99,7 @@ class _Verbs(TyperGroup):
             raise cut_short(e) from None
 
     def invoke(self, ctx: Any) -> Any:
+        name_as_in_files()  # as ``-o`` has them
         run = _Run()
         before = _run.set(run)
         try:

@@ -8,6 +8,7 @@ import typer
 
 from spillable_stream.cli.app import ChannelPath, app, ending
 from spillable_stream.errors import ChannelError, NotAChannelError, OptionError
+from spillable_stream.option_names import name_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,16 +79,10 @@ def alter(
             after, columns_after = dict(channel.options), channel.schema
         for name, value in after.items():
             if before[name] != value:
-                typer.echo(f"{_word(name)}: {before[name]} → {value}")
+                typer.echo(f"{name_of(name)}: {before[name]} → {value}")
         for field in columns_after:
             if columns_before.get_field_index(field.name) < 0:
                 typer.echo(f"{field.name}: {field.type} was added")
-
-
-def _word(keyword: str) -> str:
-    from spillable_stream.options import OPTIONS
-
-    return next((o.name for o in OPTIONS if o.keyword == keyword), keyword)
 
 
 def _given(options: list[str] | None) -> dict[str, str]:

@@ -31,6 +31,7 @@ from spillable_stream.errors import GroupOwnedError, OptionError, SpillableError
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.log_records import fields
 from spillable_stream.names import is_name
+from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 
@@ -260,12 +261,13 @@ class AutomaticGroups:
         _log.warning(
             "the group %r of %s, made by a stream without a group of its own, has had no owner for %s and was dropped: "
             "%s. If its stream is started again, it is told which events have left. To keep positions longer, raise "
-            "autoGroupTtl; to keep one until it is dropped by hand, give its stream the option group, with a new "
+            "%s; to keep one until it is dropped by hand, give its stream the option group, with a new "
             "checkpoint",
             name,
             path,
             idle,
             f"{counted(untaken, 'event', 'do')} not wait for it any more" if untaken else "it had taken every event",
+            named("autoGroupTtl"),
             extra=fields(path, group=name),
         )
 

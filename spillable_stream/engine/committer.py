@@ -33,6 +33,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Committer"]
@@ -190,21 +191,23 @@ class Committer:
             options, delayed = state.options, state.delays.events
         path, held = (
             self._log.path,
-            f"disk holds {disk.events:,} of overflowCapacity {options.overflow_capacity:,} events",
+            f"disk holds {disk.events:,} of {named('overflowCapacity')} {options.overflow_capacity:,} events",
         )
         if delayed:
             held += f" ({delayed:,} of them wait until they are due)"
         if options.memory_capacity:
             held = (
-                f"memory holds {memory.events:,} of memoryCapacity {limits.events:,} events and "
-                f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes (byteCapacity less its buffer), {held}"
+                f"memory holds {memory.events:,} of {named('memoryCapacity')} {limits.events:,} events and "
+                f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes "
+                f"({named('byteCapacity')} less its buffer), {held}"
             )
         if options.overflow_capacity:
             option = "overflowCapacity"
         elif (why := self._memory.why_not()) is not None:
             return ChannelFullError(
-                f"{path}: {error}: there is no memory tier ({why}), and overflowCapacity is 0. It is tried "
-                "again within a minute; to continue before that, set memoryDir, or raise overflowCapacity"
+                f"{path}: {error}: there is no memory tier ({why}), and {named('overflowCapacity')} is 0. It is tried "
+                f"again within a minute; to continue before that, set {named('memoryDir')}, or raise "
+                f"{named('overflowCapacity')}"
             )
         else:
             option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
@@ -212,7 +215,7 @@ class Committer:
         return ChannelFullError(
             f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
             f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
-            f"{lags}. {unread}To continue, take events, or raise {option}"
+            f"{lags}. {unread}To continue, take events, or raise {named(option)}"
         )
 
     def _unread(self, state: ChannelState) -> str:

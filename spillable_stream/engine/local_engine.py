@@ -36,6 +36,7 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -164,7 +165,7 @@ class LocalEngine(Engine):
                 wanted = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
             if wanted not in (None, value):
                 has = f"{layout.path} has {_shown(value)}, not {_shown(wanted)}"
-                raise OptionError(f"{name} is fixed when a channel is created; {has}")
+                raise OptionError(f"{named(name)} is fixed when a channel is created; {has}")
         return {name: value for name, value in given.items() if name not in fixed}
 
     def fixed_options(self) -> dict[str, object]:

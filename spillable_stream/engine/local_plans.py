@@ -28,6 +28,7 @@ from spillable_stream.log.quarantine import keep_damaged, not_quarantined
 from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.log_records import fields
+from spillable_stream.option_names import named
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -69,7 +70,7 @@ class LocalReadPlan:
             raise OtherHostError(
                 f"the host {os.uname().nodename} can't read the events {wanted[0].first_id} to {wanted[-1].last_id} of "
                 f"{layout.path}, which are in the memory of the host {self.host}: run Spark there, or move them to "
-                "disk there with Channel.flush() and do without a memory tier (memoryCapacity 0)"
+                f"disk there with Channel.flush() and do without a memory tier ({named('memoryCapacity')} 0)"
             )
 
 

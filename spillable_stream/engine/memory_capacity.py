@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from spillable_stream.errors import MemoryTierWarning, StorageError
+from spillable_stream.option_names import named
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -84,9 +85,9 @@ def choose_byte_capacity(fs: FileSystem, options: ChannelOptions, path: Path) ->
         why = "is missing"
         if fs.exists(parent):
             why = f"has {fs.free_bytes(parent):,} bytes free, a memory tier takes {_SMALLEST_BYTES:,} or more"
-        raise StorageError(f"{parent} {why}; set memoryDir to another directory")
+        raise StorageError(f"{parent} {why}; set {named('memoryDir')} to another directory")
     if found < wanted:
-        warn_of(path, f"byteCapacity is {wanted:,}, but {parent} has {found:,} bytes free: it takes these")
+        warn_of(path, f"{named('byteCapacity')} is {wanted:,}, but {parent} has {found:,} bytes free: it takes these")
     return found
 
 

@@ -29,6 +29,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.objects.metered_store import StoreUsage
 from spillable_stream.objects.staged_object import birth_of
+from spillable_stream.option_names import named
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.boot import boot_id
@@ -194,6 +195,6 @@ class _Segments:
             birth = birth_of(name)
             if birth is None or birth < plan.state.trimmed.births:
                 raise StorageError(
-                    f"the staged object {self._log.store.root}/{name} is older than stagingTtl, so it may be gone; "
-                    "nothing was committed: do the write again"
+                    f"the staged object {self._log.store.root}/{name} is older than {named('stagingTtl')}, so it may "
+                    "be gone; nothing was committed: do the write again"
                 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from spillable_stream.errors import OptionError
+from spillable_stream.option_names import named
 from spillable_stream.options import CHANNEL, CREATION, defaults, keyword_of
 
 __all__ = [
@@ -72,7 +73,7 @@ def divide_spool_options(
     if not in_store:
         raise OptionError(
             f"{'spool' if durability == 'object' else 'durability'} is for channels in an object store: a commit to a "
-            "disk is synced at once, and memoryCapacity puts memory in front of it; leave it out"
+            f"disk is synced at once, and {named('memoryCapacity')} puts memory in front of it; leave it out"
         )
     if path is None:
         raise OptionError(f"durability={durability} needs a directory of this host to put to first; give spool, too")
@@ -86,11 +87,13 @@ def divide_spool_options(
     of_spool = {name: rest.pop(name) for name in map(keyword_of, _OF_DISKS) if name in rest}
     if durability == "local" and of_spool.get("memory_capacity"):
         raise OptionError(
-            "memoryCapacity contradicts durability=local, with which a put is synced on disk when it is acknowledged; "
-            "leave it out, or use durability=memory"
+            f"{named('memoryCapacity')} contradicts durability=local, with which a put is synced on disk when it is "
+            "acknowledged; leave it out, or use durability=memory"
         )
     if durability == "memory" and of_spool.get("memory_capacity") == 0:
-        raise OptionError("durability=memory needs a memoryCapacity above 0; raise it, or use durability=local")
+        raise OptionError(
+            f"durability=memory needs a {named('memoryCapacity')} above 0; raise it, or use durability=local"
+        )
     return rest, SpoolOptions(path, durability, of_spool)
 
 
@@ -116,7 +119,9 @@ def refuse_options_of_disks(given: Mapping[str, object]) -> None:
     """
     for name, why in _OF_DISKS.items():
         if _is_given(name, given):
-            raise OptionError(f"{name} is for channels on a disk: {why}; leave it out, or use a directory's path")
+            raise OptionError(
+                f"{named(name)} is for channels on a disk: {why}; leave it out, or use a directory's path"
+            )
 
 
 def refuse_options_of_stores(given: Mapping[str, object]) -> None:
@@ -131,7 +136,7 @@ def refuse_options_of_stores(given: Mapping[str, object]) -> None:
     for name in _OF_STORES:
         if _is_given(name, given):
             raise OptionError(
-                f"{name} is for channels in an object store: a commit to a disk is synced at once; leave it out"
+                f"{named(name)} is for channels in an object store: a commit to a disk is synced at once; leave it out"
             )
 
 

@@ -21,6 +21,7 @@ from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import DISK, MEMORY, Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.numbered_batch import NumberedBatch
+from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.spill_rules import TierUsage, choose_tier
@@ -111,17 +112,17 @@ class Put(Request):
         fits_memory = wanted.events <= limits.events and wanted.payload_bytes <= most_bytes
         if wanted.events <= disk or (fits_memory and not self.delayed):
             return None
-        most, option = f"disk holds at most {counted(disk, 'event')} (overflowCapacity)", "overflowCapacity"
+        most, option = f"disk holds at most {counted(disk, 'event')} ({named('overflowCapacity')})", "overflowCapacity"
         if limits.events and not self.delayed:
             memory = (
-                f"memory holds at most {counted(limits.events, 'event')} and {most_bytes:,} bytes (memoryCapacity, and "
-                "byteCapacity less its buffer)"
+                f"memory holds at most {counted(limits.events, 'event')} and {most_bytes:,} bytes "
+                f"({named('memoryCapacity')}, and {named('byteCapacity')} less its buffer)"
             )
             most = f"{memory}, {most}" if disk else memory
             option = option if disk else "memoryCapacity" if wanted.events > limits.events else "byteCapacity"
         return PutTooLargeError(
             f"{path}: {self._do()} not fit ({wanted.payload_bytes:,} bytes), however empty the channel is: {most}. "
-            f"Raise {option}, or put {'smaller events' if wanted.events == 1 else 'fewer at once'}"
+            f"Raise {named(option)}, or put {'smaller events' if wanted.events == 1 else 'fewer at once'}"
         )
 
     def _do(self) -> str:

@@ -22,6 +22,7 @@ from spillable_stream.engine.requests import Control, Request
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
 from spillable_stream.log_records import fields
+from spillable_stream.option_names import named
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import count_of, shown
@@ -127,9 +128,10 @@ class Retention:
             return False
         if untaken:
             _log.warning(
-                "%s: events up to %d have expired before they were taken (retentionUntaken is drop): %s",
+                "%s: events up to %d have expired before they were taken (%s is drop): %s",
                 self._log.path,
                 through,
+                named("retentionUntaken"),
                 ", ".join(untaken),
                 extra=fields(self._log.path, last_id=through),
             )

@@ -28,6 +28,7 @@ from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.flow.wiring import SinkGroup, Source, wire
 from spillable_stream.log_records import fields
+from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import Duration
 
 __all__ = ["Agent"]
@@ -123,6 +124,7 @@ class Agent:
             OptionError: nothing of the agent can run; the message has the findings.
             OSError: a file can't be read.
         """
+        name_as_in_files()
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         files = ConfigurationFiles(tuple(os.fspath(p) for p in given), name, dict(system or {}), environment, mapped)
         agent = cls(name=name, shutdown_timeout_seconds=shutdown_timeout_seconds)

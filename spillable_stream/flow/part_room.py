@@ -12,6 +12,7 @@ from spillable_stream.errors import EventTooLargeError, PutTooLargeError, Spilla
 from spillable_stream.flow.event_batch import concat
 from spillable_stream.flow.interceptors.base import Rejected
 from spillable_stream.format.batch import SURELY_FRAMED_BYTES
+from spillable_stream.option_names import named
 
 __all__ = ["TOO_LARGE", "PartRoom"]
 
@@ -70,9 +71,10 @@ class PartRoom:
     def _require_transaction(self, name: str, part: pa.RecordBatch) -> None:
         most = self._channels[name].put_options().transaction_capacity
         if part.num_rows > most:
+            option = named("transactionCapacity")
             raise TransactionCapacityError(
-                f"a batch has {counted(part.num_rows, 'event')} for the channel {name}, whose transactionCapacity is "
-                f"{most:,}: send {most:,} at most, or raise transactionCapacity"
+                f"a batch has {counted(part.num_rows, 'event')} for the channel {name}, whose {option} is {most:,}: "
+                f"send {most:,} at most, or raise {option}"
             )
 
     def _too_large(self, name: str, part: pa.RecordBatch) -> SpillableError | None:

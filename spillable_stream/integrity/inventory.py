@@ -39,6 +39,7 @@ from spillable_stream.log.ownership import is_held
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.tail import find_tail, go_on
 from spillable_stream.log.wal import Position
+from spillable_stream.option_names import named
 from spillable_stream.state.image import image_of
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.file import File
@@ -230,7 +231,8 @@ def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tup
 def _report_backup(layout: Layout, cause: StorageError, findings: Findings) -> None:
     path = layout.backup_checkpoint_dir or layout.checkpoint_dir
     findings.note(
-        path, f"backupCheckpointDir can't be used, and checkpoints have no copies; nothing needs them: {cause}"
+        path,
+        f"{named('backupCheckpointDir')} can't be used, and checkpoints have no copies; nothing needs them: {cause}",
     )
 
 

@@ -37,6 +37,7 @@ from spillable_stream.log.owner_file import read_owner
 from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import fields
+from spillable_stream.option_names import named
 from spillable_stream.state.image import StateImage
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -90,8 +91,9 @@ class Checkpoints:
         except StorageError as e:
             if self._has_warned:
                 _log.info(
-                    "%s: no use of backupCheckpointDir: %s",
+                    "%s: no use of %s: %s",
                     self._layout.path,
+                    named("backupCheckpointDir"),
                     e,
                     extra=fields(self._layout.path, file=self._backup),
                 )
@@ -102,7 +104,7 @@ class Checkpoints:
     def _warn_of_backup(self, cause: StorageError) -> None:
         message = (
             f"{cause}: the channel {self._layout.path} continues without copies of its checkpoints in "
-            f"backupCheckpointDir, {self._backup}; make the directory, mount it, or make room there"
+            f"{named('backupCheckpointDir')}, {self._backup}; make the directory, mount it, or make room there"
         )
         warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
 

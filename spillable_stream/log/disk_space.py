@@ -7,6 +7,7 @@ from pathlib import Path
 
 from spillable_stream.errors import DiskSpaceError
 from spillable_stream.log.layout import Layout
+from spillable_stream.option_names import named
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["DiskSpace", "lacking_bytes", "require_space", "required_bytes"]
@@ -49,8 +50,8 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
         default = " (the default)" if given is None else ""
         refused = f"{size_bytes:,} bytes more are not put there" if size_bytes else "nothing is put there"
         raise DiskSpaceError(
-            f"the file system of {directory} has {free:,} bytes free, minimumRequiredSpace is {required:,}{default}: "
-            f"{refused}; make room, or take events: takes still work"
+            f"the file system of {directory} has {free:,} bytes free, {named('minimumRequiredSpace')} is "
+            f"{required:,}{default}: {refused}; make room, or take events: takes still work"
         )
     return free - size_bytes - required
 

@@ -17,6 +17,7 @@ from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
 from spillable_stream.log_records import fields
+from spillable_stream.option_names import named
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.file import File
 
@@ -89,7 +90,7 @@ class Rolling:
             except StateTooLargeError as e:  # what makes it smaller must still find a place
                 self._roll_again_at = time.monotonic() + _ROLL_AGAIN_SECONDS
                 path = self._files.path(head.file_id)
-                _log.warning("%s grows beyond maxFileSize: %s", path, e, extra=fields(file=path))
+                _log.warning("%s grows beyond %s: %s", path, named("maxFileSize"), e, extra=fields(file=path))
         return head
 
     def roll_from(self, head: TierEnd, image: MakeImage, first_file_id: int = 1) -> TierEnd:

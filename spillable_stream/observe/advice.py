@@ -10,6 +10,7 @@ from spillable_stream.channel.figures import age_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats
 from spillable_stream.counted import counted
 from spillable_stream.observe.observation import Observation
+from spillable_stream.option_names import named
 from spillable_stream.state.ranges import count_of
 
 __all__ = ["Advice", "Urgency", "advice_on"]
@@ -78,7 +79,8 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
                 Urgency.ERROR,
                 f"{counted(count_of(group.expired), 'event')} expired before {name} took them: IDs "
                 f"{ranges_text(group.expired)}.",
-                "Raise retentionMs or retentionBytes, or set retentionUntaken to keep.",
+                f"Raise {named('retentionMs')} or {named('retentionBytes')}, or set "
+                f"{named('retentionUntaken')} to keep.",
             )
 
 
@@ -89,7 +91,8 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
         yield Advice(
             Urgency.WARNING,
             f"The channel is {stats.channel_fill_percentage:.0f}% full: puts will wait, and then fail.",
-            "Speed up or start the group with the most lag, drop it if nobody needs it, or raise overflowCapacity.",
+            "Speed up or start the group with the most lag, drop it if nobody needs it, or raise "
+            f"{named('overflowCapacity')}.",
         )
     if stats.without_owner:
         more = len(stats.without_owner) - _MOST_NAMES
@@ -125,5 +128,6 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
         yield Advice(
             Urgency.NOTE,
             "Memory has no room: puts go to disk without waiting.",
-            "Nothing, unless puts are too slow: then speed up the consumers, or raise memoryCapacity and byteCapacity.",
+            "Nothing, unless puts are too slow: then speed up the consumers, or raise "
+            f"{named('memoryCapacity')} and {named('byteCapacity')}.",
         )

@@ -20,6 +20,7 @@ from spillable_stream.errors import (
     ProducerTimeoutError,
     TransactionCapacityError,
 )
+from spillable_stream.option_names import named
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
@@ -262,7 +263,7 @@ class Accumulator:
         if count > destination.max_events:
             raise TransactionCapacityError(
                 f"{counted(count, 'event')} can't be one batch for {destination.name}, whose transactions have at most "
-                f"{destination.max_events:,} (transactionCapacity); send fewer at once"
+                f"{destination.max_events:,} ({named('transactionCapacity')}); send fewer at once"
             )
 
     def _batch_with_room(

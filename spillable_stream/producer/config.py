@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.errors import OptionError
+from spillable_stream.option_names import named
 from spillable_stream.options import PRODUCER, defaults, parse_options
 
 __all__ = ["LINGER_MS", "LOCAL_LINGER_MS", "ProducerConfig"]
@@ -67,7 +68,8 @@ class ProducerConfig:
         }
         config = cls(**{**values, **fitting, **parsed})
         config._check("batch_size_threshold_in_bytes", total, "total_size_in_bytes")
-        config._check("batch_count_threshold", max_events, "the most events of one transaction (transactionCapacity)")
+        of_channel = f"the most events of one transaction ({named('transactionCapacity')})"
+        config._check("batch_count_threshold", max_events, of_channel)
         config._check("base_retry_backoff_ms", most_backoff_ms, "max_retry_backoff_ms")
         if config.buckets < channels:
             raise OptionError(

@@ -12,6 +12,7 @@ from spillable_stream.channel.several_channels import WantedChannel, open_channe
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.location import Location, channel_path
+from spillable_stream.option_names import named
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
@@ -169,7 +170,7 @@ def _require_room_for(of_receivers: Sequence[int], most: int, dead: str) -> None
     if most < max(of_receivers):
         raise OptionError(
             f"the dead-letter channel {dead} takes {counted(most, 'event')} at once, fewer than a batch may have; "
-            "raise its transactionCapacity"
+            f"raise its {named('transactionCapacity')}"
         )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from spillable_stream.errors import SpillableError
+from spillable_stream.option_names import name_as_in_files
 
 __all__ = ["explain", "short_traces"]
 
@@ -33,7 +34,10 @@ _TRACES = "\nJVM stacktrace:"
 
 
 def short_traces(decorated: C) -> C:
-    """Have the public methods of a class raise this package's errors with no more than one frame of it."""
+    """Have the public methods of a class, which Spark calls, raise this package's errors with at most one frame of it.
+
+    Options have the names that Spark gives them.
+    """
     for name, member in list(vars(decorated).items()):
         if inspect.isfunction(member) and not name.startswith("_"):
             setattr(decorated, name, _short(member))
@@ -43,6 +47,7 @@ def short_traces(decorated: C) -> C:
 def _short(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)  # Spark looks at the signature
     def call(*args: Any, **named: Any) -> Any:
+        name_as_in_files()  # as Spark's options are
         try:
             result = method(*args, **named)
         except SpillableError as e:

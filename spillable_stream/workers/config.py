@@ -9,6 +9,7 @@ from typing import Any
 
 from spillable_stream.arguments import seconds
 from spillable_stream.errors import OptionError
+from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
 
 __all__ = ["WorkerConfig", "function_name"]
@@ -98,7 +99,8 @@ class WorkerConfig:
             )
         if self.batch_size is not None and self.batch_size > transaction_capacity:
             raise OptionError(
-                f"batch_size must be at most transactionCapacity, {transaction_capacity:,}, not {self.batch_size:,}"
+                f"batch_size must be at most {named('transactionCapacity')}, {transaction_capacity:,}, "
+                f"not {self.batch_size:,}"
             )
 
 

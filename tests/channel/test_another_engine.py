@@ -77,7 +77,7 @@ def test_an_empty_channel_is_looked_at_until_the_time_is_over_and_asked_to_give_
 def test_a_channel_that_is_full_says_so_and_has_room_after_a_take(open_bare: Open) -> None:
     channel = open_bare(overflow_capacity=3, keep_alive=0, memory_capacity=0)
     put(channel, *numbered(0, 3))
-    with pytest.raises(ChannelFullError, match=r"disk holds 3 of overflowCapacity 3 events"):
+    with pytest.raises(ChannelFullError, match=r"disk holds 3 of overflow_capacity 3 events"):
         put(channel, b"3")
     take(channel, 1)
     put(channel, b"3")

@@ -21,7 +21,7 @@ def test_an_unknown_option_names_the_nearest(path: Path) -> None:
 
 
 def test_a_bad_value_names_the_range(path: Path) -> None:
-    with pytest.raises(OptionError, match="transactionCapacity must be an integer of at least 1, not 0"):
+    with pytest.raises(OptionError, match="transaction_capacity must be an integer of at least 1, not 0"):
         Channel(path, transaction_capacity=0)
     assert not path.exists()
 

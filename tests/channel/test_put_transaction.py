@@ -49,7 +49,7 @@ def test_a_put_beyond_the_transaction_capacity_is_refused_whole(open_channel: Op
     channel = open_channel(transaction_capacity=5)
     with channel.put_transaction() as tx:
         tx.put_many([Event(b"a")] * 3)
-        with pytest.raises(TransactionCapacityError, match="would hold 6 events, transactionCapacity is 5"):
+        with pytest.raises(TransactionCapacityError, match="would hold 6 events, transaction_capacity is 5"):
             tx.put_many([Event(b"b")] * 3)
         tx.put_many([Event(b"c")] * 2)
     assert peek(channel, 5) == [b"a"] * 3 + [b"c"] * 2
@@ -75,8 +75,8 @@ def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) ->
     with pytest.raises(ChannelFullError) as caught:
         put(channel, *numbered(8, 3))
     message = str(caught.value)
-    assert "3 events do not fit" in message and "disk holds 8 of overflowCapacity 10 events" in message
-    assert "Waited 0." in message and "take events, or raise overflowCapacity" in message
+    assert "3 events do not fit" in message and "disk holds 8 of overflow_capacity 10 events" in message
+    assert "Waited 0." in message and "take events, or raise overflow_capacity" in message
     take(channel, 1)
     put(channel, *numbered(8, 3))
     assert channel.stats().channel_size == 10
@@ -100,7 +100,7 @@ def test_one_event_that_is_larger_than_the_memory_of_a_channel_without_a_disk_ti
         put(channel, bytes(1 << 20))
     message = str(caught.value)
     assert "1 event does not fit (1,04" in message and "memory holds at most 10 events and 838,860 bytes" in message
-    assert message.endswith("Raise byteCapacity, or put smaller events")
+    assert message.endswith("Raise byte_capacity, or put smaller events")
 
 
 def test_whether_a_batch_can_fit_is_told_before_it_is_put(open_channel: Open) -> None:

@@ -183,13 +183,13 @@ def test_slots_are_kept_too_and_found_by_later_handles(
 
 
 def test_options_of_a_cache_are_of_stores_and_go_together(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="cacheDir is for channels in an object store"):
+    with pytest.raises(OptionError, match="cache_dir is for channels in an object store"):
         Channel(tmp_path / "channel", cache_dir=tmp_path / "cache")
-    with pytest.raises(OptionError, match="cacheBytes is for channels in an object store"):
+    with pytest.raises(OptionError, match="cache_bytes is for channels in an object store"):
         Channel(tmp_path / "channel", cache_bytes=1 << 30 | 1)
-    with pytest.raises(OptionError, match="give cacheDir, too"):
+    with pytest.raises(OptionError, match="give cache_dir, too"):
         Channel(URL, cache_bytes=1 << 21)
-    with pytest.raises(OptionError, match="cacheDir must be a directory of this host"):
+    with pytest.raises(OptionError, match="cache_dir must be a directory of this host"):
         Channel(URL, cache_dir="s3://bucket/cache")
     assert not (tmp_path / "channel").exists()
 

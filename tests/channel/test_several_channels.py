@@ -144,7 +144,7 @@ def test_one_alone_is_made_without_a_look_before() -> None:
 def test_a_check_makes_nothing(tmp_path: Path) -> None:
     check_channel(tmp_path / "a" / "b", overflow_capacity=5)
     check_channel(f"object+file://{tmp_path}/objects")
-    with pytest.raises(OptionError, match="memoryCapacity is for channels on a disk"):
+    with pytest.raises(OptionError, match="memory_capacity is for channels on a disk"):
         check_channel(f"object+file://{tmp_path}/objects", memory_capacity=5)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not (tmp_path / "a").exists()

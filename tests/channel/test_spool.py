@@ -526,7 +526,7 @@ def test_a_full_spool_refuses_puts_until_the_store_is_back(by_hand: Open, tmp_pa
     channel = by_hand(keep_alive=0)
     fail(channel, Fault.UNAVAILABLE)
     put(channel, *numbered(0, 5))
-    with pytest.raises(ChannelFullError, match="overflowCapacity"):
+    with pytest.raises(ChannelFullError, match="overflow_capacity"):
         put(channel, b"too much")
     bring(channel)
     channel.flush()

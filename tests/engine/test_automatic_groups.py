@@ -368,7 +368,7 @@ def test_a_warning_names_the_group_and_what_waits_no_longer(channel: Channel, ca
         pass_time(look_after(channel), DAY_MS)
     (said,) = [r for r in caplog.records if r.name == automatic_groups.__name__]
     assert said.levelno == logging.WARNING
-    for words in ("'auto-a'", "no owner for 1.0 days", "9 events do not wait for it any more", "raise autoGroupTtl"):
+    for words in ("'auto-a'", "no owner for 1.0 days", "9 events do not wait for it any more", "raise auto_group_ttl"):
         assert words in said.getMessage()
 
 

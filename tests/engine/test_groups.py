@@ -56,7 +56,7 @@ def test_a_new_group_starts_where_it_is_told(open_channel: Open, starting: str, 
 def test_a_start_beyond_the_end_is_refused(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
-    with pytest.raises(OptionError, match="startingOffsets 7 is beyond the next event's ID, 6"):
+    with pytest.raises(OptionError, match="the start 7 is beyond the next event's ID, 6"):
         channel.consumer("g", starting="7")
 
 
@@ -77,7 +77,7 @@ def test_a_new_group_may_start_at_an_event_or_the_first_that_is_kept(
     take(channel, 5)
     channel.engine().commit(Control(FrameType.RETENTION, {"through": 3}))
     assert create_group(channel.engine(), "g", starting) == position
-    with pytest.raises(OptionError, match="startingOffsets 7 is beyond"):
+    with pytest.raises(OptionError, match="the start 7 is beyond"):
         create_group(channel.engine(), "new", "7+")
 
 

@@ -18,7 +18,7 @@ Open = Callable[..., Channel]
 
 def test_shared_memory_that_is_missing_is_warned_of_and_events_go_to_disk(path: Path, open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, memory_dir=str(path.parent / "missing"))
-    with pytest.warns(MemoryTierWarning, match=r"missing is missing; set memoryDir .*; events go to disk"):
+    with pytest.warns(MemoryTierWarning, match=r"missing is missing; set memory_dir .*; events go to disk"):
         put(channel, b"x")
     assert channel.stats().drain_order == [-1]
 

@@ -207,7 +207,7 @@ def test_a_put_waits_for_memory_and_then_for_the_disk(open_channel: Open) -> Non
 def test_a_memory_only_channel_is_full_when_memory_is(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, overflow_capacity=0, keep_alive=0.05)
     put(channel, *numbered(0, 10))
-    with pytest.raises(ChannelFullError, match=r"To continue, take events, or raise memoryCapacity$"):
+    with pytest.raises(ChannelFullError, match=r"To continue, take events, or raise memory_capacity$"):
         put(channel, b"x")
     with pytest.raises(ChannelFullError, match="or put fewer at once"):
         put(channel, *numbered(0, 11))
@@ -236,7 +236,7 @@ def test_a_memory_only_channel_without_memory_says_why(path: Path, open_channel:
     with (
         pytest.warns(MemoryTierWarning, match=r"missing is missing.*puts find no room"),
         pytest.raises(
-            ChannelFullError, match=r"there is no memory tier \(.*missing is missing.*\), and overflowCapacity is 0"
+            ChannelFullError, match=r"there is no memory tier \(.*missing is missing.*\), and overflow_capacity is 0"
         ),
     ):
         put(channel, b"x")
@@ -262,12 +262,12 @@ def test_a_full_channel_names_both_tiers_the_rates_the_lag_and_the_option(open_c
     message = str(caught.value)
     for said in (
         "4 events do not fit (440 bytes)",
-        "memory holds 9 of memoryCapacity 10 events and",
-        "disk holds 5 of overflowCapacity 5 events",
+        "memory holds 9 of memory_capacity 10 events and",
+        "disk holds 5 of overflow_capacity 5 events",
         "events/s were put and",
         "the oldest event's age is",
         "readers has 14 to take",
-        "take events, or raise overflowCapacity",
+        "take events, or raise overflow_capacity",
     ):
         assert said in message
 

@@ -102,7 +102,7 @@ def test_an_object_that_a_collector_may_have_removed_is_not_named(stores: dict[s
         tx.put(Event(b"a"), deliver_after=10)
         tx._waiting()
         channel.engine().follow().trimmed = Trimmed(-1, 1, -1)
-        with pytest.raises(StorageError, match=r"is older than stagingTtl.*nothing was committed"):
+        with pytest.raises(StorageError, match=r"is older than staging_ttl.*nothing was committed"):
             tx.commit()
         tx.rollback()
         assert channel.stats().delayed.events == 0

@@ -49,7 +49,7 @@ def test_a_segment_that_a_collector_may_have_removed_is_not_adopted(open_handle:
     new = staged(channel, 2)
     trim(channel, births=2)
     with pytest.raises(
-        StorageError, match="is older than stagingTtl, so it may be gone; nothing was committed: do the"
+        StorageError, match="is older than staging_ttl, so it may be gone; nothing was committed: do the"
     ):
         channel.port().publish(old, 0)
     assert channel.port().publish(new, 0)
@@ -86,7 +86,7 @@ def test_a_large_transaction_is_one_object_that_its_commit_adopts(open_handle: O
 def test_a_full_channel_refuses_a_put_and_names_the_option(open_handle: Open) -> None:
     channel = open_handle(overflow_capacity=3, keep_alive=0)
     put(channel, *numbered(0, 3))
-    with pytest.raises(ChannelFullError, match="raise overflowCapacity"):
+    with pytest.raises(ChannelFullError, match="raise overflow_capacity"):
         put(channel, b"3")
     take(channel, 1)
     put(channel, b"3")

@@ -15,6 +15,7 @@ from spillable_stream.engine.options_by_place import (
     refuse_options_of_stores,
 )
 from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.option_names import keyword_of
 from spillable_stream.options import CHANNEL, CREATION, defaults
 
 Open = Callable[..., Channel]
@@ -33,41 +34,39 @@ OF_DISKS = {
 OF_STORES = {"commitInterval": 5, "gcDelay": 5.0}
 
 
-def keyword(name: str) -> str:
-    return "".join("_" + c.lower() if c.isupper() else c for c in name)
-
-
 @pytest.mark.parametrize("name", OF_DISKS)
 def test_an_option_of_disks_is_refused_in_a_store_with_its_reason(name: str) -> None:
     value, why = OF_DISKS[name]
-    with pytest.raises(OptionError, match=f"^{name} is for channels on a disk: {why}.*; leave it out, or use a direct"):
-        refuse_options_of_disks({keyword(name): value})
+    with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels on a disk: {why}"):
+        refuse_options_of_disks({keyword_of(name): value})
 
 
 @pytest.mark.parametrize("name", OF_STORES)
 def test_an_option_of_stores_is_refused_on_a_disk_with_its_reason(name: str) -> None:
-    with pytest.raises(OptionError, match=f"^{name} is for channels in an object store: a commit to a disk is synced"):
-        refuse_options_of_stores({keyword(name): OF_STORES[name]})
+    with pytest.raises(
+        OptionError, match=f"^{keyword_of(name)} is for channels in an object store: a commit to a disk is synced"
+    ):
+        refuse_options_of_stores({keyword_of(name): OF_STORES[name]})
 
 
 def test_defaults_and_options_of_both_are_refused_nowhere() -> None:
     everything = {**defaults(CHANNEL), **defaults(CREATION)}
     for refuse, others in ((refuse_options_of_disks, OF_STORES), (refuse_options_of_stores, OF_DISKS)):
         refuse(everything)
-        refuse({"keep_alive": 7.0, "retention_ms": 5000, **{keyword(name): "anything" for name in others}})
+        refuse({"keep_alive": 7.0, "retention_ms": 5000, **{keyword_of(name): "anything" for name in others}})
 
 
 @pytest.mark.parametrize("name", OF_STORES)
 def test_a_channel_on_a_disk_is_neither_made_nor_changed_by_an_option_of_stores(
     open_channel: Open, path: Path, name: str
 ) -> None:
-    with pytest.raises(OptionError, match=name):
-        open_channel(**{keyword(name): OF_STORES[name]})
+    with pytest.raises(OptionError, match=keyword_of(name)):
+        open_channel(**{keyword_of(name): OF_STORES[name]})
     with pytest.raises(NotAChannelError):
         Channel(path, create=False)
     before = open_channel().options
-    with pytest.raises(OptionError, match=name):
-        open_channel(**{keyword(name): OF_STORES[name]})
+    with pytest.raises(OptionError, match=keyword_of(name)):
+        open_channel(**{keyword_of(name): OF_STORES[name]})
     assert open_channel().options == before
 
 
@@ -101,9 +100,9 @@ def test_a_channel_in_a_store_is_neither_made_nor_changed_by_an_option_of_disks(
         (
             {"durability": "local", "spool": "/s", "memory_capacity": 5},
             True,
-            "memoryCapacity contradicts durability=lo",
+            "memory_capacity contradicts durability=lo",
         ),
-        ({"durability": "memory", "spool": "/s", "memory_capacity": 0}, True, "needs a memoryCapacity above 0"),
+        ({"durability": "memory", "spool": "/s", "memory_capacity": 0}, True, "needs a memory_capacity above 0"),
     ],
 )
 def test_a_spool_that_cannot_be_is_refused_with_its_reason(given: dict[str, object], in_store: bool, said: str) -> None:

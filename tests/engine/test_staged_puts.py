@@ -28,7 +28,7 @@ def test_too_little_free_space_refuses_puts_and_not_takes(open_channel: Open) ->
     channel = open_channel()
     put(channel, b"x")
     channel = open_channel(minimum_required_space=2**60)
-    with pytest.raises(DiskSpaceError, match=r"bytes free, minimumRequiredSpace is 1,152,921,504,606,846,976"):
+    with pytest.raises(DiskSpaceError, match=r"bytes free, minimum_required_space is 1,152,921,504,606,846,976"):
         put(channel, b"y")
     assert take(channel) == [b"x"]
 

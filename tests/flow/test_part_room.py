@@ -30,7 +30,9 @@ SMALL, HALF, LARGE = Event(b"x"), Event(b"h" * 450_000), Event(b"l" * 900_000)
 def test_a_part_must_fit_its_channel_by_events_and_by_bytes(channels: dict[str, Channel]) -> None:
     room = PartRoom(channels)
     room.require({"disk": as_event_batch([LARGE] * 5), "memory": as_event_batch([SMALL] * 4)})
-    with pytest.raises(TransactionCapacityError, match="6 events for the channel disk, whose transactionCapacity is 5"):
+    with pytest.raises(
+        TransactionCapacityError, match="6 events for the channel disk, whose transaction_capacity is 5"
+    ):
         room.require({"disk": as_event_batch([SMALL] * 6)})
     for too_large in ([SMALL] * 5, [HALF] * 2, [LARGE]):
         with pytest.raises(PutTooLargeError):

@@ -224,7 +224,9 @@ def test_a_batch_that_no_transaction_of_a_channel_can_hold_is_in_no_channel(tmp_
         ChannelProcessor({"c1": c1, "c2": c2}, [RegexFilter("x")]) as processor,
     ):
         assert processor.process(batch_of(b"x1", b"x2", b"dropped")).stored == {"c1": 2, "c2": 2}
-        with pytest.raises(TransactionCapacityError, match="3 events for the channel c2, whose transactionCapacity is"):
+        with pytest.raises(
+            TransactionCapacityError, match="3 events for the channel c2, whose transaction_capacity is"
+        ):
             processor.process(batch_of(b"x1", b"x2", b"x3"))
         assert c1.stats().channel_size == 2
 

@@ -74,7 +74,7 @@ def test_a_fast_writer_leaves_what_must_be_free_and_little_more(
 def test_the_error_says_what_is_free_and_what_must_be(open_channel: Open, path: Path) -> None:
     channel = open_channel()
     fill(channel)
-    said = rf"file system of {path}/data has 1,\d+,\d+ bytes free, minimumRequiredSpace is 1,048,576 \(the default\)"
+    said = rf"file system of {path}/data has 1,\d+,\d+ bytes free, minimum_required_space is 1,048,576 \(the default\)"
     with pytest.raises(DiskSpaceError, match=said):
         put(channel, BODY)
 

@@ -125,7 +125,7 @@ def test_a_state_that_fits_no_header_lets_the_file_grow_and_is_asked_again_a_min
 
     assert [rolled(), rolled()] == [1, 1]
     assert asked == [1]
-    assert caplog.text.count("log-000001 grows beyond maxFileSize: too large") == 1
+    assert caplog.text.count("log-000001 grows beyond max_file_size: too large") == 1
     now[0] += 60
     room[0] = True
     assert rolled() == 2

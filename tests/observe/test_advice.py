@@ -49,10 +49,10 @@ def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do() -> None:
             {"groups": {"g": GroupStats(9, 1, 0, expired=((5, 9),))}},
             "error",
             "5 events expired before g",
-            "retentionMs",
+            "retention_ms",
         ),
         ({"unhealthy": True}, "error", "A failure closed", "Open the channel again"),
-        ({"channel_fill_percentage": 90.0}, "warning", "90% full", "overflowCapacity"),
+        ({"channel_fill_percentage": 90.0}, "warning", "90% full", "overflow_capacity"),
         ({"without_owner": ("a", "b", "c", "d")}, "warning", "a, b, c and 1 more", "drop the groups"),
         ({"spool": SpoolStats(7, 2048, 400.0)}, "warning", "7 events (2.0 KiB) wait in the spool", "credentials"),
         ({"spool": SpoolStats(7, 2048, 1.0, "no answer")}, "warning", "on this host only. no answer", "credentials"),
@@ -61,7 +61,7 @@ def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do() -> None:
         ({"workers": (worker("silent"),)}, "warning", "The worker of g is silent", "hangs"),
         ({"workers": (worker("running"),)}, "warning", "The worker of g is in trouble", "by itself"),
         ({"torn_bytes": 100}, "note", "cut 100 bytes", "no event is lost"),
-        ({"overflow_active": True}, "note", "Memory has no room", "memoryCapacity"),
+        ({"overflow_active": True}, "note", "Memory has no room", "memory_capacity"),
     ],
 )
 def test_each_trouble_says_what_it_is_and_what_to_do(

@@ -55,11 +55,14 @@ def test_what_was_not_given_fits_what_was() -> None:
             {"base_retry_backoff_ms": 200, "max_retry_backoff_ms": 100},
             "base_retry_backoff_ms is 200, which is more than max_retry_backoff_ms, 100",
         ),
-        ({"batch_count_threshold": 10_001}, r"is 10,001, which is more than .*\(transactionCapacity\), 10,000"),
+        ({"batch_count_threshold": 10_001}, r"is 10,001, which is more than .*\(transaction_capacity\), 10,000"),
         ({"lingerms": 5, "linger_ms": 5}, "linger_ms is given twice"),
         ({"linger": 5}, "'linger' is not an option of a producer; the nearest is 'linger_ms'"),
-        ({"keep_alive": 5}, "keepAlive is not an option of a producer but of a channel"),
-        ({"total_size_in_bytes": 0}, "total_size_in_bytes must be bytes, or a number with KiB, .*; 1 or more, not 0"),
+        ({"keep_alive": 5}, "keep_alive is not an option of a producer but of a channel"),
+        (
+            {"total_size_in_bytes": 0},
+            "total_size_in_bytes must be bytes, or a number with KiB, MiB, GiB or TiB; 1 or more, not 0",
+        ),
         ({"buckets": 3}, "buckets must be a power of two, 1 to 512, not 3"),
     ],
 )

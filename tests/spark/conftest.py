@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.option_names import name_as_in_files
 from tests.support.spark.sessions import local_files
 
 _LOOKUPS = 3
@@ -58,6 +59,12 @@ def session_is_active(request: pytest.FixtureRequest) -> None:
 def finds_the_source(session: Any) -> bool:
     """Tell whether a session has found the source: its one look starts a Python, which has ten seconds to answer."""
     return bool(session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("spillable"))
+
+
+@pytest.fixture(autouse=True)
+def options_have_their_names() -> None:
+    """Let messages name options as in a process that Spark runs: tests call what is behind its doors, too."""
+    name_as_in_files()
 
 
 @pytest.fixture(autouse=True)

@@ -106,7 +106,7 @@ def test_a_typed_channel_needs_a_function_for_batches() -> None:
     with pytest.raises(OptionError, match="is a typed channel, whose worker needs batch_size"):
         WorkerConfig(**GOOD).check_channel(True, 100, "/data/flights")
     WorkerConfig(**{**GOOD, "batch_size": 100}).check_channel(True, 100, "/data/flights")
-    with pytest.raises(OptionError, match="at most transactionCapacity, 100, not 101"):
+    with pytest.raises(OptionError, match="at most transaction_capacity, 100, not 101"):
         WorkerConfig(**{**GOOD, "batch_size": 101}).check_channel(False, 100, "/data/orders")
 
 

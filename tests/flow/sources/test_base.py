@@ -75,7 +75,7 @@ def test_events_that_do_not_fit_a_channel_together_are_put_in_pieces_and_one_tha
     lost = [
         record.getMessage() for record in caplog.records if record.levelname == "ERROR" and "is lost" in record.message
     ]
-    assert len(lost) == 1 and "Raise byteCapacity" in lost[0] and "deadLetter" in lost[0]
+    assert len(lost) == 1 and "Raise byte_capacity" in lost[0] and "deadLetter" in lost[0]
     (missed,) = source.missed
     assert missed.startswith("an event is lost, because it is too large for a channel: ")
 

@@ -90,8 +90,8 @@ def test_a_request_that_no_transaction_can_hold_is_answered_with_413_and_is_in_n
         answer = client.post("/", content=json.dumps(EVENTS), headers=headers)
         assert (answer.status_code, "Retry-After" in answer.headers) == (413, False)
         assert answer.text == (
-            "a batch has 3 events for the channel b, whose transactionCapacity is 2: send 2 at most, or raise "
-            "transactionCapacity"
+            "a batch has 3 events for the channel b, whose transaction_capacity is 2: send 2 at most, or raise "
+            "transaction_capacity"
         )
         assert source.counters.flume_counters()["EventReadFail"] == 1
         assert client.post("/", content=json.dumps(EVENTS[:2]), headers=headers).status_code == 200
@@ -113,7 +113,9 @@ def test_a_request_that_is_larger_than_a_channel_is_answered_with_413_and_is_in_
         large = [{"body": "x" * 300_000}]
         answer = client.post("/", content=json.dumps(large * 3), headers=headers)
         assert (answer.status_code, "Retry-After" in answer.headers) == (413, False)
-        assert "3 events do not fit" in answer.text and answer.text.endswith("Raise byteCapacity, or put fewer at once")
+        assert "3 events do not fit" in answer.text and answer.text.endswith(
+            "Raise byte_capacity, or put fewer at once"
+        )
         assert source.counters.flume_counters()["EventReadFail"] == 1
         assert client.post("/", content=json.dumps(large * 2), headers=headers).status_code == 200
         assert a.stats().channel_size == b.stats().channel_size == 2

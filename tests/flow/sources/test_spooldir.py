@@ -301,7 +301,7 @@ def test_an_event_that_never_fits_goes_to_the_dead_letters_or_is_named(
                 letter = tx.take()
             assert len(letter.body) == 1_000_000 and letter.headers["deadletter.component"] == "a1.r1/small"
             assert letter.headers["deadletter.error"].startswith("PutTooLargeError: ")
-            assert "Raise byteCapacity" in letter.headers["deadletter.error"]
+            assert "Raise byte_capacity" in letter.headers["deadletter.error"]
             assert names(spool) == ["a.COMPLETED"]
         else:
             with pytest.raises(PutTooLargeError, match="1 event does not fit"):
