@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from numbers import Real
 from typing import TypeGuard
@@ -19,6 +20,7 @@ __all__ = [
     "is_number",
     "milliseconds",
     "size_bytes",
+    "span_with_unit",
 ]
 
 Duration = float | str | timedelta
@@ -65,6 +67,18 @@ def duration_seconds(value: object) -> float:
         return float(value)
     except OverflowError:  # of an integer, which may be larger than any float
         return math.inf if value > 0 else -math.inf
+
+
+def span_with_unit(value: object) -> object:
+    """Return a text with a unit as a time span; anything else as it is.
+
+    Args:
+        value: a text such as ``"15m"``, or anything else.
+    """
+    found = _with_unit(value, _TIME_UNITS) if isinstance(value, str) else None
+    with suppress(OverflowError):  # longer than any time span
+        return value if found is None else timedelta(seconds=found)
+    return value
 
 
 def milliseconds(value: object) -> object:

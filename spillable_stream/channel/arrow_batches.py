@@ -27,7 +27,7 @@ from spillable_stream.errors import CorruptionError, DataLossError, OptionError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
-from spillable_stream.quantities import Size
+from spillable_stream.quantities import Size, span_with_unit
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, shown
 
@@ -101,13 +101,13 @@ def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState],
     if end is None:
         return lambda state: state.last_id
     path = engine.path
-    if isinstance(end, datetime | timedelta):
-        following = first_id_since(engine, time_of(end))
+    if isinstance(moment := span_with_unit(end), datetime | timedelta):
+        following = first_id_since(engine, time_of(moment))
         return lambda state: min(following, state.next_id) - 1
     if (wanted := event_id(end)) is None or wanted < 1:
         raise OptionError(
-            f"a read of {path} can't end with {end!r}: give a write-order ID, a datetime with a zone, or a timedelta "
-            "back from now"
+            f"a read of {path} can't end with {end!r}: give a write-order ID, a datetime with a zone, or a time back "
+            "from now, as '15m' or a timedelta"
         )
 
     def choose(state: ChannelState) -> int:

@@ -30,7 +30,10 @@ def as_arrow_schema(schema: pa.Schema | SparkSchema) -> pa.Schema:
     """
     if not isinstance(schema, pa.Schema):
         if not hasattr(schema, "fieldNames"):
-            raise SchemaError(f"a schema must be a pyarrow.Schema or a Spark StructType, not {type(schema).__name__}")
+            raise SchemaError(
+                f"a schema must be a pyarrow.Schema or a Spark StructType, not {type(schema).__name__}: make one with "
+                "pyarrow.schema([('sku', pyarrow.string()), …]), of a data frame with pyarrow.Schema.from_pandas(frame)"
+            )
         schema = _from_spark(schema)
     if len(schema) == 0 or len(set(schema.names)) != len(schema):
         raise SchemaError(f"a schema must have columns with different names, not {schema.names}")

@@ -323,7 +323,8 @@ class Channel:
         Args:
             group: the group's name. Nobody owns it, or this handle does.
             to: "earliest" for the first event that the channel keeps, "latest" for the next one to come, a write-order
-                ID, a datetime with a zone for the first event put then or later, or a timedelta back from now.
+                ID, a datetime with a zone for the first event put then or later, or a time back from now, as "15m"
+                or a timedelta.
 
         Raises:
             DataLossError: the event with this ID has left the channel; the message names the first one that is kept.
@@ -349,7 +350,7 @@ class Channel:
 
         Args:
             start: the first event, said as in `seek`; the first one that the channel keeps by default.
-            end: the write-order ID of the last event; or a datetime with a zone, or a timedelta back from now: the
+            end: the write-order ID of the last event; or a datetime with a zone, or a time back from now, as "15m": the
                 first event put then or later is not read. Up to the last event by default.
             group: a group's name, for only the events that it has yet to take.
             max_bytes: small batches are joined up to this size, in bytes, or "4MiB"; a larger one comes as it is, up to

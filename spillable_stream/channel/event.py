@@ -66,6 +66,9 @@ def event_list(events: Any, call: str) -> list[Any]:
     return list(events)
 
 
+_ROWS = "a channel that has a schema takes rows, as Channel(path, schema=…)"
+
+
 def read_event(event: Any) -> tuple[bytes, dict[str, str] | None]:
     """Return the body of an event and a copy of its headers, None if it has none: nobody else can change these.
 
@@ -73,14 +76,22 @@ def read_event(event: Any) -> tuple[bytes, dict[str, str] | None]:
         SchemaError: it is not an `Event`, its body is not bytes, or a header is not a string of valid Unicode.
     """
     if not issubclass(type(event), Event):
-        hint = ": give Event(body)" if isinstance(event, bytes) else ""
-        raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}{hint}")
+        raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}{_hint(event)}")
     try:
         return read_body(event.body), read_headers(event.headers)
     except SchemaError:
         raise
     except Exception as e:  # of a class of somebody's own
         raise SchemaError(f"an event can't be read: {type(e).__name__} in a {type(event).__name__}") from e
+
+
+def _hint(event: object) -> str:
+    """Return what to give instead of something that is not an event."""
+    if isinstance(event, bytes):
+        return ": give Event(body)"
+    if isinstance(event, str):
+        return ": give Event(text.encode())"
+    return f": {_ROWS}" if isinstance(event, Mapping) else ""
 
 
 def read_body(body: Any) -> bytes:
@@ -90,6 +101,8 @@ def read_body(body: Any) -> bytes:
     if issubclass(type(body), bytes):
         return bytes.__bytes__(body)
     hint = ": encode it, as text.encode() does" if isinstance(body, str) else ""
+    if isinstance(body, Mapping):
+        hint = f": {_ROWS}, and json.dumps(row).encode() makes bytes of one"
     raise SchemaError(f"an event's body must be bytes, not {type(body).__name__}{hint}")
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from spillable_stream.channel.seek_target import SeekTarget
 from spillable_stream.errors import OptionError
+from spillable_stream.quantities import span_with_unit
 
 __all__ = ["PLACES", "parse_end", "parse_place"]
 
 PLACES = (
     "earliest, latest, a write-order ID, a time (2026-01-31T09:30, in the local zone unless it says one), or 15m ago"
 )
-
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)(?:\s+ago)?\Z")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def parse_place(text: str) -> SeekTarget:
@@ -34,9 +30,8 @@ def parse_place(text: str) -> SeekTarget:
         return "earliest" if word == "earliest" else "latest"
     if word.isascii() and word.isdigit():
         return int(word)
-    if (ago := _AGO.match(word)) is not None:
-        with suppress(OverflowError):  # longer ago than there are dates
-            return timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+    if isinstance(ago := span_with_unit(word.removesuffix("ago")), timedelta):
+        return ago
     try:
         moment = datetime.fromisoformat(word)
         return moment if moment.utcoffset() is not None else moment.astimezone()

@@ -11,12 +11,13 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.seeking import Choose, checked_position
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import OptionError
+from spillable_stream.quantities import span_with_unit
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Moment", "SeekTarget", "chosen_position", "event_id", "time_of"]
 
-Moment = datetime | timedelta
-"""A time with a zone, or how long ago it was by the wall clock."""
+Moment = datetime | timedelta | str
+"""A time with a zone, or how long ago it was by the wall clock: a timedelta, or a text such as ``"15m"``."""
 
 SeekTarget = Literal["earliest", "latest"] | SupportsIndex | Moment
 """The first kept event, the next event to come, a write-order ID, or a time: the first event put then or later."""
@@ -38,19 +39,18 @@ def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
         CorruptionError: the log can't be read where a time is looked up.
         OptionError: ``to`` is none of what it may be.
     """
-    if isinstance(to, str):
-        if to == "earliest":
-            return lambda state: state.beginning() - 1
-        if to == "latest":
-            return lambda state: state.last_id
-    elif isinstance(to, datetime | timedelta):
-        found = first_id_since(engine, time_of(to))
+    if isinstance(to, str) and to == "earliest":
+        return lambda state: state.beginning() - 1
+    if isinstance(to, str) and to == "latest":
+        return lambda state: state.last_id
+    if isinstance(moment := span_with_unit(to), datetime | timedelta):
+        found = first_id_since(engine, time_of(moment))
         return lambda state: _kept(found, state) - 1
-    elif (wanted := event_id(to)) is not None:
+    if (wanted := event_id(to)) is not None:
         return lambda state: checked_position(wanted - 1, state, engine.path)
     raise OptionError(
         f"nothing in {engine.path} begins at {to!r}: give 'earliest', 'latest', a write-order ID, a datetime "
-        "with a zone, or a timedelta back from now"
+        "with a zone, or a time back from now, as '15m' or a timedelta"
     )
 
 
@@ -68,7 +68,7 @@ def event_id(value: object) -> int | None:
         return None
 
 
-def time_of(moment: Moment) -> int:
+def time_of(moment: datetime | timedelta) -> int:
     """Return a time in microseconds since 1970.
 
     Args:

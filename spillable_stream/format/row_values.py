@@ -16,6 +16,12 @@ __all__ = ["RowReader", "row_reader"]
 
 _LIST_PLACE_BYTES = 9
 _MOST_READERS = 256
+_MADE_BY = (
+    ("__dataclass_fields__", "dataclasses.asdict(row)"),
+    ("_asdict", "row._asdict()"),
+    ("model_dump", "row.model_dump()"),
+    ("to_dict", "row.to_dict()"),
+)
 
 
 class RowReader:
@@ -51,12 +57,20 @@ class RowReader:
             if type(row) is dict:
                 return self._read(row)
             if not isinstance(row, Mapping):
-                raise SchemaError(f"a typed channel takes mappings of column to value, not {type(row).__name__}")
+                raise SchemaError(
+                    f"a typed channel takes mappings of column to value, not {type(row).__name__}{self._hint(row)}"
+                )
             return self._read(dict(row.items()))
         except SchemaError:
             raise
         except Exception as e:  # from the row's own methods, or because another thread changes it right now
             raise SchemaError(f"a row can't be read: {type(e).__name__} in a {type(row).__name__}") from e
+
+    def _hint(self, row: object) -> str:
+        """Return what makes a mapping of an object that has the columns."""
+        if not all(hasattr(row, name) for name in self.schema.names):
+            return ""
+        return next((f": {words} makes one" for attribute, words in _MADE_BY if hasattr(row, attribute)), "")
 
     def size_bytes(self, row: dict[str, Any]) -> int:
         """Return how much memory a row from `read` takes, with its slot in a list, in bytes."""

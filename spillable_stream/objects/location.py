@@ -46,17 +46,15 @@ def channel_path(path: str | os.PathLike[str]) -> Path | Location:
 
 
 def _require_no_address(path: str) -> None:
-    """Refuse a path that is an address, or one with a slash less, as a `Path` makes of it, unless it is a directory."""
-    scheme, separator, rest = path.partition(":/")
+    """Refuse a path that is an address but for its slashes, as a `Path` makes of it, unless it is a directory."""
+    scheme, separator, rest = path.partition(":")
     if not separator or os.path.exists(path):
         return
     if scheme in _ELSEWHERE:
         raise _wrong_scheme(scheme)
     if scheme in _SCHEMES:
-        root = "/" if scheme == DIRECTORY else ""
-        raise OptionError(
-            f"{path} is an address that lost a slash: write {scheme}://{root}{rest} as a string, not as a Path"
-        )
+        whole = f"{scheme}://{'/' if scheme == DIRECTORY else ''}{rest.lstrip('/')}"
+        raise OptionError(f"{path} is an address that lost a slash: write {whole} as a string, not as a Path")
 
 
 def _wrong_scheme(scheme: str) -> OptionError:

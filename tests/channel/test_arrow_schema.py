@@ -30,6 +30,7 @@ N = pa.field("n", pa.int64())
         (pa.schema([("a", pa.list_(pa.struct([("b", pa.null())])))]), "the column 'a' has the type list<"),
         (pa.schema([("a", pa.map_(pa.string(), pa.null()))]), "the column 'a' has the type map<string, null>"),
         ("n INT", "must be a pyarrow.Schema or a Spark StructType, not str"),
+        ({"n": int}, r"not dict: make one with pyarrow.schema\(.*from_pandas\(frame\)"),
     ],
 )
 def test_a_schema_that_no_channel_can_have_is_refused(path: Path, schema: object, why: str) -> None:

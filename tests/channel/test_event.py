@@ -18,6 +18,9 @@ def test_the_place_of_an_event_does_not_make_it_another() -> None:
     ("event", "why"),
     [
         (b"body", r"takes spillable_stream.Event, not bytes: give Event\(body\)"),
+        ("body", r"takes spillable_stream.Event, not str: give Event\(text.encode\(\)\)"),
+        ({"n": 1}, r"not dict: a channel that has a schema takes rows, as Channel\(path, schema=…\)"),
+        (Event({"n": 1}), r"must be bytes, not dict: a channel that has a schema .*json.dumps\(row\)"),  # type: ignore[arg-type]
         (Event("text"), "body must be bytes, not str: encode it"),  # type: ignore[arg-type]
         (Event(None), "body must be bytes, not NoneType"),  # type: ignore[arg-type]
         (Event(b"", {"k": 1}), "headers must be strings, not 'k': 1"),  # type: ignore[dict-item]

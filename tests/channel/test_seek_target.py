@@ -108,6 +108,15 @@ def test_an_id_is_checked_when_the_position_is_chosen(open_channel: Open) -> Non
         chosen()
 
 
+def test_a_time_back_from_now_may_be_a_text(channel: Channel) -> None:
+    for text in ("1h", "60 m", "3600s"):
+        for to in (text, timedelta(hours=1)):
+            choose = chosen_position(channel.engine(), to)
+            with channel.engine().snapshot() as state:
+                assert choose(state) == 0
+    assert [batch.num_rows for batch in channel.read("1h", "1ms")] == [5]
+
+
 @pytest.mark.parametrize(
     ("to", "why"),
     [

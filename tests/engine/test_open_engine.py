@@ -34,7 +34,16 @@ def new() -> NewChannel:
     return NewChannel(ChannelOptions.of({"keep_alive": 2.0}), CreationOptions(), [encode_schema(EVENT_SCHEMA)])
 
 
-@pytest.mark.parametrize("address", ["s3:/bucket/orders", "object+file:/data/orders", Path("az://container/orders")])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3:/bucket/orders",
+        "object+file:/data/orders",
+        "object+file:orders",
+        "s3:bucket/orders",
+        Path("az://container/orders"),
+    ],
+)
 def test_an_address_that_lost_a_slash_is_no_directory_of_that_name(
     address: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -95,4 +97,29 @@ SCHEMA = pa.schema([pa.field("n", pa.int32(), nullable=False), pa.field("s", pa.
 )
 def test_a_row_that_does_not_fit_is_refused(row: Any, why: str) -> None:
     with pytest.raises(SchemaError, match=why):
+        RowReader(SCHEMA).read(row)
+
+
+@dataclass
+class Row:
+    n: int
+    s: str
+
+
+class Pair(NamedTuple):
+    n: int
+    s: str
+
+
+@pytest.mark.parametrize(
+    ("row", "hint"),
+    [
+        (Row(1, "a"), r"not Row: dataclasses.asdict\(row\) makes one"),
+        (Pair(1, "a"), r"not Pair: row._asdict\(\) makes one"),
+        (pd.Series({"n": 1, "s": "a"}), r"not Series: row.to_dict\(\) makes one"),
+        (pd.Series({"other": 1}), "not Series$"),
+    ],
+)
+def test_an_object_that_has_the_columns_is_refused_with_what_makes_a_row_of_it(row: object, hint: str) -> None:
+    with pytest.raises(SchemaError, match=hint):
         RowReader(SCHEMA).read(row)
