@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from typer.core import TyperGroup
 
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.option_names import name_as_in_files
+from spillable_stream.quantities import DURATION_RANGE, duration_seconds
 from spillable_stream.termination import Terminated
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "say",
     "status_after",
     "system_error",
+    "time_span",
     "until_signal",
 ]
 
@@ -137,6 +140,26 @@ def _verbs(
     ] = False,
 ) -> None:
     """Use, watch, check, repair and back up the channels of spillable_stream."""
+
+
+def time_span(least: float = 0.0, most: float = math.inf) -> Callable[[Any], float]:
+    """Return a parser of time spans in seconds, such as ``90`` or ``2h``.
+
+    Args:
+        least: the least that it may be, in seconds.
+        most: the most.
+    """
+
+    def parse(text: object) -> float:
+        bounds = f"{least:g} s or more" if most == math.inf else f"{least:g} to {most:g} s"
+        try:
+            if least <= (found := duration_seconds(text)) <= most:
+                return found
+        except ValueError:
+            pass
+        raise typer.BadParameter(f"{text!r} is not a time: give {DURATION_RANGE}; {bounds}")
+
+    return parse
 
 
 def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = "") -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, forget_output, say, until_signal
+from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, forget_output, say, time_span, until_signal
 from spillable_stream.counted import counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ _FAR_POLL_SECONDS = 1.0
 
 _Group = Annotated[str, typer.Option("--group", "-g", help="The group that takes.")]
 _Max = Annotated[int | None, typer.Option("--max", min=1, help="The most events; all that are there by default.")]
-_Wait = Annotated[float, typer.Option("--wait", min=0, help="How many seconds to wait for the next event.")]
+_Wait = Annotated[
+    float,
+    typer.Option(
+        "--wait", metavar="TIME", parser=time_span(), help="How long to wait for the next event, as 90 or 2h."
+    ),
+]
 _JsonLines = Annotated[bool, typer.Option("--json", help="Print whole events, with IDs and headers, as JSON lines.")]
 _Count = Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last events to print.")]
 _Follow = Annotated[bool, typer.Option("-f", "--follow", help="Print events as they come, until Ctrl-C.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, until_signal
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, time_span, until_signal
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields
@@ -58,13 +58,25 @@ def agent(
     define: SystemProperties = None,
     no_reload_conf: Annotated[bool, typer.Option("--no-reload-conf", help="Do not look for changed files.")] = False,
     poll_interval: Annotated[
-        float, typer.Option("--poll-interval", "-i", min=0.1, help="Seconds between looks for changed files.")
+        float,
+        typer.Option(
+            "--poll-interval",
+            "-i",
+            metavar="TIME",
+            parser=time_span(0.1),
+            help="The time between looks for changed files, as 30 or 5m.",
+        ),
     ] = 30.0,
     once: Annotated[
         bool, typer.Option("--once", help="End when all sources are at their end and the channels are empty.")
     ] = False,
     drain: Annotated[bool, typer.Option("--drain", help="Let the sinks empty the channels before the end.")] = False,
-    shutdown_timeout: Annotated[float, typer.Option("--shutdown-timeout", help="Seconds that an end may take.")] = 30.0,
+    shutdown_timeout: Annotated[
+        float,
+        typer.Option(
+            "--shutdown-timeout", metavar="TIME", parser=time_span(), help="How long an end may take, as 30 or 5m."
+        ),
+    ] = 30.0,
     mapped: ClassMap = None,
     dryrun: Annotated[bool, typer.Option("--dryrun", "-d", help="Say what would run, and end.")] = False,
     classpath: Annotated[str, typer.Option("--classpath", "-C", hidden=True)] = "",

@@ -10,13 +10,12 @@ import typer
 
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
-from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, say
+from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, say, time_span
 from spillable_stream.cli.input_source import STANDARD_INPUT
 from spillable_stream.cli.load_input import Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, SchemaError
-from spillable_stream.quantities import DURATION_RANGE, duration_seconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,25 +33,20 @@ _Name = Annotated[
 ]
 
 
-def _seconds(text: str) -> float:
-    """Return a time span in seconds; one that no event can have is refused later."""
-    try:
-        return duration_seconds(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a time: give {DURATION_RANGE}") from None
-
-
 _Ttl = Annotated[
     float | None,
     typer.Option(
-        "--ttl", metavar="TIME", parser=_seconds, help="For how long the events count, as 90 or 2h; by default forever."
+        "--ttl",
+        metavar="TIME",
+        parser=time_span(),
+        help="For how long the events count, as 90 or 2h; by default forever.",
     ),
 ]
 
 _DeliverAfter = Annotated[
     float | None,
     typer.Option(
-        "--deliver-after", metavar="TIME", parser=_seconds, help="No take sees the events before that, as 90 or 2h."
+        "--deliver-after", metavar="TIME", parser=time_span(), help="No take sees the events before that, as 90 or 2h."
     ),
 ]
 

@@ -21,6 +21,7 @@ from spillable_stream.cli.app import (
     app,
     fail,
     print_object,
+    time_span,
     until_signal,
 )
 from spillable_stream.errors import SpillableError
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = ["observation_dict", "top"]
 
-_INTERVAL = Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two looks.")]
+_INTERVAL = Annotated[
+    float,
+    typer.Option(
+        "--interval", metavar="TIME", parser=time_span(0.1, 3600), help="The time between two looks, as 5 or 1m."
+    ),
+]
 _ONCE = Annotated[bool, typer.Option("--once", help="Print one view, after two looks, and end.")]
 
 

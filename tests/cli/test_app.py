@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,10 +28,11 @@ from spillable_stream.cli.app import (
     fail,
     print_object,
     status_after,
+    time_span,
     until_signal,
 )
 from spillable_stream.termination import Terminated
-from tests.support.command_line import start
+from tests.support.command_line import run, start
 from tests.support.events import peek, put
 
 
@@ -265,3 +267,33 @@ def test_a_verb_that_is_cut_short_has_its_status_though_nobody_hears_it(
     monkeypatch.setattr(typer, "echo", refuse)
     for error, status in ((KeyboardInterrupt(), 130), (Terminated(), 143)):
         assert cut_short(error, "half of it is done", "p", as_json=True).exit_code == status
+
+
+def test_a_time_has_the_words_of_options_and_bounds_of_its_own() -> None:
+    assert [time_span()(text) for text in ("90", "1.5m", "500ms", "2h")] == [90, 90, 0.5, 7200]
+    assert time_span(0.1, 60)(1.0) == 1.0, "a default is parsed, too"
+    for text, said in (
+        ("soon", "'soon' is not a time: give seconds, or a number with ms, s, m, h or d; 0.1 to 60 s"),
+        ("2m", "'2m' is not a time: .*; 0.1 to 60 s"),
+        ("nan", "'nan' is not a time"),
+    ):
+        with pytest.raises(typer.BadParameter, match=said):
+            time_span(0.1, 60)(text)
+    with pytest.raises(typer.BadParameter, match=r"'-1' is not a time: .*; 0 s or more"):
+        time_span()("-1")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "top {} --once --interval 200ms",
+        "take {} --wait 10ms",
+        "put {} - --ttl 2h --deliver-after 1m",
+        "agent -n a1 -f missing.conf --poll-interval 1m --shutdown-timeout 1m",
+    ],
+)
+def test_every_verb_takes_a_time_with_a_unit(path: Path, verb: str) -> None:
+    Channel(path, minimum_required_space=0).close()
+    assert "not a time" not in run(*verb.format(path).split(), input="").output
+    refused = run(*re.sub(r"\d+(ms|m|h)\b", "5x", verb).format(path).split(), input="")
+    assert refused.exit_code == 2 and "'5x' is not a time" in " ".join(refused.output.replace("│", "").split())
