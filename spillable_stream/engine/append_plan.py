@@ -21,7 +21,6 @@ from spillable_stream.state.spill_rules import TierUsage
 
 __all__ = ["NOTHING_COMMITTED", "AppendPlan", "CommitResult"]
 
-_NOTHING = TierUsage(0, 0)
 _UNBOUNDED = 1 << 63  # bytes
 
 
@@ -71,7 +70,8 @@ class AppendPlan:
     ) -> None:
         self.memory_room = memory_room
         self.entries: list[Entry] = []
-        self.put: TierUsage = _NOTHING
+        self.put_events: int = 0
+        self.put_bytes: int = 0  # of payloads
         self.sinks: dict[str, int] = {}
         self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()
@@ -107,7 +107,8 @@ class AppendPlan:
 
     def attempt(self, plan_request: Callable[[AppendPlan], CommitResult]) -> CommitResult:
         """Plan one more request, or nothing of it: raises what ``plan_request`` raises."""
-        entries, put, next_id, next_transaction = len(self.entries), self.put, self.next_id, self.next_transaction
+        entries, next_id, next_transaction = len(self.entries), self.next_id, self.next_transaction
+        put_events, put_bytes = self.put_events, self.put_bytes
         overflow, repeated, next_side_file = self.overflow, self._repeated, self.next_side_file
         settled = self.settled.copy() if self.settled else None
         delays = self.delays.mark() if self.delays else None
@@ -115,7 +116,8 @@ class AppendPlan:
             return plan_request(self)
         except BaseException:
             del self.entries[entries:]
-            self.put, self.next_id, self.next_transaction = put, next_id, next_transaction
+            self.next_id, self.next_transaction = next_id, next_transaction
+            self.put_events, self.put_bytes = put_events, put_bytes
             self.overflow, self._repeated, self.next_side_file = overflow, repeated, next_side_file
             self.settled = settled or set()
             if delays is not None:
@@ -138,7 +140,7 @@ class AppendPlan:
         type_, payload, crc, count, schema_id, ttl_us, has_dues = frame  # `Frame.header`, inlined
         length, tx, order, time_us = len(payload), transaction_id, write_order_id, self.time_us
         header = FrameHeader(type_, length, tx, order, count, schema_id, time_us, crc, ttl_us, has_dues)
-        self.entries.append(Entry(header, payload, record))
+        self.entries.append((header, payload, record))
 
     def commit(
         self,
@@ -183,7 +185,7 @@ class AppendPlan:
         """Tell whether the disk tier stays within ``overflowCapacity``, with the plan so far and what is wanted now."""
         state = self.state
         most = state.options.overflow_capacity
-        planned = self.put.events if self.tier is DISK else 0
+        planned = self.put_events if self.tier is DISK else 0
         # As `fits` has it, first without the objects that it makes: every put comes here.
         if wanted.events + planned + state.blocks.disk.events + state.delays.events <= most:
             return True
@@ -191,10 +193,11 @@ class AppendPlan:
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
         """Tell whether tiers stay within ``limits`` together, with the plan so far and what is wanted now."""
-        blocks, held = self.state.blocks, wanted
-        if self.put is not _NOTHING and self.tier in tiers:
-            held = wanted.plus(self.put)
-        events, payload_bytes = held
+        blocks, events, payload_bytes = self.state.blocks, *wanted
+        if self.tier in tiers:
+            events += self.put_events
+            payload_bytes += self.put_bytes
+        held_events, held_bytes = events, payload_bytes
         for tier in tiers:
             index = blocks.memory if tier is MEMORY else blocks.disk
             events += index.events
@@ -205,6 +208,7 @@ class AppendPlan:
         # An upper bound: it counts blocks whole, even where a part was taken.
         if events <= limits.events and payload_bytes <= limits.payload_bytes:
             return True
+        held = TierUsage(held_events, held_bytes)
         for tier in tiers:
             held = held.plus(self.state.use(tier is MEMORY))
         return held.is_within(limits)

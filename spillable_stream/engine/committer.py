@@ -184,7 +184,7 @@ class Committer:
 
     def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self._follower.as_known as state:  # what the refusal was planned on, or later
-            wanted, rates = request.use(), self._follower.samples.rates(state)
+            wanted, rates = request.use, self._follower.samples.rates(state)
             put_at = state.blocks.time_of(state.floor)
             memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
             lags, unread = _lags(state), self._unread(state)
@@ -300,11 +300,11 @@ class Committer:
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
         if self._memory.open() if puts else self._memory.is_ready():
             if puts and self._follower.state.options.keeps:
-                self._moving.make_room(sum([put.use().payload_bytes for put in puts]))
+                self._moving.make_room(sum([put.use.payload_bytes for put in puts]))
             plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state
         tier = waiting[0].request.tier(plan)
         if tier is MEMORY:
-            self._memory.reserve_ids(self._follower.state.last_id + sum([put.use().events for put in puts]))
+            self._memory.reserve_ids(self._follower.state.last_id + sum([put.use.events for put in puts]))
         return tier
 
 

@@ -59,7 +59,7 @@ class Moving:
                 if isinstance(block.file, str):
                     segments.append(self._copy_segment(block, block.file))
                 else:
-                    entries += [Entry(header, payload) for header, payload in reader.frames(block.extent())]
+                    entries += [(header, payload, None) for header, payload in reader.frames(block.extent())]
         finally:
             reader.close()
         self._move_judgements()

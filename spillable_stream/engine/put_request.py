@@ -60,6 +60,9 @@ class Put(Request):
         follows: the producer's last number in the channel, on which the batch was cut; None for any.
         delayed: events that wait until they are due; all of the put goes to the disk tier with them.
         is_extended: whether a staged file has what earlier versions can't read, though its row does not say so.
+
+    Attributes:
+        use: the number of events and the size of their payloads.
     """
 
     frames: list[Frame]
@@ -72,42 +75,35 @@ class Put(Request):
     delayed: Delayed | None = None
     is_extended: bool = False
     _spilled: str = ""
-    _use: TierUsage | None = None
-    _size_bytes: int = 0
+    use: TierUsage = field(init=False)
+
+    def __post_init__(self) -> None:
+        events = size_bytes = 0
+        for frame in self.frames:
+            events += frame.count
+            size_bytes += len(frame.payload)
+            if frame.ttl_us or frame.has_dues:
+                self.is_extended = True
+        for segment in self.segments:
+            events += segment.count
+            size_bytes += segment.payload_bytes
+            if segment.least_ttl_us:
+                self.is_extended = True
+        self.use = TierUsage(events, size_bytes)
+        if self.delayed:
+            self.use = self.use.plus(self.delayed.use())
 
     def may_repeat(self) -> bool:
         return bool(self.sink or self.producer)  # which the state knows
 
     def size_bytes(self) -> int:
-        if not self._size_bytes:
-            note_bytes = len(self.producer.note) if self.producer else 0
-            self._size_bytes = total_size(self.frames) + COMMIT_BYTES + SEGMENT_BYTES * len(self.segments) + note_bytes
-            if self.delayed:
-                self._size_bytes += self.delayed.commit_bytes()
-        return self._size_bytes
-
-    def use(self) -> TierUsage:
-        """Return the number of events and the size of their payloads."""
-        if self._use is None:
-            events = size_bytes = 0
-            for frame in self.frames:
-                events += frame.count
-                size_bytes += len(frame.payload)
-                if frame.ttl_us or frame.has_dues:
-                    self.is_extended = True
-            for segment in self.segments:
-                events += segment.count
-                size_bytes += segment.payload_bytes
-                if segment.least_ttl_us:
-                    self.is_extended = True
-            self._use = TierUsage(events, size_bytes)
-            if self.delayed:
-                self._use = self._use.plus(self.delayed.use())
-        return self._use
+        note_bytes = len(self.producer.note) if self.producer else 0
+        delayed_bytes = self.delayed.commit_bytes() if self.delayed else 0
+        return total_size(self.frames) + COMMIT_BYTES + SEGMENT_BYTES * len(self.segments) + note_bytes + delayed_bytes
 
     def too_large(self, state: ChannelState, path: object) -> PutTooLargeError | None:
         """Return why it would not fit into the channel at ``path`` if that were empty; None if it would."""
-        wanted, limits, disk = self.use(), state.memory_limits(), state.options.overflow_capacity
+        wanted, limits, disk = self.use, state.memory_limits(), state.options.overflow_capacity
         most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown until the memory tier exists
         fits_memory = wanted.events <= limits.events and wanted.payload_bytes <= most_bytes
         if wanted.events <= disk or (fits_memory and not self.delayed):
@@ -127,7 +123,7 @@ class Put(Request):
 
     def _do(self) -> str:
         """Return the beginning of a sentence about it: how many events do."""
-        events = self.use().events
+        events = self.use.events
         return counted(events, "event", "do")
 
     def done(self, plan: AppendPlan) -> CommitResult | None:
@@ -162,7 +158,7 @@ class Put(Request):
         self._spilled = ""
         if (self.sink or self.producer) and self.done(plan):
             return plan.tier
-        wanted = self.use()
+        wanted = self.use
         if wanted.events > MAX_COUNT:
             raise TransactionCapacityError(
                 f"a transaction puts at most {MAX_COUNT:,} events, not {wanted.events:,}; put them in several"
@@ -189,12 +185,12 @@ class Put(Request):
         tiers = (MEMORY,) if plan.state.options.overflow_capacity else (MEMORY, DISK)
         if not plan.fits(wanted, tiers, limits) or plan.memory_room is None:
             return False
-        return plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)
+        return plan.memory_room(plan.put_bytes + wanted.payload_bytes)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         if (self.sink or self.producer) and (done := self.done(plan)):
             return done
-        wanted = self.use()
+        wanted = self.use
         plan.is_extended = plan.is_extended or self.is_extended
         tx = plan.new_transaction()
         first = plan.next_id
@@ -204,7 +200,8 @@ class Put(Request):
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
         delayed = self.delayed.place(plan) if self.delayed else None
-        plan.put = wanted.plus(plan.put)
+        plan.put_events += wanted.events
+        plan.put_bytes += wanted.payload_bytes
         plan.overflow = plan.overflow or self._spilled == "full"
         plan.commit(
             "put",

@@ -103,7 +103,7 @@ class Move(Request):
 
     def size_bytes(self) -> int:
         return (
-            sum([frame_size(e.header.length) for e in self.entries])
+            sum([frame_size(header.length) for header, _, _ in self.entries])
             + 2 * COMMIT_BYTES
             + SEGMENT_BYTES * len(self.segments)
         )
@@ -111,6 +111,6 @@ class Move(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         tx = plan.new_transaction()
         plan.entries += self.entries
-        count = sum(e.header.count for e in self.entries) + sum(s.count for s in self.segments)
+        count = sum(header.count for header, _, _ in self.entries) + sum(s.count for s in self.segments)
         plan.commit("move", count, tx, segments=self.segments)
         return CommitResult(tx)

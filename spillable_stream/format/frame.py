@@ -51,6 +51,8 @@ __all__ = [
     "Payload",
     "dues_of",
     "encode",
+    "encode_all",
+    "encode_with",
     "file_seed",
     "frame_size",
     "header_size",
@@ -73,6 +75,7 @@ _EXPIRES, _HAS_DUES = 1, 2  # the flags
 _FLAGS_AT = 9
 _PADDINGS = [b"\0" * (-length & 7) for length in range(8)]
 _DUE_SIZE_BYTES = 8
+_LEAST_BYTES = 4097  # to copy fewer is cheaper than to write three buffers
 
 TTL_SIZE_BYTES = 8
 """How much of the payload a ttl is; without one, as much is covered of the due times."""
@@ -243,17 +246,36 @@ def encode(
 
 def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payload]:
     """Return the buffers of a frame that has its header already; see `encode`."""
-    type_, length, tx, order, count, schema_id, time_us, payload_crc, ttl_us, has_dues = header
-    flags = (_EXPIRES if ttl_us else 0) | (_HAS_DUES if has_dues else 0)
-    head = _HEADER.pack(MAGIC, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc)
-    crc = _CRC.pack(google_crc32c.extend(seed, head + bytes(payload[:TTL_SIZE_BYTES]) if flags else head))
-    padding = _PADDINGS[length & 7]
-    if length <= 4096:  # to copy a small payload is cheaper than to write three buffers
-        return [b"".join((head, crc, payload, padding))]
-    buffers: list[Payload] = [head + crc, payload]
-    if padding:
-        buffers.append(padding)
-    return buffers
+    return encode_all([(header, payload, None)], seed)
+
+
+def encode_all(
+    frames: Iterable[tuple[FrameHeader, Payload, object]], seed: int, least_bytes: int = _LEAST_BYTES
+) -> list[Payload]:
+    """Return the buffers of frames that have their headers already, in file order, for a gathering write.
+
+    Args:
+        frames: the header and the payload of each, and what nobody asks for here.
+        seed: the file's seed (`file_seed`).
+        least_bytes: a payload of so many bytes is not copied; all else is put together.
+    """
+    made, small = list[Payload](), list[Payload]()
+    for header, payload, _ in frames:
+        type_, length, tx, order, count, schema_id, time_us, payload_crc, ttl_us, has_dues = header
+        flags = (_EXPIRES if ttl_us else 0) | (_HAS_DUES if has_dues else 0)
+        head = _HEADER.pack(MAGIC, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc)
+        crc = _CRC.pack(google_crc32c.extend(seed, head + bytes(payload[:TTL_SIZE_BYTES]) if flags else head))
+        small += head, crc
+        if length < least_bytes:
+            small.append(payload)
+        else:
+            made += b"".join(small), payload
+            small.clear()
+        if length & 7:
+            small.append(_PADDINGS[length & 7])
+    if small:
+        made.append(b"".join(small))
+    return made
 
 
 def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader | None:

@@ -16,20 +16,23 @@ takes the place of one whose outcome could not be learned.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, UnsupportedFormatError
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import (
+    FILE_HEADER,
     HEADER_SIZE_BYTES,
     Frame,
     FrameHeader,
     FrameType,
     Payload,
-    encode,
+    encode_all,
     file_seed,
     frame_size,
     parse_header,
@@ -47,6 +50,7 @@ __all__ = [
     "SlotHeader",
     "claimed_channel",
     "parse_slot_header",
+    "slot_seed",
 ]
 
 OBJECT_FORMAT_VERSION = 2
@@ -63,8 +67,13 @@ HEADER_READ_BYTES = 512
 _MOST_WRITER_BYTES = 128
 
 
-@dataclass(frozen=True, slots=True)
-class SlotHeader:
+@functools.lru_cache(maxsize=256)
+def slot_seed(channel: str, number: int) -> int:
+    """Return the seed of a slot's checksums."""
+    return file_seed(channel, log_name(number))
+
+
+class SlotHeader(NamedTuple):
     """The first frame of a slot.
 
     Args:
@@ -109,8 +118,12 @@ class SlotHeader:
             append_bytes: the size of the append behind it. The header says the size of the whole slot, where other
                 frames have a write-order ID: so a body that was cut short between two frames is not a slot.
         """
-        seed, frame = file_seed(self.channel, log_name(self.number)), self.frame()
-        return encode(frame, seed, write_order_id=frame_size(len(frame.payload)) + append_bytes)
+        return encode_all([self.entry(append_bytes)], slot_seed(self.channel, self.number))
+
+    def entry(self, append_bytes: int) -> tuple[FrameHeader, Payload, None]:
+        """Return the header of its frame, and its payload, as `encode_all` takes them; see `encode`."""
+        frame = self.frame()
+        return frame.header(write_order_id=frame_size(len(frame.payload)) + append_bytes), frame.payload, None
 
     @classmethod
     def parse(cls, payload: bytes) -> SlotHeader:
@@ -217,7 +230,7 @@ class Slot:
 
 
 def _walk(channel: str, number: int, data: pa.Buffer, begin: int) -> Iterator[tuple[int, FrameHeader]]:
-    seed, at, end = file_seed(channel, log_name(number)), begin, len(data)
+    seed, at, end = slot_seed(channel, number), begin, len(data)
     while at < end:
         header = parse_header(data, at, seed)
         if header is None or at + frame_size(header.length) > end:
@@ -234,25 +247,31 @@ def _payload(data: pa.Buffer, at: int, header: FrameHeader) -> pa.Buffer:
 
 def claimed_channel(data: Payload) -> str:
     """Return the UUID that a slot's header says, from which its checksums start; "" if it says none."""
-    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    header = parse_header(buffer, 0, None)
-    if header is None or header.type != FrameType.FILE_HEADER or len(buffer) < frame_size(header.length):
-        return ""
-    payload = buffer.slice(HEADER_SIZE_BYTES, header.length).to_pybytes()
     try:
-        return SlotHeader.parse(payload).channel if payload_matches(header, payload) else ""
+        found = _first_frame(data, None)
+        return SlotHeader.parse(found[1]).channel if found else ""
     except CorruptionError:
         return ""
 
 
 def parse_slot_header(channel: str, number: int, data: Payload) -> tuple[SlotHeader, int] | None:
     """Return a slot's header and where it ends, given the slot's first bytes; None if it is not whole, or another's."""
-    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    header = parse_header(buffer, 0, file_seed(channel, log_name(number)))
-    if header is None or header.type != FrameType.FILE_HEADER or len(buffer) < frame_size(header.length):
+    found = _first_frame(data, slot_seed(channel, number))
+    if found is None:
         return None
-    payload = buffer.slice(HEADER_SIZE_BYTES, header.length).to_pybytes()
-    if not payload_matches(header, payload):
+    header, end = SlotHeader.parse(found[1]), frame_size(found[0].length)
+    return (header, end) if header.channel == channel and header.number == number else None
+
+
+def _first_frame(data: Payload, seed: int | None) -> tuple[FrameHeader, bytes] | None:
+    """Return the frame header of a FILE_HEADER and its payload; None if a slot's bytes do not begin with a whole one.
+
+    Args:
+        data: the bytes.
+        seed: the slot's seed; None for one of an unknown channel.
+    """
+    header = parse_header(data, 0, seed)
+    if header is None or header.type is not FILE_HEADER or len(data) < frame_size(header.length):
         return None
-    found = SlotHeader.parse(payload)
-    return (found, frame_size(header.length)) if (found.channel, found.number) == (channel, number) else None
+    payload = bytes(data[HEADER_SIZE_BYTES : HEADER_SIZE_BYTES + header.length])
+    return (header, payload) if payload_matches(header, payload) else None

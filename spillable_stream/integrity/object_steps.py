@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.file_names import log_name
-from spillable_stream.format.frame import FrameType, file_seed, frame_size, parse_header
-from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, SlotHeader, parse_slot_header
+from spillable_stream.format.frame import FrameType, frame_size, parse_header
+from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, SlotHeader, parse_slot_header, slot_seed
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, frame_steps
@@ -186,7 +185,7 @@ class ObjectSteps:
         return found[0] if found else None
 
     def _log_file(self, number: int, begin: int = 0, end: int = 0) -> LogFile:
-        seed = file_seed(self._channel, log_name(number))
+        seed = slot_seed(self._channel, number)
         return LogFile(number, Path(slot_key(number)), seed, None, begin, end)
 
     # ── slots ───────────────────────────────────────────────────────────────────────────────────
@@ -234,7 +233,7 @@ class ObjectSteps:
 
     def _extent(self, number: int, data: bytes) -> tuple[int, int]:
         """Return where the append in a slot begins, and where it ends; 0 for the beginning if nothing says it."""
-        seed, size = file_seed(self._channel, log_name(number)), len(data)
+        seed, size = slot_seed(self._channel, number), len(data)
         header = parse_header(data, 0, seed)
         if header is not None and header.type == FrameType.FILE_HEADER:
             return frame_size(header.length), max(size, header.write_order_id)

@@ -280,7 +280,7 @@ class _LogBuilder:
         """Append the events of a block of the memory tier, under their IDs."""
         reader = EventReader(fs, self._layout, self._schemas.__getitem__)
         try:
-            entries = [Entry(header, payload) for header, payload in reader.frames(block.extent())]
+            entries: list[Entry] = [(header, payload, None) for header, payload in reader.frames(block.extent())]
         finally:
             reader.close()
         plan = self._plan()
@@ -302,7 +302,7 @@ class _LogBuilder:
             self._append(plan)
 
     def _append(self, plan: AppendPlan) -> None:
-        for entry in plan.entries:
+        for header, payload, record in plan.entries:
             offset = self._end
-            self._end += self._file.write(offset, encode_with(entry.header, entry.payload, self._seed))
-            self._state.apply_record(self._file_id, offset, entry.header, entry.record)
+            self._end += self._file.write(offset, encode_with(header, payload, self._seed))
+            self._state.apply_record(self._file_id, offset, header, record)

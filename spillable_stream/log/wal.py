@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeAlias
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
-from spillable_stream.format.frame import FrameHeader, Payload, encode_with
+from spillable_stream.format.frame import FrameHeader, Payload, encode_all
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.format.record import FileHeader, Record
 from spillable_stream.log.append_failure import AppendFailure
@@ -37,21 +37,11 @@ __all__ = ["Entry", "Position", "WriteAheadLog"]
 _log = logging.getLogger(__name__)
 
 _SLOW_SYNC_SECONDS = 1.0
-_GATHERED = 64  # buffers that one system call takes as they are
 
 
-class Entry(NamedTuple):
-    """A frame on its way into the log, with the IDs it was given: once written, it is applied as it is.
-
-    Args:
-        header: its header.
-        payload: its payload.
-        record: what its payload says (`spillable_stream.format.record.parse_record`).
-    """
-
-    header: FrameHeader
-    payload: Payload
-    record: Record = None
+Entry: TypeAlias = tuple[FrameHeader, Payload, Record]
+"""A frame on its way into the log, with the IDs it was given: its header, its payload, and what that says
+(`spillable_stream.format.record.parse_record`). Once written, it is applied as it is."""
 
 
 class _Publish(Protocol):
@@ -124,7 +114,7 @@ class WriteAheadLog:
             head = self._rolling.roll_if_full(head, size_bytes, self.max_file_size_bytes, image)
         return Position(head.file_id, head.end)
 
-    def append(self, at: Position, entries: list[Entry], last_id: int, image: MakeImage) -> Position:
+    def append(self, at: Position, entries: Sequence[Entry], last_id: int, image: MakeImage) -> Position:
         """Write entries at the published end, sync, publish, and return the new end.
 
         Args:
@@ -144,7 +134,7 @@ class WriteAheadLog:
         buffers, size = self._encode(at.file_id, entries)
         try:
             self.policy.reserve(file, at.offset, at.offset + size, self.max_file_size_bytes)
-            file.write(at.offset, buffers if len(buffers) <= _GATHERED else _joined(buffers))
+            file.write(at.offset, buffers)
         except StorageError:
             self._failure.cut(file, head)
             raise
@@ -159,7 +149,7 @@ class WriteAheadLog:
             ) from e
         return end
 
-    def append_unpublished(self, at: Position, entries: list[Entry]) -> Position:
+    def append_unpublished(self, at: Position, entries: Sequence[Entry]) -> Position:
         """Write entries at the end that a recovery found, sync, and return the new end, for the caller to publish.
 
         A crash before that leaves them to the next recovery, whole or torn.
@@ -170,12 +160,9 @@ class WriteAheadLog:
         file.sync()
         return Position(at.file_id, at.offset + size)
 
-    def _encode(self, file_id: int, entries: list[Entry]) -> tuple[list[Payload], int]:
+    def _encode(self, file_id: int, entries: Sequence[Entry]) -> tuple[list[Payload], int]:
         """Return the buffers of some frames, and how many bytes they have."""
-        seed = self.seed(file_id)
-        buffers: list[Payload] = []
-        for entry in entries:
-            buffers += encode_with(entry.header, entry.payload, seed)
+        buffers = encode_all(entries, self.seed(file_id))
         return buffers, sum(map(len, buffers))
 
     def _sync(self, file: File, head: TierEnd, image: MakeImage) -> None:
@@ -215,16 +202,3 @@ class WriteAheadLog:
         """Close every file; nothing is written."""
         self._writing.close()
         self._files.close()
-
-
-def _joined(buffers: list[Payload]) -> list[Payload]:
-    """Join runs of small buffers, so that one system call writes many small transactions."""
-    joined: list[Payload] = []
-    run: list[bytes] = []
-    for buffer in buffers:
-        if isinstance(buffer, bytes):
-            run.append(buffer)
-        else:
-            joined += [b"".join(run), buffer] if run else [buffer]
-            run = []
-    return [*joined, b"".join(run)] if run else joined

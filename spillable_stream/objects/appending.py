@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, SpillableError, StorageError
-from spillable_stream.format.file_names import log_name
-from spillable_stream.format.frame import Payload, encode_with, file_seed
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, Payload, encode_all
 from spillable_stream.format.packing import pack
-from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader
+from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader, slot_seed
 from spillable_stream.log.wal import Entry
 from spillable_stream.log_records import fields
 from spillable_stream.objects.patience import Patience
@@ -84,34 +83,37 @@ class Attempt:
     Args:
         at: the tail that it was planned on.
         header: makes the header for a token.
-        body: the bytes behind the header.
+        entries: the frames behind the header.
 
     Attributes:
+        number: the slot's number.
+        size_bytes: the slot's size.
         token: the token of the last request; of the one that created the slot, once that is known.
-        parts: the bytes of the slot with that token.
+        parts: the bytes of the slot with that token; small frames are together in one.
     """
 
-    def __init__(self, at: Tail, header: Callable[[bytes], SlotHeader], body: Sequence[Payload]) -> None:
+    def __init__(self, at: Tail, header: Callable[[bytes], SlotHeader], entries: Sequence[Entry]) -> None:
         self.at = at
+        self.number: int = at.number + 1
+        self.size_bytes: int = 0
         self.token: bytes = NO_TOKEN
         self.parts: list[Payload] = []
         self._header = header
-        self._body = body
-        self._body_bytes = sum(map(len, body))
+        self._entries = entries
+        self._append_bytes = sum([HEADER_SIZE_BYTES + (h.length + 7 & ~7) for h, _, _ in entries])  # `frame_size`
         self._tokens: set[bytes] = set()
-        self._is_sent = False
-        self._use(new_token())
 
     def _use(self, token: bytes) -> None:
         self.token = token
         self._tokens.add(token)
-        self.parts = _few([*self._header(token).encode(self._body_bytes), *self._body])
+        header = self._header(token)
+        first = header.entry(self._append_bytes)
+        self.size_bytes = first[0].write_order_id
+        self.parts = encode_all([first, *self._entries], slot_seed(header.channel, self.number), _LARGE_BYTES)
 
     def for_request(self) -> list[Payload]:
         """Return the bytes for one more request."""
-        if self._is_sent:
-            self._use(new_token())
-        self._is_sent = True
+        self._use(new_token())
         return self.parts
 
     def owns(self, slot: Slot) -> bool:
@@ -123,36 +125,14 @@ class Attempt:
         return True
 
     @property
-    def number(self) -> int:
-        """The slot's number."""
-        return self.at.number + 1
-
-    @property
     def data(self) -> bytes:
         """A copy of the slot's bytes."""
         return b"".join(self.parts)
 
     @property
-    def size_bytes(self) -> int:
-        """The slot's size."""
-        return sum(map(len, self.parts))
-
-    @property
     def won(self) -> Tail:
         """The tail once it has won."""
         return Tail(self.number, self.token, self.token, self.size_bytes)
-
-
-def _few(buffers: Sequence[Payload]) -> list[Payload]:
-    """Return the same bytes in few buffers: small ones are joined, and a large one is not copied."""
-    made, small = list[Payload](), list[Payload]()
-    for buffer in buffers:
-        if len(buffer) < _LARGE_BYTES:
-            small.append(buffer)
-            continue
-        made += [b"".join(small), buffer] if small else [buffer]
-        small.clear()
-    return [*made, b"".join(small)] if small else made
 
 
 def new_token() -> bytes:
@@ -185,11 +165,7 @@ class Appending:
 
     def attempt(self, at: Tail, entries: Sequence[Entry]) -> Attempt:
         """Return an append of entries that were planned on the state at ``at``."""
-        seed = file_seed(self._slots.channel, log_name(at.number + 1))
-        buffers: list[Payload] = []
-        for entry in entries:
-            buffers += encode_with(entry.header, entry.payload, seed)
-        return Attempt(at, partial(self._header, at), buffers)
+        return Attempt(at, partial(self._header, at), entries)
 
     def _header(self, at: Tail, token: bytes) -> SlotHeader:
         return SlotHeader(self._slots.channel, at.number + 1, at.counts, token, self._writer)
@@ -202,7 +178,8 @@ class Appending:
             StorageError: it is not in the log, and never will be.
             CommitOutcomeUnknownError: nobody answered, or the log has moved on: `settle` tells.
         """
-        unsure, last = False, _nothing_sent()
+        unsure = False
+        last: SpillableError | None = None
         for _ in self.patience.attempts():
             try:
                 created = self._slots.create(attempt.number, attempt.for_request())
@@ -231,7 +208,7 @@ class Appending:
                 self.patience.timeout_seconds,
                 extra=fields(self._where, slot=attempt.number, seconds=self.patience.timeout_seconds),
             )
-        return self.settle(attempt, last)
+        return self.settle(attempt, last or StoreError("every answer was a conflict"))
 
     def settle(self, attempt: Attempt, cause: SpillableError | None = None) -> Slot | None:
         """Make sure that an append is in the log or never will be: put a fence in its place, unless it is there.
@@ -295,7 +272,8 @@ class Appending:
         Raises:
             CommitOutcomeUnknownError: it is not, or nobody answers.
         """
-        at, cause, refusals = attempt.at, _nothing_sent(), _Refusals()
+        at, refusals = attempt.at, _Refusals()
+        cause: SpillableError | None = None
         for _ in self.patience.attempts():
             try:
                 token = self._slots.token(at.number)
@@ -344,7 +322,3 @@ def _nothing_committed(why: object) -> StorageError:
     error = StorageError(f"{why}; nothing was committed")
     error.stored_nothing = True
     return error
-
-
-def _nothing_sent() -> SpillableError:
-    return StoreError("no request was sent", may_have_happened=False)

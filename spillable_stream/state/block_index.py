@@ -92,7 +92,7 @@ class BlockIndex:
             or not isinstance(file, int)
             or last.first_id + last.count != first_id
             or offset - last.offset >= BLOCK_BYTES
-            or time_us - last.time_us > self.longest_us(time_us)
+            or (time_us - last.time_us > _BLOCK_US and time_us - last.time_us > self.longest_us(time_us))
         ):
             return False
         if self._kept == len(self._blocks):  # it is held again: one block for each put would be too many

@@ -132,7 +132,7 @@ class ChannelState(Contents):
         state.delays = Delays(*image.get("delays", ()))
         for tx, takes in image["taking"].items():
             records = [TakeRecord(take[0], *([(a, b) for a, b in ranges] for ranges in take[1:])) for take in takes]
-            state.pending[tx] = Pending(takes=records)
+            state.pending[tx] = Pending(takes=tuple(records))
         if "memory" in image:
             state.memory = MemoryTierInfo(*image["memory"][:-4])
             state.overflow, state.spilled, in_memory, state.memory_only_sinks = image["memory"][-4:]
@@ -173,17 +173,16 @@ class ChannelState(Contents):
         elif kind is TAKE:
             pending = self.pending.setdefault(tx, Pending())
             if pending.in_memory and not in_memory(file_id):  # the same take, repeated in the disk tier's log
-                pending.takes.clear()
+                pending.takes = ()
             pending.in_memory = in_memory(file_id)
             assert isinstance(record, TakeRecord)
-            pending.takes.append(record)
+            pending.takes += (record,)
             if (group := self.groups.get(record.group)) is not None and group.is_automatic:
                 group.has_planned, group.idle_ms = True, 0
         elif kind is FrameType.ROLLBACK:
             self.pending.pop(tx, None)
         elif kind in CONTROL_TYPES:
-            controls = self.pending.setdefault(tx, Pending()).controls
-            controls.append((kind, record))
+            self.pending.setdefault(tx, Pending()).controls += ((kind, record),)
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         is_in_memory = in_memory(file_id)
@@ -229,7 +228,8 @@ class ChannelState(Contents):
             self.producers.record(name, numbers, ids, in_memory=is_in_memory, note=note)
         if record.delayed or record.delivered:
             self.delays.apply(record.delayed, record.delivered)
-        self.raise_floor()
+        if pending.takes or pending.controls or record.kind != "put":  # no group is further with what is put
+            self.raise_floor()
         if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)
         if record.spilled or self.overflow:

@@ -30,8 +30,8 @@ class Pending:
     """The records of a transaction that is not committed yet."""
 
     frames: list[tuple[int, int, FrameHeader]] = field(default_factory=list)
-    takes: list[TakeRecord] = field(default_factory=list)
-    controls: list[tuple[FrameType, Record]] = field(default_factory=list)
+    takes: tuple[TakeRecord, ...] = ()  # few have any, and none many
+    controls: tuple[tuple[FrameType, Record], ...] = ()
     in_memory: bool = False
 
 

@@ -127,7 +127,7 @@ def test_a_request_that_fails_half_way_leaves_nothing_in_the_plan() -> None:
     with pytest.raises(EventTooLargeError, match="the third"):
         plan.attempt(fail)
     assert (plan.next_id, plan.next_transaction, plan.overflow) == (2, 2, False)
-    assert (plan.put.events, len(plan.entries)) == (1, 2)
+    assert (plan.put_events, len(plan.entries)) == (1, 2)
     assert plan.attempt(Put([Frame.of(FrameType.PUT, b"three", 1)]).plan).first_id == first.last_id + 1
 
 

@@ -72,7 +72,7 @@ def test_a_channel_that_was_removed_is_named_and_the_slot_that_was_left_there_is
     memory.objects.clear()
     if another:
         new_channel(memory)
-    memory.create(slot_key(attempt.number), attempt.data)
+    memory.create(slot_key(attempt.number), attempt.for_request())
     with pytest.raises(NotAChannelError, match=f"{writer.slots.channel} is not at s3://bucket/orders any more"):
         presence_of(writer).require_after(attempt.number)
     assert slot_key(attempt.number) not in memory.objects

@@ -22,9 +22,8 @@ def write(request: Request, state: ChannelState, number: int = 1) -> int:
     """Plan a request, and apply what it writes as slot ``number``; return how many records that is."""
     plan = AppendPlan(state, Tier.DISK, start=0)
     request.plan(plan)
-    for entry in plan.entries:
-        payload = None if entry.payload is None else bytes(entry.payload)
-        state.apply(number, 0, entry.header, payload)
+    for header, payload, _ in plan.entries:
+        state.apply(number, 0, header, bytes(payload))
     return len(plan.entries)
 
 

@@ -28,7 +28,6 @@ from spillable_stream.format.frame import Frame, FrameHeader, FrameType, file_se
 from spillable_stream.format.packing import pack
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.wal import Entry
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state import block_index
 from spillable_stream.state.channel_state import ChannelState
@@ -75,9 +74,8 @@ class TwoLogs(RuleBasedStateMachine):
             request.plan(plan)
         if fails:
             return
-        for entry in plan.entries:
-            header, payload = entry.header, bytes(entry.payload)
-            record = None if header.type == FrameType.PUT else payload
+        for header, payload, _ in plan.entries:
+            record = None if header.type == FrameType.PUT else bytes(payload)
             offset = self.offsets[tier]
             self.state.apply(FILES[tier], offset, header, record)
             self.offsets[tier] += frame_size(header.length)
@@ -149,7 +147,7 @@ class TwoLogs(RuleBasedStateMachine):
         """Move a block to disk, as a flush does."""
         block = next(iter(self.state.blocks.memory))
         frame = Frame.of(FrameType.PUT, b"events", block.count)
-        self.append(Tier.DISK, Move([Entry(frame.header(1 << 40, block.first_id, block.time_us), frame.payload)], []))
+        self.append(Tier.DISK, Move([(frame.header(1 << 40, block.first_id, block.time_us), frame.payload, None)], []))
 
     @rule()
     def make_a_checkpoint(self) -> None:

@@ -25,21 +25,22 @@ def test_a_group_that_is_made_passes_over_what_has_left_since_its_position_was_c
     state.memory = MemoryTierInfo(1, 1000, True, 100, "token")
     state.blocks.drop_through(10)
     chosen: GroupRecord = {"group": "g", "position": 3}
-    control, _ = planned(Control(FrameType.GROUP, chosen), state).entries
-    assert control.record == {"group": "g", "position": 3, "left": [[4, 10]]}
+    (_, _, record), _ = planned(Control(FrameType.GROUP, chosen), state).entries
+    assert record == {"group": "g", "position": 3, "left": [[4, 10]]}
     assert chosen == {"group": "g", "position": 3}
 
 
 def test_a_group_record_without_a_position_is_stored_as_it_is() -> None:
-    control, commit = planned(Control(FrameType.GROUP, {"group": "g", "drop": True}), filled().state).entries
-    assert control.record == {"group": "g", "drop": True}
-    assert control.header.transaction_id == commit.header.transaction_id
+    dropped: GroupRecord = {"group": "g", "drop": True}
+    (control, _, record), (commit, _, _) = planned(Control(FrameType.GROUP, dropped), filled().state).entries
+    assert record == dropped
+    assert control.transaction_id == commit.transaction_id
 
 
 def test_a_move_counts_its_segments_and_no_put() -> None:
     plan = planned(Move([], [SegmentRef("segment", 100, 7, 60, 1, 1, 1)]), ChannelState(ChannelOptions(), [b"schema"]))
-    assert [(e.header.type, e.header.count) for e in plan.entries] == [(FrameType.COMMIT, 7)]
-    assert plan.put.events == 0
+    assert [(header.type, header.count) for header, _, _ in plan.entries] == [(FrameType.COMMIT, 7)]
+    assert plan.put_events == 0
 
 
 def test_a_request_says_its_size_and_plan_itself() -> None:

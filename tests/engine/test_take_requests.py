@@ -19,14 +19,14 @@ def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -
     plan = AppendPlan(ChannelState(ChannelOptions(overflow_capacity=1), [b"schema"]))
     PrepareOnDisk({7: [TakeRecord("g", [(1, many)])]}).plan(plan)
     plan.commit("move", many, 8)
-    assert [e.header.count for e in plan.entries] == [MAX_COUNT] * 2
-    for entry in plan.entries:
-        encode_with(entry.header, entry.payload, 0)
+    assert [header.count for header, _, _ in plan.entries] == [MAX_COUNT] * 2
+    for header, payload, _ in plan.entries:
+        encode_with(header, payload, 0)
 
 
 def test_takes_of_which_one_is_refused_leave_the_others_open_for_the_requests_behind_them() -> None:
     state = ChannelState(ChannelOptions(), [b"schema"])
-    state.pending[5] = Pending(takes=[TakeRecord("g", [(1, 1)])])
+    state.pending[5] = Pending(takes=(TakeRecord("g", [(1, 1)]),))
     plan = AppendPlan(state)
 
     def refuse() -> None:
@@ -35,4 +35,4 @@ def test_takes_of_which_one_is_refused_leave_the_others_open_for_the_requests_be
     with pytest.raises(GroupOwnedError):
         plan.attempt(Takes([Take("g", [(1, 1)], 5), Take("g", [(2, 2)], 0, require_owner=refuse)]).plan)
     plan.attempt(Rollback([5]).plan)
-    assert [(e.header.type, e.header.transaction_id) for e in plan.entries] == [(FrameType.ROLLBACK, 5)]
+    assert [(header.type, header.transaction_id) for header, _, _ in plan.entries] == [(FrameType.ROLLBACK, 5)]

@@ -129,6 +129,7 @@ def test_a_slot_that_does_not_count_is_noted(store: MemoryStore) -> None:
         stale = channel.engine().log._appending.attempt(channel.engine().log.tail, [])  # type: ignore[attr-defined]
         put(channel, b"meanwhile")
     following = int(last.removeprefix("log/")) + 2
+    stale.for_request()
     header = stale._header(stale.token)
     store.objects[slot_key(following)] = b"".join(
         type(header)(header.channel, following, header.previous, stale.token, "a test").encode()

@@ -12,7 +12,7 @@ from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.tier_logs import Positions, Tiers
-from spillable_stream.log.wal import Entry, Position
+from spillable_stream.log.wal import Position
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.logs import STATE, begin
 
@@ -34,7 +34,7 @@ def append(tiers: Tiers, tier: Tier, time_us: int) -> None:
     log, frame = tiers.of(tier), Frame.of(FrameType.ROLLBACK, b"")
     with log.lock.locked(1):
         at = log.reserve(total_size([frame]), lambda: STATE)
-        log.append(at, [Entry(frame.header(1, 0, time_us), frame.payload)], 0, lambda: STATE)
+        log.append(at, [(frame.header(1, 0, time_us), frame.payload, None)], 0, lambda: STATE)
 
 
 def end_of(tiers: Tiers) -> Positions:

@@ -7,7 +7,7 @@ import pytest
 from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.head_page import HeadState
-from spillable_stream.log.wal import Entry, WriteAheadLog
+from spillable_stream.log.wal import WriteAheadLog
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.logs import STATE, append, contents
 
@@ -45,7 +45,7 @@ def test_a_failed_sync_that_can_not_be_settled_closes_the_log(
 
 def test_many_small_frames_are_joined_into_few_writes(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
     frames = [Frame.of(FrameType.PUT, b"%d" % i, 1) for i in range(500)]
-    entries = [Entry(frame.header(i, i), frame.payload) for i, frame in enumerate(frames)]
+    entries = [(frame.header(i, i), frame.payload, None) for i, frame in enumerate(frames)]
     fs.calls.clear()
     with wal.lock.locked(1):
         at = wal.reserve(total_size(frames), lambda: STATE)

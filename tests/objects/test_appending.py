@@ -12,6 +12,7 @@ import pytest
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import NO_TOKEN, Slot, SlotHeader
+from spillable_stream.log.wal import Entry
 from spillable_stream.objects import appending
 from spillable_stream.objects.appending import Appending, Attempt
 from spillable_stream.objects.loading import apply_slot
@@ -63,13 +64,14 @@ def test_an_append_that_nobody_contends_for_is_one_create_and_one_small_read(wri
 
 
 def test_the_bytes_of_a_small_append_are_put_together_once(writer_on: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied, few = list[int](), appending._few
+    copied, encode_all = list[int](), appending.encode_all
 
-    def noted(buffers: Sequence[Payload]) -> list[Payload]:
-        copied.append(sum(map(len, buffers)))
-        return few(buffers)
+    def noted(frames: Sequence[Entry], seed: int, least_bytes: int) -> list[Payload]:
+        made = encode_all(frames, seed, least_bytes)
+        copied.append(sum(map(len, made)))
+        return made
 
-    monkeypatch.setattr(appending, "_few", noted)
+    monkeypatch.setattr(appending, "encode_all", noted)
     writer, _ = writer_on()
     attempt = writer.attempt(*[bytes(10_000)] * 10)
     assert writer.appending.append(attempt) is None
@@ -430,10 +432,9 @@ def test_a_slot_that_can_not_be_read_is_read_again_before_anything_is_told(write
 def test_a_large_payload_is_sent_as_it_is_and_small_ones_as_one(writer_on: Writers, memory: MemoryStore) -> None:
     writer, _ = writer_on()
     large = writer.attempt(b"x" * (1 << 20))
-    entry = next(part for part in large.parts if len(part) > 1 << 20)
-    for _ in range(2):  # a repetition has a token of its own, and the same payload
-        parts = large.for_request()
-        assert len(parts) == 3 and parts[1] is entry
-    assert len(writer.attempt(*[b"x" * 100] * 50).parts) == 1
+    first, again = large.for_request(), large.for_request()  # a repetition has a token of its own
+    assert len(first) == len(again) == 3
+    assert first[0] != again[0] and first[1] is again[1] and len(first[1]) > 1 << 20
+    assert len(writer.attempt(*[b"x" * 100] * 50).for_request()) == 1
     assert writer.appending.append(large) is None
     assert memory.objects[slot_key(1)] == large.data and large.size_bytes == len(large.data)

@@ -235,7 +235,7 @@ class History:
 def _entry(state: ChannelState, name: str) -> Entry:
     record = CommitRecord("put", 0, sink=(name, 1))
     header = record.frame(1).header(state.next_transaction, state.next_id, state.time_us + 1)
-    return Entry(header, record.frame(1).payload, record)
+    return header, record.frame(1).payload, record
 
 
 def _history(seed: int, share: float, faults: tuple[Fault, ...] = tuple(Fault)) -> History:

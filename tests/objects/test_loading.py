@@ -158,7 +158,7 @@ def test_a_slot_that_was_planned_on_another_state_counts_for_nobody_and_the_log_
     writer.put(b"1")
     late.tail = replace(writer.tail, counts=late.tail.counts)
     void = late.attempt(b"never", b"ever")
-    assert writer.slots.create(2, void.data)
+    assert writer.slots.create(2, void.for_request())
     writer.follow()
     assert (writer.tail.number, writer.tail.token, writer.state.last_id) == (2, void.token, 1)
     assert writer.tail.counts != void.token

@@ -313,7 +313,7 @@ def test_of_an_append_the_first_commit_says_what_memory_said() -> None:
     plan = AppendPlan(state)
     for transaction_id in (1, 2):
         plan.commit("put", 0, transaction_id)
-    first, second = (entry.record.seen for entry in plan.entries)
+    first, second = (record.seen for _, _, record in plan.entries)
     assert (first["sinks"], list(first["producers"])) == ({"q": 7}, ["p"])
     assert second.keys() == {"next", "groups"}
 

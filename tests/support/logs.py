@@ -6,7 +6,7 @@ from typing import Any
 
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.head_page import NO_TIER, CommitPoint
-from spillable_stream.log.wal import Entry, Position, WriteAheadLog
+from spillable_stream.log.wal import Position, WriteAheadLog
 from tests.support.fake_files import FaultyFileSystem
 
 STATE: dict[str, Any] = {"state": "small"}
@@ -24,7 +24,7 @@ def append(wal: WriteAheadLog, payload: bytes) -> Position:
     with wal.lock.locked(1):
         wal.heal(lambda: STATE)
         at = wal.reserve(total_size([frame]), lambda: STATE)
-        wal.append(at, [Entry(frame.header(1, 2, 3), frame.payload)], 2, lambda: STATE)
+        wal.append(at, [(frame.header(1, 2, 3), frame.payload, None)], 2, lambda: STATE)
         return at
 
 
