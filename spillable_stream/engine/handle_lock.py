@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import get_ident
 
 from spillable_stream.errors import LockTimeoutError, TransactionStateError
 from spillable_stream.objects.location import Location
+from spillable_stream.storage.lock import do_nothing
 
 __all__ = ["HandleLock"]
 
@@ -33,8 +34,12 @@ class HandleLock:
         return self._holder == get_ident()
 
     @contextlib.contextmanager
-    def held(self, timeout_seconds: float) -> Iterator[None]:
+    def held(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> Iterator[None]:
         """Have it within the block.
+
+        Args:
+            timeout_seconds: how long to wait for it.
+            prepare: called with it, before the block; its errors are the caller's.
 
         Raises:
             LockTimeoutError: another thread had it for too long.
@@ -53,6 +58,7 @@ class HandleLock:
                     "store may be slow, or not answer"
                 )
             self._holder = get_ident()
+            prepare()
             yield
         finally:
             if had and had[0]:

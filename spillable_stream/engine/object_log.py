@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -214,8 +214,7 @@ class ObjectLog:
 
     # ── append ──────────────────────────────────────────────────────────────────────────────
 
-    @contextlib.contextmanager
-    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> Iterator[None]:
+    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> AbstractContextManager[None]:
         """Keep the other threads of this handle from appending. Nothing keeps other handles away.
 
         Raises:
@@ -225,13 +224,15 @@ class ObjectLog:
         """
         if self.is_view:
             refuse_to_write(self.path, "a commit")
-        with self._lock.held(timeout_seconds):
+
+        def begin() -> None:
             if not self._presence.is_fresh():
                 # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
                 # where nobody could tell whether it counts.
                 self._looks.find()
             prepare()
-            yield
+
+        return self._lock.held(timeout_seconds, begin)
 
     def heal(self, at: Followed) -> None:
         """Settle an append of this handle whose outcome is not known.

@@ -151,7 +151,7 @@ class CloudStore:
         Raises:
             StoreError: it was answered otherwise, or not at all. Its text and its context have none of obstore's.
         """
-        begin_requests(self.root)
+        begin_requests(self._location)
         clients = self._clients()
         try:
             return request(clients, f"{self._location.prefix}/{key}".strip("/"))

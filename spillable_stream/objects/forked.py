@@ -30,11 +30,11 @@ def is_orphan() -> bool:
     return _State.is_orphan or _State.pid not in (0, os.getpid())
 
 
-def begin_requests(root: str) -> None:
+def begin_requests(root: object) -> None:
     """Let this process send requests; call it before each.
 
     Args:
-        root: the store, for the message.
+        root: the store, as the message shows it.
 
     Raises:
         StoreError: its parent has sent requests, so it can't.

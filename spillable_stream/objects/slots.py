@@ -84,7 +84,7 @@ class Slots:
         key = slot_key(number)
         try:
             # The header of slot 0 holds a state of any size.
-            data = self.store.get_range(key, 0, HEADER_READ_BYTES) if number else self.store.get(key)
+            data = bytes(self.store.get_range(key, 0, HEADER_READ_BYTES)) if number else self.store.get(key)
             found = parse_slot_header(self.channel, number, data)
             if found is None:  # damaged on the way, perhaps
                 data = self.store.get(key)

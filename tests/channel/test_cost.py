@@ -33,6 +33,7 @@ from spillable_stream.format.frame import FrameType as FrameKind
 from spillable_stream.state import block_index
 from spillable_stream.state.block import Block
 from tests.support.fake_files import Call, FaultyFileSystem
+from tests.support.object_channels import URL, stores_in_memory
 from tests.support.opcodes import opcodes
 
 Open = Callable[..., ss.Channel]
@@ -125,10 +126,12 @@ def _enum_lookups_in(code: CodeType, names: dict[str, object]) -> Iterator[int]:
 
 def leave_out_what_comes_with_time(channel: ss.Channel) -> None:
     """Let calls be those of transactions, however slow the machine is."""
-    channel.engine().samples._due = float("inf")  # else one is due every second
-    channel.engine().samples.settle = lambda state: None  # else one is missing where nothing came for a second
-    channel.engine().log.lock._turns._nobody_until_ns = 1 << 63  # else it looks every other millisecond
-    channel.engine().room._look_at = float("inf")  # else a commit after a take looks at the space once a second
+    engine = channel.engine()
+    engine.samples._due = float("inf")  # else one is due every second
+    engine.samples.settle = lambda state: None  # else one is missing where nothing came for a second
+    if not engine.follower.is_far:
+        engine.log.lock._turns._nobody_until_ns = 1 << 63  # else it looks every other millisecond
+        engine.room._look_at = float("inf")  # else a commit after a take looks at the space once a second
 
 
 def log_end(channel: ss.Channel) -> int:
@@ -324,14 +327,40 @@ def test_a_transaction_makes_few_calls_whose_arguments_are_unpacked(
     assert unpacking_calls(lambda: take(channel, 1)) <= 4
 
 
-@pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
+@pytest.mark.parametrize(("options", "most"), [({}, 23), (MEMORY, 35)], ids=["disk", "memory"])
 def test_each_transaction_of_a_group_makes_few_calls_and_neither_a_block_nor_a_record_of_its_own(
-    open_channel: Open, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    open_channel: Open, options: dict[str, int], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads that commit at once wait for all of them: their transactions are planned and applied one by one."""
-    monkeypatch.setattr(block_index, "_BLOCK_US", 1 << 60)
     channel = open_channel(checkpoint_interval=10**9, **options)
     warm(channel, batch(1))
+    require_cheap_groups(channel, most, monkeypatch)
+
+
+@pytest.fixture
+def far() -> Iterator[ss.Channel]:
+    """Return a channel in a store."""
+    with stores_in_memory(), ss.Channel(URL, commit_interval=0, checkpoint_interval=10**9) as channel:
+        yield channel
+
+
+def test_a_put_in_a_store_makes_few_calls_however_many_events_it_has(far: ss.Channel) -> None:
+    put(far, batch(1))
+    leave_out_what_comes_with_time(far)
+    counts = [python_calls(lambda n=events: put(far, batch(n))) for events in (1, 1_000)]
+    assert counts[1] <= counts[0] <= 202
+
+
+def test_each_transaction_of_a_group_in_a_store_makes_few_calls(
+    far: ss.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(far, batch(1))
+    require_cheap_groups(far, 21, monkeypatch)
+
+
+def require_cheap_groups(channel: ss.Channel, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if a transaction of a group makes more Python calls than that, or a block or a record of its own."""
+    monkeypatch.setattr(block_index, "_BLOCK_US", 1 << 60)
     leave_out_what_comes_with_time(channel)
     commit_group, blocks, records = channel.engine().committer.commit_group, list[object](), list[object]()
 
@@ -353,7 +382,7 @@ def test_each_transaction_of_a_group_makes_few_calls_and_neither_a_block_nor_a_r
 
     calls(1)
     one, many = calls(1), calls(101)
-    assert many - one <= 100 * (50 if options else 35)
+    assert many - one <= 100 * most
     monkeypatch.setattr(Block, "__init__", noted(Block, blocks))
     monkeypatch.setattr(CommitRecord, "__init__", noted(CommitRecord, records))
     calls(100)
