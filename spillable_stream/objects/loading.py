@@ -14,7 +14,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.parallel import begin
-from spillable_stream.objects.read_ahead import BehindError, ReadAhead
+from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
@@ -113,7 +113,35 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
                 base.chain.add(slot.number, slot.header.token)
             meter.add(len(found))
     meter.end()
+    _require_end(slots, tail)
     return Checkpoint(tail, state, base.chain, base.base)
+
+
+def _require_end(slots: Slots, tail: Tail) -> None:
+    """Prove that a slot is the newest one, and not the last one before a hole: an append would go into that.
+
+    Raises:
+        BehindError: slots after it were collected.
+        DataLossError: the next slot is missing, and the one behind it is there.
+        StoreError: the store refused or failed.
+    """
+    missing = tail.number + 1
+    if not _is_slot(slots, missing + 1):
+        return
+    require_there(slots, tail)
+    if not _is_slot(slots, missing):  # and not appended meanwhile
+        raise DataLossError(
+            f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed. Run "
+            "`spillable verify`, and `spillable repair` to continue without it",
+            f"{slots.store.root}/{slot_key(missing)}",
+        )
+
+
+def _is_slot(slots: Slots, number: int) -> bool:
+    try:
+        return slots.token(number) is not None
+    except CorruptionError:  # whoever comes to it says what is there
+        return False
 
 
 def apply_slot(slots: Slots, state: ChannelState, tail: Tail, slot: Slot) -> None:

@@ -163,12 +163,12 @@ def test_an_open_reads_the_identity_the_hint_the_checkpoint_and_what_came_since(
         channel.checkpoint()
         asked()
         with Channel(URL, readonly=readonly):
-            assert asked() == [IDENTITY, HINT, checkpoint_key(1), slot_key(1), slot_key(2)]
+            assert asked() == [IDENTITY, HINT, checkpoint_key(1), slot_key(1), slot_key(2), slot_key(3)]
         assert asked() == []
         put(channel, b"1")
         asked()
         with Channel(URL, readonly=readonly):
-            assert asked() == [IDENTITY, HINT, checkpoint_key(1), slot_key(1), slot_key(2), slot_key(3)]
+            assert asked() == [IDENTITY, HINT, checkpoint_key(1), *(slot_key(n) for n in (1, 2, 3, 4))]
 
 
 def test_an_open_without_a_checkpoint_reads_all_slots_and_lists_once(asked: Callable[[], list[str]]) -> None:
@@ -176,5 +176,5 @@ def test_an_open_without_a_checkpoint_reads_all_slots_and_lists_once(asked: Call
         put(channel, b"0")
     asked()
     with Channel(URL):
-        slots = [slot_key(n) for n in (0, 0, 1, 2)]
+        slots = [slot_key(n) for n in (0, 0, 1, 2, 3)]
         assert asked() == [IDENTITY, HINT, f"list {CHECKPOINTS}", *slots]

@@ -70,7 +70,8 @@ def test_a_hint_spares_the_listing_and_all_that_is_before_its_checkpoint(writer:
     assert other.state.image() == writer.state.image()
     assert store.counts["list"] == 0
     read = {r.key for r in store.requests if r.key.startswith("log/")}
-    assert read == {slot_key(5), slot_key(6), slot_key(7)}  # the proof, what is new, and what is not there yet
+    # The proof, what is new, what is not there yet, and that nothing is behind it.
+    assert read == {slot_key(5), slot_key(6), slot_key(7), slot_key(8)}
 
 
 class _Together(MemoryStore):
@@ -97,7 +98,8 @@ def test_slot_0_is_read_beside_the_listing_that_finds_no_checkpoint(writer: Writ
     writer.put(b"x")
     other, store = loaded(_Together(memory), writer)
     assert other.state.image() == writer.state.image()
-    assert store.counts == {"list": 1, "get": 5}, "the hint, slots 0 to 2, and slot 0 again to be proven"
+    gets = {"get": 5, "get_range": 1}
+    assert store.counts == {"list": 1, **gets}, "the hint, slots 0 to 2, slot 0 again to be proven, and the look behind"
 
 
 @pytest.mark.parametrize("hint", [None, b"", b"nonsense", b"[]", b'{"tail": 3}', b'{"tail": 9, "checkpoint": 99}'])
@@ -149,6 +151,38 @@ def test_without_slot_0_and_without_a_checkpoint_data_is_lost_and_it_is_said(
     with pytest.raises(DataLossError, match="slot 0 is missing, and there is no whole checkpoint") as caught:
         load(writer.slots, writer.checkpoints)
     assert caught.value.path == f"{memory.root}/{slot_key(0)}"
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_slot_that_is_missing_before_another_one_is_named_and_nothing_is_appended_there(
+    writer: Writer, memory: MemoryStore, has_checkpoint: bool
+) -> None:
+    for number in range(4):
+        writer.put(b"%d" % number)
+        if number == 0 and has_checkpoint:
+            checkpoint(writer, hint=True)
+    writer.slots.delete(3)
+    with pytest.raises(DataLossError, match=rf"slot 3 is missing, and slot 4 is.*spillable verify.*{slot_key(3)}"):
+        loaded(memory, writer)
+
+
+def test_slots_that_are_appended_while_the_end_is_looked_for_are_no_hole(
+    writer: Writer, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.put(b"1")
+    behind, get_range = slot_key(writer.tail.number + 2), memory.get_range
+
+    def late(key: str, start: int, end: int) -> bytes:
+        if key == behind and writer.tail.number == 1:
+            writer.put(b"2")
+            writer.put(b"3")
+        return get_range(key, start, end)
+
+    monkeypatch.setattr(memory, "get_range", late)
+    other, _ = loaded(memory, writer)
+    assert (other.state.last_id, writer.state.last_id) == (1, 3)
+    other.follow()
+    assert other.state.last_id == 3
 
 
 def test_a_slot_that_was_planned_on_another_state_counts_for_nobody_and_the_log_continues(
