@@ -94,6 +94,7 @@ $(DOCS_STAMP): $(STAMP) requirements-docs.txt
 
 docs: $(DOCS_STAMP) ## Build the documentation site in site/, and fail at any warning
 	.venv/bin/python -m zensical build --strict --clean
+	@touch site/.strict
 
 BENCH_STAMP := .venv/.bench-installed
 $(BENCH_STAMP): $(STAMP) requirements-bench.txt

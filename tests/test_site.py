@@ -19,18 +19,28 @@ ROOT = Path(__file__).parent.parent
 DECISIONS = ROOT / "docs" / "decisions"
 
 
+def built_by_make_docs() -> bool:
+    """Tell whether `make docs` has built the site without a warning, of the pages and modules that there are."""
+    built = ROOT / "site" / ".strict"
+    sources = [ROOT / "mkdocs.yml", *(ROOT / "docs").rglob("*"), *(ROOT / "spillable_stream").rglob("*.py")]
+    return built.exists() and all(path.stat().st_mtime < built.stat().st_mtime for path in sources)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("zensical") is None, reason="requirements-docs.txt is not installed: run make docs"
 )
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    for directory in ("docs", "spillable_stream"):
-        shutil.copytree(ROOT / directory, tmp_path / directory, ignore=shutil.ignore_patterns("__pycache__"))
-    build = [sys.executable, "-m", "zensical", "build", "--strict"]
-    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=150)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "<h1" in (tmp_path / "site" / "reference" / "channel.html").read_text()
+    site = ROOT / "site"
+    if not built_by_make_docs():
+        site = tmp_path / "site"
+        shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+        for directory in ("docs", "spillable_stream"):
+            shutil.copytree(ROOT / directory, tmp_path / directory, ignore=shutil.ignore_patterns("__pycache__"))
+        build = [sys.executable, "-m", "zensical", "build", "--strict"]
+        done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=150)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "<h1" in (site / "reference" / "channel.html").read_text()
 
 
 def test_reference_has_every_exported_name() -> None:
