@@ -24,6 +24,8 @@ class CsvInput(SourceInput):
         SchemaError: the names are not UTF-8.
     """
 
+    schema: pa.Schema
+
     def __init__(self, source: InputSource, schema: pa.Schema | None) -> None:
         super().__init__(source)
         self._beginning = b""

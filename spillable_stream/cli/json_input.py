@@ -35,6 +35,8 @@ class JsonInput(SourceInput):
         SchemaError: there is no row that says which columns there are, or the first ones are not JSON.
     """
 
+    schema: pa.Schema
+
     def __init__(self, source: InputSource, schema: pa.Schema | None) -> None:
         super().__init__(source)
         self._rest = self._numbered_lines()
