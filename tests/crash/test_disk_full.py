@@ -26,7 +26,7 @@ from tests.support.damage import reboot
 ROOM_BYTES = 8 << 20
 REQUIRED_BYTES = 64 << 10
 _PUTS = 3000
-_CLEAR = ("No space left on device", "File too large", "minimumRequiredSpace", "overflowCapacity", "no room")
+_CLEAR = ("No space left on device", "File too large", "minimum_required_space", "overflow_capacity", "no room")
 
 
 class FullDisk:

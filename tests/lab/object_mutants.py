@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from spillable_stream.engine import object_checkpointing
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.deliveries import _Deliver
-from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.object_delay_merging import DelayMerge
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.appending import Appending
@@ -44,7 +44,7 @@ def delete_every_checkpoint() -> list[Patch]:
 
 def collect_what_is_needed() -> list[Patch]:
     """What every group has taken is not asked: all slots before the older checkpoint go."""
-    return [patch(ObjectCheckpointing, "_first_needed", lambda real: lambda self: self._log.tail.number)]
+    return [patch(object_checkpointing, "_first_needed", lambda real: lambda state, number: number)]
 
 
 def name_an_object_before_it_is_whole() -> list[Patch]:

@@ -270,7 +270,7 @@ def _trust_what_exists(patch: pytest.MonkeyPatch) -> None:
     def read(self: Slots, number: int) -> object:
         found = original(self, number)
         if found is not None and "append" in _callers():
-            object.__setattr__(found.header, "token", bytes(16))
+            object.__setattr__(found, "header", found.header._replace(token=bytes(16)))
         return found
 
     patch.setattr(Slots, "read", read)

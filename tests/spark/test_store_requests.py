@@ -173,7 +173,7 @@ def test_a_batch_write_reads_the_channel_for_its_plan_and_looks_once_for_its_com
         pass
     asked()
     planned = pickle.dumps(SpillableBatchWriter(plan_sink(URL, SinkOptions.parse({}, stream=False), COLUMNS)))
-    assert asked() == (LOOK + 4, 0), "its identity, the hint, the checkpoints, and slot 0"
+    assert asked() == (LOOK + 5, 0), "its identity, the hint, the checkpoints, slot 0, and the slot behind the end"
     close_parked()
     staged = pickle.loads(planned).write(iter([ROWS]))
     assert asked() == (1, 0)
