@@ -22,6 +22,13 @@ def put(box: LetterBox, *ids: int) -> None:
     box.put(batch_of(*(b"%d" % i for i in ids)), pa.array(ids, pa.int64()), "why", 5)
 
 
+def with_kept_events(open_channel: Callable[..., Channel]) -> Channel:
+    channel: Channel = open_channel()
+    channel.consumer("another")  # so that the events stay
+    events.put(channel, b"1", b"2")
+    return channel
+
+
 def test_letters_say_what_why_and_when(dead: Channel, open_channel: Callable[..., Channel]) -> None:
     put(LetterBox(dead, "a1.k1", open_channel(), "g", WrittenEvents()), 7)
     with dead.take_transaction() as tx:
@@ -51,9 +58,7 @@ def test_letters_count_no_more_when_their_take_is_committed_and_a_seek_brings_th
     dead: Channel, open_channel: Callable[..., Channel]
 ) -> None:
     """They are judged anew: whoever seeks has repaired what was wrong with them."""
-    channel = open_channel()
-    channel.consumer("another")  # so that the events stay
-    events.put(channel, b"1", b"2")
+    channel = with_kept_events(open_channel)
     put(LetterBox(dead, "a1.k1", channel, "g", WrittenEvents()), 1, 2)
     for change in (lambda: events.take(channel, 2, "g"), lambda: channel.seek("g", "earliest")):
         change()
@@ -65,9 +70,7 @@ def test_letters_count_no_more_when_their_take_is_committed_and_a_seek_brings_th
 def test_letters_of_a_first_batch_behind_a_seek_count_after_a_crash(
     dead: Channel, open_channel: Callable[..., Channel]
 ) -> None:
-    channel = open_channel()
-    channel.consumer("another")  # so that the events stay
-    events.put(channel, b"1", b"2")
+    channel = with_kept_events(open_channel)
     events.take(channel, 2, "g")
     channel.seek("g", "earliest")
     put(LetterBox(dead, "a1.k1", channel, "g", WrittenEvents()), 1, 2)
