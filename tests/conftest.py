@@ -26,6 +26,7 @@ from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
 from tests.support.object_channels import OwnersClock
 from tests.support.spark.class_archive import use_archive
+from tests.support.spark.forked_pythons import fork_pythons
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A script that runs the tests in its background has them ignore Ctrl-C, and what they start inherits that.
@@ -37,6 +38,7 @@ _DISK = pytest.StashKey[Path]()
 register_profiles()
 quick_pythons()
 use_archive()
+fork_pythons()
 gc.disable()  # until all tests are collected
 
 

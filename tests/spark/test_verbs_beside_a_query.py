@@ -51,9 +51,10 @@ class Query:
         self.start()
 
     def start(self) -> None:
+        path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *self._arguments],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "QUERY_MARK": self._mark},
+            env={**os.environ, "PYTHONPATH": path, "QUERY_MARK": self._mark},
             stdout=subprocess.DEVNULL,
             stderr=self._log.open("wb"),
             start_new_session=True,
