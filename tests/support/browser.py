@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-__all__ = ["NEEDS_BROWSER", "Served", "browser", "serving"]
+__all__ = ["NEEDS_BROWSER", "Served", "browser", "new_tab", "serving"]
 
+_PATIENCE_MILLISECONDS = 120_000  # a browser among the laboratory's processes may wait long for its turn
 CHROMIUM = shutil.which("chromium")
 WHY_NO_BROWSER = "Chromium is not installed: Debian's package chromium has it"
 NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason=WHY_NO_BROWSER)
@@ -81,3 +82,31 @@ def browser() -> Iterator[Any]:
             yield running
         finally:
             running.close()
+
+
+@contextmanager
+def new_tab(running: Any, **options: object) -> Iterator[Any]:
+    """Open a new tab while the block runs, of a browser that knows nothing yet; no request may go beyond this host.
+
+    What the page logs, and what it can't load, is printed: a test that fails shows it.
+
+    Args:
+        running: the browser.
+        options: what else the browser is told, such as ``color_scheme``.
+    """
+    context = running.new_context(**options)
+    context.set_default_timeout(_PATIENCE_MILLISECONDS)
+    page = context.new_page()
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
+    page.on("websocket", lambda socket: asked.append(socket.url))
+    page.on("console", lambda message: print("browser:", message.text))
+    page.on("pageerror", lambda error: print("browser:", error))
+    page.on("requestfailed", lambda request: print("browser:", request.url, request.failure))
+    page.on("response", lambda answer: answer.ok or print("browser:", answer.url, answer.status))
+    try:
+        yield page
+    finally:
+        context.close()
+    elsewhere = [url for url in asked if not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))]
+    assert not elsewhere

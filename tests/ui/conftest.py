@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
-from tests.support.browser import Served, browser, serving
+from tests.support.browser import Served, browser, new_tab, serving
 from tests.support.events import numbered, put, take
 
 
@@ -47,13 +47,6 @@ def running_browser() -> Iterator[Any]:
 
 @pytest.fixture
 def tab(running_browser: Any) -> Iterator[Any]:
-    """A new tab, of a browser that knows nothing yet; any request beyond this host fails the test."""
-    context = running_browser.new_context()
-    page = context.new_page()
-    asked: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
-    page.on("websocket", lambda socket: asked.append(socket.url))
-    yield page
-    context.close()
-    elsewhere = [url for url in asked if not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))]
-    assert not elsewhere
+    """A new tab."""
+    with new_tab(running_browser) as page:
+        yield page

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from tests.support.browser import NEEDS_BROWSER, Served
+from tests.support.browser import NEEDS_BROWSER, Served, new_tab
 from tests.support.events import numbered, put, take
 
 pytestmark = NEEDS_BROWSER
@@ -74,17 +74,15 @@ def test_every_control_has_a_name_and_the_page_a_language_and_landmarks(served: 
 def test_it_is_as_light_or_dark_as_the_browser_wants_until_somebody_chooses(
     served: Served, running_browser: Any, scheme: str
 ) -> None:
-    context = running_browser.new_context(color_scheme=scheme)
-    page = context.new_page()
-    page.goto(served.link)
-    page.get_by_role("heading", name="Channels").wait_for()
     grounds = {"light": "rgb(244, 246, 248)", "dark": "rgb(18, 22, 28)"}
     ground = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(ground) == grounds[scheme]
-    other = "dark" if scheme == "light" else "light"
-    page.get_by_role("button", name=other.capitalize()).click()
-    page.wait_for_function(f"{ground} === '{grounds[other]}'")
-    context.close()
+    with new_tab(running_browser, color_scheme=scheme) as page:
+        page.goto(served.link)
+        page.get_by_role("heading", name="Channels").wait_for()
+        assert page.evaluate(ground) == grounds[scheme]
+        other = "dark" if scheme == "light" else "light"
+        page.get_by_role("button", name=other.capitalize()).click()
+        page.wait_for_function(f"{ground} === '{grounds[other]}'")
 
 
 @pytest.mark.slow
