@@ -15,6 +15,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import ChannelBusyError, MemoryLossWarning, OtherHostError
+from tests.lab.children import wait_until
 from tests.lab.hosts import NEEDS_NAMESPACES, Host
 from tests.support.damage import reboot
 from tests.support.events import numbered, put, take
@@ -88,8 +89,8 @@ def test_a_channel_that_is_open_in_another_container_with_memory_there_is_refuse
             assert len(take(channel, 1 << 20)) >= 20
 
     with Host(tmp_path, "one") as one, Host(tmp_path, name) as two, one.start(live) as child:
-        while not (tmp_path / "ready").exists():
-            assert child.alive(), (tmp_path / "stderr").read_text()
+        assert wait_until(lambda: (tmp_path / "ready").exists() or not child.alive())
+        assert child.alive(), (tmp_path / "stderr").read_text()
         before = os.listdir(path)
 
         def refused_while_live() -> None:

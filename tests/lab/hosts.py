@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -22,6 +23,7 @@ __all__ = ["NEEDS_NAMESPACES", "Host", "why_no_namespaces"]
 
 _OWN_DIRECTORY, _NEW_MOUNTS, _NEW_NAME = 0x00000200, 0x00020000, 0x04000000  # CLONE_FS, CLONE_NEWNS, CLONE_NEWUTS
 _KINDS = ("mnt", "uts")
+_MOST_SECONDS = 60.0  # for what takes milliseconds, on a busy machine
 
 
 @functools.cache
@@ -30,7 +32,9 @@ def why_no_namespaces() -> str:
     if os.geteuid() != 0:
         return "needs root, to make namespaces"
     tried = subprocess.run(
-        ["unshare", "--mount", "--uts", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True
+        ["unshare", "--mount", "--uts", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"],
+        capture_output=True,
+        timeout=_MOST_SECONDS,
     )
     return "" if tried.returncode == 0 else "needs mount and UTS namespaces"
 
@@ -57,13 +61,19 @@ class Host:
         ready, told = os.pipe()
         self._holder = Child(lambda: self._hold(told), self._stderr, 600)
         os.close(told)
-        assert os.read(ready, 1), self._stderr.read_text()
-        os.close(ready)
+        try:
+            told_in_time, _, _ = select.select([ready], [], [], 2 * _MOST_SECONDS)
+            is_ready = bool(told_in_time and os.read(ready, 1))
+        finally:
+            os.close(ready)
+        if not is_ready:
+            self.stop()
+            raise AssertionError(f"no container: {self._stderr.read_text() if self._stderr.exists() else 'it hangs'}")
 
     def _hold(self, told: int) -> None:
         _call("unshare", _NEW_MOUNTS | _NEW_NAME)
         for command in ["mount", "--make-rprivate", "/"], ["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"]:
-            subprocess.run(command, check=True, capture_output=True)
+            subprocess.run(command, check=True, capture_output=True, timeout=_MOST_SECONDS)
         socket.sethostname(self._name)
         os.write(told, b"x")
         signal.pause()
