@@ -19,6 +19,7 @@ SCENARIOS = {
     "cli/test_beside_an_owner": "each verb beside a process that owns a group",
     "cli/test_help_examples": "the example of each verb's help, run as it is written",
     "cli/test_signals": "the exit status of each verb after each signal",
+    "cli/test_unread_output": "a reader that closes the pipe of a verb's output",
     "cli/test_interrupts": "Ctrl-C in each phase of each long verb",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -25,6 +25,7 @@ __all__ = [
     "HEALTHY",
     "UNHEALTHY",
     "UNKNOWN",
+    "UNREAD",
     "AsJson",
     "ChannelPath",
     "ChannelPaths",
@@ -46,6 +47,9 @@ __all__ = [
 
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
+
+UNREAD: int = 128 + signal.SIGPIPE
+"""The exit status where nobody reads the output any more, as in ``spillable stats … | head -1``: that of SIGPIPE."""
 
 
 @dataclass(slots=True)
@@ -163,7 +167,7 @@ def time_span(least: float = 0.0, most: float = math.inf) -> Callable[[Any], flo
 
 
 def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = "") -> NoReturn:
-    """Say what went wrong and exit.
+    """Say what went wrong and exit; not of an output that nobody reads any more, which `main` ends.
 
     Args:
         path: the channel, as it was given.
@@ -171,7 +175,12 @@ def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = ""
         as_json: whether to say it as a JSON object on standard output, or in a line on standard error.
         status: the exit status.
         hint: what to do, if the error does not say it.
+
+    Raises:
+        BrokenPipeError: it is what was raised.
     """
+    if isinstance(error, BrokenPipeError):
+        raise error
     kind, text = type(error).__name__, (system_error(error) if isinstance(error, OSError) else str(error)) + hint
     if not as_json or not print_object({"path": path, "error": kind, "text": text}):
         typer.echo(f"{kind}: {text}", err=True)
@@ -246,10 +255,15 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def forget_output() -> None:
-    """Let nothing more be written to standard output, which is closed or full: Python would try again as it ends."""
-    with suppress(OSError, ValueError):  # it may not be a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def forget_output(*streams: TextIO) -> None:
+    """Let nothing more be written where it is closed or full: Python would try again as it ends.
+
+    Args:
+        streams: standard output, or both; standard output by default.
+    """
+    for stream in streams or (sys.stdout,):
+        with suppress(OSError, ValueError, AttributeError):  # it may not be a file, or there may be none
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say(text: str) -> None:
@@ -266,7 +280,7 @@ def ending(
 ) -> Iterator[None]:
     """Let an error or a signal end a verb with a line and a status: 2 where nothing was tried, 1, or `status_after`.
 
-    That nobody reads the output any more (``spillable tail … | head``) passes: `main` ends silently.
+    That nobody reads the output any more (``spillable tail … | head``) passes: `main` ends silently, with `UNREAD`.
 
     Args:
         path: the channel, as it was given.
@@ -278,13 +292,11 @@ def ending(
         yield
     except (NotAChannelError, OptionError, ImportError) as e:
         fail(path, e, as_json, UNKNOWN)
-    except BrokenPipeError:
-        raise
     except SpillableError as e:
         fail(path, e, as_json, UNHEALTHY, _hint(path, e))
     except OSError as e:
         is_of_output = e.filename is None
-        if is_of_output:
+        if is_of_output and not isinstance(e, BrokenPipeError):
             forget_output()
         fail(path, e, as_json and not is_of_output, UNHEALTHY)
     except KeyboardInterrupt as e:

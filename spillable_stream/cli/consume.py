@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_place
-from spillable_stream.cli.app import UNHEALTHY, ChannelPath, app, ending, forget_output, say, time_span, until_signal
+from spillable_stream.cli.app import UNREAD, ChannelPath, app, ending, forget_output, say, time_span, until_signal
 from spillable_stream.counted import counted
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def take(
 
     Example: `spillable take /data/orders --group audit --max 100`
 
-    Exit status: 0 done, also if nothing was there; 1 it failed, or the pipe broke; 2 no such channel.
+    Exit status: 0 done, also if nothing was there; 1 it failed; 2 no such channel; 141 nobody reads the output any
+    more.
     """
     from spillable_stream.channel.channel import Channel
 
@@ -96,7 +97,9 @@ def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json
             events = tx.take_many(limit, wait_seconds)
             _print(event_line(event, as_json=as_json) for event in events)
     except BrokenPipeError:
-        _pipe_broke(f"the last {counted(len(events), 'event', 'are')} back in the queue")
+        forget_output()
+        say(f"nobody reads the output any more: the last {counted(len(events), 'event', 'are')} back in the queue")
+        raise typer.Exit(UNREAD) from None
     return len(events)
 
 
@@ -111,13 +114,6 @@ def _print(lines: Iterable[bytes]) -> None:
         while left:
             left = left[out.write(left) :]
     out.flush()
-
-
-def _pipe_broke(consequence: str) -> None:
-    """End a verb whose output nobody reads any more."""
-    forget_output()
-    say(f"nobody reads the output any more: {consequence}")
-    raise typer.Exit(UNHEALTHY)
 
 
 @app.command()
@@ -138,7 +134,7 @@ def tail(
 
     Example: `spillable tail /data/orders --from "15m ago" --json`
 
-    Exit status: 0 done; 1 it failed, or the pipe broke; 2 no such channel.
+    Exit status: 0 done; 1 it failed; 2 no such channel.
     """
     from spillable_stream.channel.channel import Channel
 
@@ -148,13 +144,10 @@ def tail(
         until_signal() if has_no_end else nullcontext(),
         Channel(path, create=False, readonly=True) as channel,
     ):
-        try:
-            if delayed is None:
-                _Tail(channel, as_json).run(count, start, follow)
-            else:
-                _print_delayed(channel, delayed, as_json)
-        except BrokenPipeError:
-            _pipe_broke("nothing was taken")
+        if delayed is None:
+            _Tail(channel, as_json).run(count, start, follow)
+        else:
+            _print_delayed(channel, delayed, as_json)
 
 
 def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:

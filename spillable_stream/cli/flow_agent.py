@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, time_span, until_signal
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, fail, time_span, until_signal
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.log_records import fields
@@ -113,8 +113,7 @@ def agent(
         with nullcontext() if once or dryrun else until_signal():
             status = _run(name, conf_file, system, pairs(mapped), shutdown_timeout, how)
     except (SpillableError, ImportError, OSError) as e:
-        typer.echo(f"{type(e).__name__}: {e}", err=True)
-        raise typer.Exit(UNKNOWN if isinstance(e, OSError) else UNHEALTHY) from e
+        fail(name, e, False, UNKNOWN if isinstance(e, OSError) else UNHEALTHY)
     raise typer.Exit(status)
 
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from spillable_stream.cli.app import HEALTHY, UNKNOWN, app, ending, fail, until_signal
+from spillable_stream.cli.app import UNKNOWN, app, ending, fail, until_signal
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
@@ -63,13 +63,10 @@ def tap(
         )
     has_no_end = limit is None and not no_follow
     with ending(path), until_signal() if has_no_end else nullcontext():
-        try:
-            rows = _component_rows if is_component else _channel_rows
-            with rows(path, every, pairs(where), from_start, not no_follow) as found:
-                for row in _limited(found, limit):
-                    typer.echo(shown_row(row))
-        except BrokenPipeError:
-            raise typer.Exit(HEALTHY) from None
+        rows = _component_rows if is_component else _channel_rows
+        with rows(path, every, pairs(where), from_start, not no_follow) as found:
+            for row in _limited(found, limit):
+                typer.echo(shown_row(row))
 
 
 def _limited(rows: _Rows, limit: int | None) -> _Rows:

@@ -64,7 +64,6 @@ def serve(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await watch.look()
         looking = asyncio.create_task(watch.run())
-        ready(host, listener.getsockname()[1])
         try:
             yield
         finally:
@@ -86,6 +85,7 @@ def serve(
     )
     try:
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended by then, and raises it again
+            ready(host, listener.getsockname()[1])  # who comes already waits; within uvicorn, what it raises is lost
             uvicorn.Server(config).run([listener])
     finally:
         listener.close()

@@ -1,0 +1,86 @@
+"""A verb whose output nobody reads any more ends as SIGPIPE ends other programs: silently, with 141.
+
+With ``set -o pipefail`` a script sees that status. A 1 would tell it that a channel is damaged.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.channel.channel import Channel
+from tests.support.command_line import start
+from tests.support.events import put
+
+CONFIGURATION = """
+a1.sources = r1
+a1.channels = c1
+a1.sources.r1.type = netcat
+a1.sources.r1.bind = 127.0.0.1
+a1.sources.r1.port = 0
+a1.sources.r1.channels = c1
+a1.channels.c1.type = memory
+"""
+
+
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """Return the writing end of a pipe that is closed at the other."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+def files(directory: Path) -> None:
+    """Make what the verbs work on."""
+    with Channel(directory / "c", minimum_required_space=0) as channel:
+        put(channel, b"a", b"b")
+    (directory / "flume.conf").write_text(CONFIGURATION)
+    (directory / "lines").write_text("a\n")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "",
+        "help",
+        "--help",
+        "stats --help",
+        "version",
+        "stats c",
+        "stats c --json",
+        "verify c",
+        "put c lines",
+        "tail c",
+        "tail c -f",
+        "tap c --from-start",
+        "top c --once",
+        "metrics c",
+        "ui c --port 0",
+        "validate -f flume.conf",
+    ],
+)
+def test_a_verb_whose_output_nobody_reads_ends_silently_as_by_sigpipe(tmp_path: Path, unread: int, verb: str) -> None:
+    files(tmp_path)
+    process = start(*verb.split(), stdout=unread, stderr=subprocess.PIPE, cwd=tmp_path)
+    _, said = process.communicate(timeout=120)
+    assert (process.returncode, said) == (141, b"")
+
+
+def test_an_agent_that_says_to_nobody_what_it_would_run_does_so_too(tmp_path: Path, unread: int) -> None:
+    files(tmp_path)
+    verb = ("agent", "-n", "a1", "-f", "flume.conf", "--dryrun")
+    process = start(*verb, stdout=unread, stderr=subprocess.PIPE, cwd=tmp_path)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 141 and b"ipe" not in said, "its log has the findings"
+
+
+@pytest.mark.parametrize("verb", ["nosuch", "stats", "stats missing", "help nosuch"])
+def test_a_verb_whose_complaint_nobody_reads_does_so_too(tmp_path: Path, unread: int, verb: str) -> None:
+    process = start(*verb.split(), stdout=unread, stderr=unread, cwd=tmp_path)
+    assert process.wait(120) == 141
