@@ -16,7 +16,13 @@ from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.stored_options import check_capacities
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, check_new, ensure_channel, known_beforehand, last_known
-from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
+from spillable_stream.engine.options_by_place import (
+    SpoolOptions,
+    divide_spool_options,
+    fitting_options,
+    refuse_options_of_disks,
+    refuse_options_of_stores,
+)
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
 from spillable_stream.log_records import fields
 from spillable_stream.objects.disk_cache import DiskCache
@@ -84,6 +90,11 @@ class OpenArguments(NamedTuple):
         without_cache, cache = divide_cache_options(parsed, in_store=in_store)
         of_channel, front = divide_spool_options(without_cache, in_store=in_store, readonly=readonly)
         return cls(path, of_channel, as_arrow_schema(schema) if schema is not None else None, cache, front)
+
+    def check_place(self) -> None:
+        """Refuse options that no channel at such a place can have; raises OptionError."""
+        refuse = refuse_options_of_disks if isinstance(self.path, Location) else refuse_options_of_stores
+        refuse(self.options)
 
     def new_channel(self) -> NewChannel:
         """Return the channel that is made of them, and of the environment's options.

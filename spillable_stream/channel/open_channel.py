@@ -174,14 +174,15 @@ class OpenChannel:
         from spillable_stream.channel.worker_status import seen_workers
 
         engine, spool = self.engine(), self.spool
+        unshipped = None if spool is None else spool.stats()  # first: what is shipped meanwhile must not be missing
         try:
             found = channel_stats(engine)
         except StorageError:
             if spool is None:
                 raise
             found = channel_stats(engine, as_known=True)
-        if spool is not None:
-            found = replace(found, spool=spool.stats())
+        if unshipped is not None:
+            found = replace(found, spool=unshipped)
         workers = seen_workers(engine.worker_notes.read(), found.groups) if self._readonly else self.workers.stats()
         return replace(found, workers=workers) if workers else found
 

@@ -74,14 +74,15 @@ def place_of(channel: Channel, times: EventTimes = _AS_THEY_COME) -> Place:
 
 
 def lag_events(channel: Channel) -> int:
-    """Return how many events of a channel its sinks have not committed.
+    """Return how many events of a channel, and of the spool in front of it, its sinks have not committed.
 
     Raises:
         SpillableError: the channel can't say.
     """
     stats = channel.stats()
     group = stats.groups.get("default")
-    return stats.channel_size if group is None else group.lag
+    unshipped = 0 if stats.spool is None else stats.spool.events
+    return unshipped + (stats.channel_size if group is None else group.lag)
 
 
 def build_channels(agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str]) -> dict[str, Place]:

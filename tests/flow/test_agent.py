@@ -90,6 +90,16 @@ def test_a_file_of_flumes_runs_once_to_the_end(place: Path) -> None:
     assert len(written(place)) == 251
 
 
+def test_a_run_to_the_end_waits_for_what_is_in_the_spool_of_a_channel(place: Path) -> None:
+    in_store = "path = object+file://{dir}/store", "durability = local", "spool = {dir}/spool", "commitInterval = 1s"
+    of_disk = "a1.channels.c1.checkpointDir = {dir}/c1\na1.channels.c1.minimumRequiredSpace = 0"
+    write(place, CONFIGURATION.replace(of_disk, "\n".join(f"a1.channels.c1.{line}" for line in in_store)))
+    for lines in (["1", "2"], ["3"]):
+        log(place, *lines)
+        assert agent(place).run(once=True)
+        assert written(place)[-len(lines) :] == lines
+
+
 def test_events_flow_while_it_runs_and_a_stop_closes_the_channels(place: Path, running: flow.Agent) -> None:
     log(place, "1")
     wait_until(lambda: written(place) == written(place, "out2") == ["1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spillable_stream.channel.due_time import MOST_DELAY_SECONDS
 from spillable_stream.channel.ttl import MOST_TTL_US
+from spillable_stream.flow.configuration.channel_options import OURS, OWN_OPTIONS, flume_option, own_options
 from spillable_stream.flow.configuration.options import (
     MOST_LONG,
     ComponentType,
@@ -14,32 +15,30 @@ from spillable_stream.flow.configuration.options import (
     comma_list,
     duration,
     integer,
+    size,
     text,
 )
-from spillable_stream.quantities import DURATION_RANGE
+from spillable_stream.quantities import DURATION_RANGE, SIZE_RANGE
 
 __all__ = ["CHANNELS", "FILE", "MEMORY", "SPILLABLE_MEMORY"]
 
 _AT_LEAST_1 = "an integer of at least 1"
 _AT_LEAST_0 = "an integer of at least 0"
-_SECONDS = "seconds, 0 or more"
-_BYTES = "bytes, 0 or more"
 _BOOLEAN = "true or false"
 
 _PATH = Property("path", text, None, "Where the channel is: a directory, or an address in a store such as "
-                 "`s3://bucket/orders`. A property of this package, not of Flume's.", "a path")  # fmt: skip
+                 f"`s3://bucket/orders`. {OURS}", "a path")  # fmt: skip
 
-_OURS = "A property of this package, not of Flume's."
 _TIMES = (
-    Property("ttl", duration(1, MOST_TTL_US), None, f"For how long events count that sources put there. {_OURS}",
+    Property("ttl", duration(1, MOST_TTL_US), None, f"For how long events count that sources put there. {OURS}",
              f"{DURATION_RANGE}; more than 0"),
-    Property("ttlHeader", text, None, f"The header with an event's ttl, which goes before `ttl`. {_OURS}", "a header"),
+    Property("ttlHeader", text, None, f"The header with an event's ttl, which goes before `ttl`. {OURS}", "a header"),
     Property("deliverAfter", duration(0, MOST_DELAY_SECONDS * 1_000_000), None, "How long after sources have put them "
-             f"there events are delivered. {_OURS}", f"{DURATION_RANGE}; at most 366 days"),
+             f"there events are delivered. {OURS}", f"{DURATION_RANGE}; at most 366 days"),
     Property("deliverAfterHeader", text, None, "The header that says so of an event, which goes before "
-             f"`deliverAfter`. {_OURS}", "a header"),
+             f"`deliverAfter`. {OURS}", "a header"),
     Property("deliverAtHeader", text, None, "The header with the time at which an event is delivered, in "
-             f"milliseconds since 1970, which goes before both. {_OURS}", "a header"),
+             f"milliseconds since 1970, which goes before both. {OURS}", "a header"),
 )  # fmt: skip
 
 
@@ -47,16 +46,14 @@ def _events(name: str, default: int, doc: str, low: int = 1, lenient: Leniency =
     return Property(name, integer(low), default, doc, _AT_LEAST_1 if low else _AT_LEAST_0, lenient=lenient)
 
 
-_BYTE_CAPACITY = Property("byteCapacity", integer(0, MOST_LONG), None, "The most bytes of bodies in memory; 0 for no "
-                          "limit but the host's.", _BYTES, lenient=Leniency.ANY)  # fmt: skip
+_BYTE_CAPACITY = Property("byteCapacity", size(0, MOST_LONG), None, "The most bytes of bodies in memory; 0 for no "
+                          "limit but the host's.", f"{SIZE_RANGE}; 0 or more", lenient=Leniency.ANY)  # fmt: skip
 _BYTE_BUFFER = Property("byteCapacityBufferPercentage", integer(0, 99), 20, "The part of `byteCapacity` that is kept "
                         "for headers.", "a percentage, 0 to 99", lenient=Leniency.ANY)  # fmt: skip
 
 
 def _keep_alive(lenient: Leniency) -> Property:
-    return Property(
-        "keep-alive", integer(0), 3, "How long a put waits for room, in seconds.", _SECONDS, lenient=lenient
-    )
+    return flume_option("keep-alive", 3, "How long a put waits for room, in seconds.", lenient)
 
 
 MEMORY = ComponentType(
@@ -72,6 +69,8 @@ MEMORY = ComponentType(
         _BYTE_BUFFER,
         _PATH,
         *_TIMES,
+        *own_options("maxFileSize", "minimumRequiredSpace", "checkpointInterval", "checkpointOnClose"),
+        *OWN_OPTIONS,
     ),
 )
 
@@ -86,15 +85,14 @@ _FILES = (
              _BOOLEAN),
     Property("backupCheckpointDir", text, None, "Where the copies of checkpoints go.", "a directory"),
     _events("transactionCapacity", 10_000, "The most events of one put or take transaction.", lenient=Leniency.RANGE),
-    Property("checkpointInterval", integer(1, MOST_LONG), 30_000, "How old a checkpoint may get, in milliseconds.",
-             "milliseconds, 1 or more", lenient=Leniency.RANGE),
-    Property("maxFileSize", integer(1, MOST_LONG), None, "When a data file is full, in bytes; by default 64 MiB.",
-             "bytes, 1 or more"),
-    Property("minimumRequiredSpace", integer(0, MOST_LONG), None, "How many bytes a put must leave free; by "
-             "default 500 MiB, or a tenth of the file system if that is less.", _BYTES),
+    flume_option("checkpointInterval", 30_000, "How old a checkpoint may get, in milliseconds.", Leniency.RANGE),
+    flume_option("maxFileSize", None, "When a data file is full, in bytes; by default 64 MiB."),
+    flume_option("minimumRequiredSpace", None, "How many bytes a put must leave free; by default 500 MiB, or a tenth "
+                 "of the file system if that is less."),
     Property("checkpointOnClose", boolean, True, "Whether a clean stop makes a checkpoint.", _BOOLEAN),
     _PATH,
     *_TIMES,
+    *OWN_OPTIONS,
 )  # fmt: skip
 
 _FLUME_FILES = {
@@ -127,18 +125,18 @@ SPILLABLE_MEMORY = ComponentType(
     (
         _events("memoryCapacity", 10_000, "The most events in memory; 0 for a channel on disk.", low=0),
         _events("overflowCapacity", 100_000_000, "The most events on disk; 0 for a channel in memory.", low=0),
-        Property("overflowTimeout", integer(0), 3, "How long a put waits for room in memory, in seconds.", _SECONDS,
-                 lenient=Leniency.ANY),
+        flume_option("overflowTimeout", 3, "How long a put waits for room in memory, in seconds.", Leniency.ANY),
         Property("overflowDeactivationThreshold", integer(0, 100), 5, "How many percent of memory must be free before "
                  "puts try it again.", "a percentage, 0 to 100", lenient=Leniency.ANY),
         _BYTE_CAPACITY,
         _BYTE_BUFFER,
-        Property("avgEventSize", integer(1), 500, "A guess of an event's bytes.", _AT_LEAST_1, lenient=Leniency.ANY),
+        flume_option("avgEventSize", 500, "A guess of an event's bytes.", Leniency.ANY),
         *_FILES,
+        *own_options("keepAlive"),
     ),
     unused={
         **_FLUME_FILES,
-        "keep-alive": "Flume does not read it here: the wait is `overflowTimeout`",
+        "keep-alive": "Flume does not read it here: the wait is `overflowTimeout`, and `keepAlive` in a full channel",
         "capacity": "Flume does not read it here: it is `overflowCapacity`",
     },
     refused={"encryption.*": _ENCRYPTION},

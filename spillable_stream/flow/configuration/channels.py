@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
+from spillable_stream.channel.open_arguments import OpenArguments
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.configuration.channel_options import OWN_OPTIONS
 from spillable_stream.flow.configuration.components import Refusal
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.configuration.registry import find_type
 from spillable_stream.flow.configuration.tree import RawComponent
+from spillable_stream.objects.location import channel_path
+from spillable_stream.option_names import keyword_of
 from spillable_stream.option_types import ChannelKeywords
 
 __all__ = [
@@ -29,6 +35,8 @@ __all__ = [
 ]
 
 _LEAST_BYTE_CAPACITY = 1 << 20
+_SAME_AS_OURS = ("checkpointInterval", "maxFileSize", "checkpointOnClose", "keepAlive")
+_HOST_DIRECTORIES = ("memory_dir", "spool", "cache_dir")
 _Value = TypeVar("_Value", int, str)
 
 
@@ -89,13 +97,19 @@ def channel_arguments(agent: str, channel: ComponentConfig, data_directory: str,
         options["keep_alive"] = get("keep-alive", 0)
     if memory and "://" not in path:
         options["byte_capacity_buffer_percentage"] = get("byteCapacityBufferPercentage", 0)
-    if "checkpoint_interval" in channel.keywords:
-        options["checkpoint_interval"] = get("checkpointInterval", 0)
-    if "max_file_size" in channel.keywords:
-        options["max_file_size"] = get("maxFileSize", 0)
-    if "checkpoint_on_close" in channel.keywords:
-        options["checkpoint_on_close"] = bool(get("checkpointOnClose", 1))
+    options.update(_given_options(channel, home))  # type: ignore[typeddict-item]
     return ChannelArguments(path, options)
+
+
+def _given_options(channel: ComponentConfig, home: str) -> dict[str, object]:
+    """Return the options of ours that a file gives to a channel, and those of Flume's that are the same in ours."""
+    names = [*_SAME_AS_OURS, *(option.name for option in OWN_OPTIONS)]
+    given = {keyword_of(name): channel.keywords.get(keyword_of(name)) for name in names}
+    return {
+        keyword: _expanded(value, home) if keyword in _HOST_DIRECTORIES and isinstance(value, str) else value
+        for keyword, value in given.items()
+        if value is not None
+    }
 
 
 class _Getter:
@@ -198,6 +212,7 @@ def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Finding
         at = raw.entries.get(name, raw.first)
         return Refusal(findings.add("bad-value", at, raw.path, f"{text}, so it does not run: {advice}"))
 
+    _check_place(raw, channel, findings)
     get = _Getter(channel)
     memory, overflow = capacities(channel)
     most = get("transactionCapacity", 0)
@@ -217,3 +232,20 @@ def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Finding
             raise refuse(
                 "backupCheckpointDir", "backupCheckpointDir must not be checkpointDir", "give it another directory"
             )
+
+
+def _check_place(raw: RawComponent, channel: ComponentConfig, findings: Findings) -> None:
+    """Refuse an option of ours that a channel at such a place can't have; raises Refusal."""
+    given, options = _Getter(channel)("path", ""), _given_options(channel, "~")
+    try:
+        path = channel_path(given if "://" in given else "a directory")
+        OpenArguments.of(path, options, None, readonly=False).check_place()
+    except OptionError as e:
+        text = str(e)
+        name = next((n for n in raw.entries if keyword_of(n) in options and {n, keyword_of(n)} & _words(text)), "")
+        at = raw.entries.get(name, raw.first)
+        raise Refusal(findings.add("bad-value", at, raw.path, f"it does not run: {text}")) from None
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))

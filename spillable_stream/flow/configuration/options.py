@@ -15,6 +15,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from spillable_stream.flow.durations import durations_us
+from spillable_stream.quantities import size_bytes
 
 __all__ = [
     "ComponentType",
@@ -26,6 +27,7 @@ __all__ = [
     "duration",
     "integer",
     "one_of",
+    "size",
     "snake_case",
     "text",
     "word_list",
@@ -88,6 +90,16 @@ def integer(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
         if not re.fullmatch(r"[+-]?[0-9]+", value) or not low <= int(value) <= high:
             raise ValueError
         return int(value)
+
+    return parse
+
+
+def size(low: int, high: int) -> Callable[[str], int]:
+    """Return a parser of sizes in bytes, from ``low`` to ``high``: a number, or one with a unit."""
+    parse_integer = integer(low, high)
+
+    def parse(value: str) -> int:
+        return parse_integer(str(size_bytes(value)))
 
     return parse
 

@@ -15,6 +15,7 @@ from spillable_stream.flow.configuration.channels import (
     user_directories,
 )
 from spillable_stream.flow.configuration.model import ComponentConfig
+from spillable_stream.option_names import name_as_in_files
 from tests.support.flow_configurations import agent, read
 
 
@@ -63,6 +64,62 @@ def test_a_file_channel_has_no_memory_tier_and_its_own_directories() -> None:
         "minimum_required_space": 0,
         "checkpoint_on_close": False,
     }
+
+
+def test_times_and_sizes_have_the_words_that_they_have_elsewhere_and_plain_numbers_flumes_units() -> None:
+    _, options = arguments(
+        "type = file", "maxFileSize = 16MiB", "minimumRequiredSpace = 1 GiB", "checkpointInterval = 1m",
+        "keep-alive = 500ms",
+    )  # fmt: skip
+    assert (options["max_file_size"], options["minimum_required_space"]) == (16 << 20, 1 << 30)
+    assert (options["checkpoint_interval"], options["keep_alive"]) == (60_000, 0.5)
+    _, options = arguments(
+        "type = SPILLABLEMEMORY",
+        "byteCapacity = 64MiB",
+        "avgEventSize = 1KiB",
+        "overflowTimeout = 2m",
+        "keepAlive = 1m",
+    )
+    assert (options["byte_capacity"], options["avg_event_size"]) == (64 << 20, 1024)
+    assert (options["overflow_timeout"], options["keep_alive"]) == (120, 60)
+    _, options = arguments("type = memory", "byteCapacity = 64MiB", "keep-alive = 2", "checkpointInterval = 5000")
+    assert (options["byte_capacity"], options["keep_alive"], options["checkpoint_interval"]) == (64 << 20, 2, 5000)
+
+
+def test_retention_is_said_in_an_agents_file() -> None:
+    lines = "type = file", "retentionMs = 7d", "retentionBytes = 1GiB", "retentionUntaken = drop"
+    options = arguments(*lines).options
+    assert options["retention_ms"] == 7 * 86_400_000
+    assert options["retention_bytes"] == 1 << 30
+    assert options["retention_untaken"] == "drop"
+    assert arguments("type = file", "retentionMs = 3600000").options["retention_ms"] == 3_600_000
+
+
+def test_the_users_home_is_meant_in_every_directory() -> None:
+    assert arguments("type = SPILLABLEMEMORY", "memoryDir = ~/m").options["memory_dir"] == "/home/me/m"
+    in_front = "durability = local", "spool = ~/s", "cacheDir = ~"
+    options = arguments("type = file", "path = s3://b/c", *in_front).options
+    assert (options["spool"], options["cache_dir"]) == ("/home/me/s", "/home/me")
+
+
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        (("type = file", "retentionMs = 500"), "retentionMs must be milliseconds, or a number with ms, s, m, h or d;"),
+        (("type = file", "maxFileSize = 16MB"), "maxFileSize must be bytes, or a number with KiB, MiB, GiB or TiB;"),
+        (("type = file", "spool = s3://bucket/x"), "spool must be a directory of this host"),
+        (("type = file", "gcDelay = 5m"), "gcDelay is for channels in an object store"),
+        (("type = file", "spool = /s"), "spool is for channels in an object store"),
+        (("type = file", "cacheDir = /s"), "cacheDir is for channels in an object store"),
+        (("type = file", "path = s3://b/c", "durability = local"), "needs a directory of this host"),
+        (("type = file", "path = s3://b/c", "mode = 0770"), "mode is for channels on a disk"),
+    ],
+)
+def test_an_option_that_no_such_channel_can_have_is_found_in_its_line(lines: tuple[str, ...], part: str) -> None:
+    text = "    a1.channels = c1\n" + "".join(f"    a1.channels.c1.{line}\n" for line in lines)
+    name_as_in_files()
+    found = next(f for f in read(text).findings if f.component == "a1.channels.c1" and f.code == "bad-value")
+    assert part in found.text and "it does not run" in found.text and found.line == 1 + len(lines)
 
 
 def test_a_backup_without_dual_checkpoints_is_not_used() -> None:
@@ -126,6 +183,7 @@ def test_the_directories_that_a_file_gives_are_known_with_their_properties() -> 
         (("type = file", "useDualCheckpoints = true"), "needs backupCheckpointDir"),
         (("type = file", "useDualCheckpoints = true", "checkpointDir = /c", "backupCheckpointDir = /c"), "must not be"),
         (("type = memory", "path = s3://b/c"), "no memory in front"),
+        (("type = file", "path = ftp://b/c"), "a channel can't be at an address with ftp://"),
     ],
 )
 def test_a_channel_that_contradicts_itself_does_not_run(lines: tuple[str, ...], part: str) -> None:
