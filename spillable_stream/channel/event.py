@@ -36,17 +36,37 @@ class Event:
     timestamp: float = field(default=0.0, compare=False)
 
     def __repr__(self) -> str:
-        if isinstance(self.body, bytes) and len(self.body) > _SHOWN_BYTES:
-            body = f"{self.body[:_SHOWN_BYTES]!r}… ({len(self.body):,} bytes)"
-        else:
-            body = repr(self.body)
-        headers = repr(self.headers)
-        if len(headers) > _SHOWN_LETTERS:
-            headers = f"{headers[:_SHOWN_LETTERS]}… ({len(self.headers):,} headers)"
         return (
-            f"{type(self).__qualname__}(body={body}, headers={headers}, write_order_id={self.write_order_id!r}, "
-            f"transaction_id={self.transaction_id!r}, timestamp={self.timestamp!r})"
+            f"{type(self).__qualname__}(body={_shown_body(self.body)}, headers={_shown_headers(self.headers)}, "
+            f"write_order_id={self.write_order_id!r}, transaction_id={self.transaction_id!r}, "
+            f"timestamp={self.timestamp!r})"
         )
+
+
+def _shown_body(body: object) -> str:
+    if not isinstance(body, bytes):
+        return shown(body)
+    return repr(body) if len(body) <= _SHOWN_BYTES else f"{body[:_SHOWN_BYTES]!r}… ({len(body):,} bytes)"
+
+
+def _shown_headers(headers: object) -> str:
+    """Return headers, in part where they are many or long; that costs no more than what is shown."""
+    if type(headers) is not dict:
+        return shown(headers)
+    parts: list[str] = []
+    letters = 0
+    for name, value in headers.items():
+        if letters > _SHOWN_LETTERS:
+            return f"{{{', '.join(parts)}, … ({len(headers):,} headers)}}"
+        parts.append(f"{_shown_text(name)}: {_shown_text(value)}")
+        letters += len(parts[-1])
+    return f"{{{', '.join(parts)}}}"
+
+
+def _shown_text(text: object) -> str:
+    if not isinstance(text, str):
+        return shown(text)
+    return repr(text) if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]!r}… ({len(text):,} characters)"
 
 
 def event_list(events: Any, call: str) -> list[Any]:

@@ -84,3 +84,23 @@ def test_a_large_event_is_shown_in_part() -> None:
     assert eval(repr(small)) == small
     large = repr(Event(bytes(5000), {f"h{i}": "v" for i in range(10_000)}))
     assert "… (5,000 bytes)" in large and "… (10,000 headers)" in large and len(large) < 10_000
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Event(b"", {"h": "v" * 1_000_000}),
+        Event(b"", {"h" * 1_000_000: "v"}),
+        Event(bytearray(1_000_000)),  # type: ignore[arg-type]
+        Event("x" * 1_000_000),  # type: ignore[arg-type]
+        Event(b"", ["x"] * 1_000_000),  # type: ignore[arg-type]
+        Event(b"", {i: i for i in range(1_000_000)}),  # type: ignore[misc]
+    ],
+    ids=["a value", "a name", "a body of another type", "text", "no mapping", "headers of another type"],
+)
+def test_no_event_is_shown_at_length(event: Event) -> None:
+    assert len(repr(event)) < 10_000
+
+
+def test_a_long_header_says_how_long_it_is() -> None:
+    assert "'h': 'vvv" in (shown := repr(Event(b"", {"h": "v" * 5000}))) and "… (5,000 characters)}" in shown
