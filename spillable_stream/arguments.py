@@ -70,7 +70,7 @@ def seconds(name: str, value: object) -> float:
     except ValueError:
         raise OptionError(f"{name} must be {DURATION_RANGE}, or a timedelta, not {value!r}") from None
     if found < 0:
-        raise OptionError(f"{name} must be 0 or more, not {value!r}; math.inf has no limit")
+        raise OptionError(f"{name} must be 0 or more, not {value!r}; math.inf means no limit")
     return min(found, threading.TIMEOUT_MAX)
 
 
@@ -92,7 +92,7 @@ def whole_milliseconds(name: str, value: object, least: int) -> int:
     Args:
         name: what the caller calls it.
         value: what was given: `Milliseconds`.
-        least: the least that it may be.
+        least: the least that it may be; -1, which means no limit, or more.
 
     Raises:
         OptionError: it is not a time span, or less than that.
@@ -100,7 +100,8 @@ def whole_milliseconds(name: str, value: object, least: int) -> int:
     try:
         return whole_number(name, milliseconds(value), least)
     except OptionError:
-        raise OptionError(f"{name} must be {MILLISECONDS_RANGE}; {least} or more, not {value!r}") from None
+        bounds = "or -1 for no limit" if least == -1 else f"{least} or more"
+        raise OptionError(f"{name} must be {MILLISECONDS_RANGE}; {bounds}, not {value!r}") from None
 
 
 def whole_bytes(name: str, value: object) -> int:

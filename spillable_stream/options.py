@@ -377,7 +377,9 @@ def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option],
         return f"{_as_given(name, elsewhere)} is not an option of {where} but of a {owners}"
     import difflib
 
-    near = difflib.get_close_matches(_key(name), allowed, n=1, cutoff=0.0)
+    near = difflib.get_close_matches(_key(name), allowed, n=1)
+    if not near:
+        return f"{name!r} is not an option of {where}, nor like one: the documentation has a list of options"
     return f"{name!r} is not an option of {where}; the nearest is {named_like(name, allowed[near[0]].name)!r}"
 
 

@@ -51,7 +51,7 @@ def test_what_is_no_time_span_is_refused_by_its_name_with_what_is(value: object)
 
 @pytest.mark.parametrize("value", [-1, -0.1, "-1", timedelta(seconds=-1), float("-inf")])
 def test_a_negative_time_is_refused_and_no_word_for_forever(value: object) -> None:
-    with pytest.raises(OptionError, match=r"^t must be 0 or more, not .*; math\.inf has no limit$"):
+    with pytest.raises(OptionError, match=r"^t must be 0 or more, not .*; math\.inf means no limit$"):
         seconds("t", value)
 
 
@@ -62,7 +62,7 @@ def test_milliseconds_and_bytes_are_whole_numbers_or_have_a_unit() -> None:
 
 @pytest.mark.parametrize("value", [None, "5", 1.5, True, "5 weeks", -2])
 def test_what_is_no_milliseconds_is_refused_by_its_name(value: object) -> None:
-    wanted = r"^max_block_ms must be milliseconds, or a number with ms, s, m, h or d; -1 or more, not "
+    wanted = r"^max_block_ms must be milliseconds, or a number with ms, s, m, h or d; or -1 for no limit, not "
     with pytest.raises(OptionError, match=wanted):
         whole_milliseconds("max_block_ms", value, -1)
 

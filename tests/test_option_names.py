@@ -49,6 +49,7 @@ def test_an_option_that_is_given_is_named_as_it_was_written() -> None:
         ),
         ({"keep_aliv": 1}, "the nearest is 'keep_alive'"),
         ({"keepAliv": 1}, "the nearest is 'keepAlive'"),
+        ({"nosuch": 1}, "'nosuch' is not an option of a test, nor like one: the documentation has a list of options"),
         ({"keep_alive": 1, "keepAlive": 1}, "keepAlive is given twice"),
     ],
 )

@@ -157,11 +157,12 @@ def time_span(least: float = 0.0, most: float = math.inf) -> Callable[[Any], flo
     def parse(text: object) -> float:
         bounds = f"{least:g} s or more" if most == math.inf else f"{least:g} to {most:g} s"
         try:
-            if least <= (found := duration_seconds(text)) <= most:
-                return found
+            found = duration_seconds(text)
         except ValueError:
-            pass
-        raise typer.BadParameter(f"{text!r} is not a time: give {DURATION_RANGE}; {bounds}")
+            raise typer.BadParameter(f"{text!r} is not a time: give {DURATION_RANGE}; {bounds}") from None
+        if not least <= found <= most:
+            raise typer.BadParameter(f"{text!r} is too {'short' if found < least else 'long'}: give {bounds}")
+        return found
 
     return parse
 

@@ -30,7 +30,13 @@ _OF_DISKS = {
     "backupCheckpointDir": _ONE_ROOT,
     "mode": "the store's own policies say who may read and write",
 }
-_OF_STORES = ("commitInterval", "commitTimeout", "pollInterval", "gcDelay")
+_SYNCED_AT_ONCE = "a commit to a disk is synced at once"
+_OF_STORES = {
+    "commitInterval": _SYNCED_AT_ONCE,
+    "commitTimeout": _SYNCED_AT_ONCE,
+    "pollInterval": "a look at a disk asks no server",
+    "gcDelay": "a slow reader of a disk keeps the files that it has open",
+}
 _DEFAULTS = {**defaults(CHANNEL), **defaults(CREATION)}
 
 
@@ -72,8 +78,8 @@ def divide_spool_options(
         return rest, None
     if not in_store:
         raise OptionError(
-            f"{'spool' if durability == 'object' else 'durability'} is for channels in an object store: a commit to a "
-            f"disk is synced at once, and {named('memoryCapacity')} puts memory in front of it; leave it out"
+            f"{'spool' if durability == 'object' else 'durability'} is for channels in an object store: "
+            f"{_SYNCED_AT_ONCE}, and {named('memoryCapacity')} puts memory in front of it; leave it out"
         )
     if path is None:
         raise OptionError(f"durability={durability} needs a directory of this host to put to first; give spool, too")
@@ -131,13 +137,11 @@ def refuse_options_of_stores(given: Mapping[str, object]) -> None:
         given: options by keyword name; one that has its default counts as not given.
 
     Raises:
-        OptionError: names the first.
+        OptionError: names the first, and why it can't be.
     """
-    for name in _OF_STORES:
+    for name, why in _OF_STORES.items():
         if _is_given(name, given):
-            raise OptionError(
-                f"{named(name)} is for channels in an object store: a commit to a disk is synced at once; leave it out"
-            )
+            raise OptionError(f"{named(name)} is for channels in an object store: {why}; leave it out")
 
 
 def _is_given(name: str, given: Mapping[str, object]) -> bool:

@@ -91,7 +91,7 @@ class Checkpoints:
         except StorageError as e:
             if self._has_warned:
                 _log.info(
-                    "%s: no use of %s: %s",
+                    "%s: %s can't be used: %s",
                     self._layout.path,
                     named("backupCheckpointDir"),
                     e,

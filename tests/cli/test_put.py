@@ -197,7 +197,7 @@ def test_events_are_put_with_a_delay(path: Path, tmp_path: Path) -> None:
     assert "delayed:       2 events, the next due at" in run("stats", path).stdout
     refused = run("put", path, file, "--name", "again", "--deliver-after", -1)
     assert refused.exit_code == 2
-    assert "'-1' is not a time" in refused.stderr
+    assert "'-1' is too short" in refused.stderr
 
 
 def test_a_time_to_live_and_a_delay_may_have_a_unit(path: Path, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_time_to_live_and_a_delay_may_have_a_unit(path: Path, tmp_path: Path) 
 def test_a_channel_in_a_store_is_made_for_a_delay_that_can_be(tmp_path: Path) -> None:
     file, url = tmp_path / "lines.txt", f"object+file://{tmp_path}/store"
     file.write_text("a\nb\n")
-    for seconds, said in ((-1, "'-1' is not a time"), (10**9, "Nothing was put")):
+    for seconds, said in ((-1, "'-1' is too short"), (10**9, "Nothing was put")):
         refused = run("put", url, file, "--deliver-after", seconds)
         assert (refused.exit_code, said in refused.stderr) == (2, True)
         assert not (tmp_path / "store").exists()

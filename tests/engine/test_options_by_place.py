@@ -31,7 +31,7 @@ OF_DISKS = {
     "backupCheckpointDir": ("/a", ROOT),
     "mode": (0o750, "the store's own policies say who may read and write"),
 }
-OF_STORES = {"commitInterval": 5, "gcDelay": 5.0}
+OF_STORES = {"commitInterval": 5, "pollInterval": 50, "gcDelay": 5.0}
 
 
 @pytest.mark.parametrize("name", OF_DISKS)
@@ -43,9 +43,8 @@ def test_an_option_of_disks_is_refused_in_a_store_with_its_reason(name: str) -> 
 
 @pytest.mark.parametrize("name", OF_STORES)
 def test_an_option_of_stores_is_refused_on_a_disk_with_its_reason(name: str) -> None:
-    with pytest.raises(
-        OptionError, match=f"^{keyword_of(name)} is for channels in an object store: a commit to a disk is synced"
-    ):
+    why = {"pollInterval": "a look at a disk", "gcDelay": "a slow reader"}.get(name, "a commit to a disk is synced")
+    with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels in an object store: {why}"):
         refuse_options_of_stores({keyword_of(name): OF_STORES[name]})
 
 
