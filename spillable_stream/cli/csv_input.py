@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import io
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource, Joined, SourceInput, read_batches, without_nulls
+from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource, SourceInput, read_batches, without_nulls
 from spillable_stream.errors import SchemaError
+from spillable_stream.format.types import NOT_ARROW
 
 __all__ = ["CsvInput"]
+
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, before the names
+_VALUE = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|(?:[^",\r\n][^,\r\n]*+)?+)'  # a quote counts where a value begins
+_WHOLE_ROWS = re.compile(rb"(?:(?:%b,)*+%b[\r\n]++)*+" % (_VALUE, _VALUE))
+_ROW_NUMBER = re.compile(r"Row #(\d+)")
 
 
 class CsvInput(SourceInput):
     """CSV with a line of names; its first block decides the types of the columns.
+
+    Arrow parses blocks of whole rows. It could read the source itself, but then a row may span two reads at most, and a
+    thread of it that waits for the source outlives an interrupt, and aborts Python as that ends.
 
     Args:
         source: the bytes.
@@ -34,9 +43,8 @@ class CsvInput(SourceInput):
     def _inferred(self) -> pa.Schema:
         while len(self._beginning) < CHUNK_BYTES and (data := self._source.read(CHUNK_BYTES)):
             self._beginning += data
-        complete = self._beginning[: self._beginning.rfind(b"\n") + 1] or self._beginning
-        # Not a file of Python's: a thread that reads ahead of an error would be in Python as that ends, and abort it.
-        schema = _csv_reader(pa.BufferReader(complete), None).schema
+        rows = self._beginning[: _end_of_rows(self._beginning)] or self._beginning
+        schema = _parsed(rows, [], None).schema
         try:
             return without_nulls(pa.schema([(f.name, f.type) for f in schema]))
         except UnicodeDecodeError as e:
@@ -50,21 +58,69 @@ class CsvInput(SourceInput):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows; see `Input.batches`."""
+        yield from read_batches(self._parsed_blocks(), self._source.name, "CSV")
 
-        def read() -> Iterator[pa.RecordBatch]:
-            yield from _csv_reader(Joined(self._beginning, self._source), self.schema)
+    def _parsed_blocks(self) -> Iterator[pa.RecordBatch]:
+        names: list[str] = []
+        count = 0
+        for rows in self._blocks():
+            if not rows.strip(b"\r\n"):
+                continue
+            try:
+                table = _parsed(rows, names, self.schema)
+            except NOT_ARROW as e:
+                before = count + 1 if names else 0  # Arrow counts the line of names
+                raise ValueError(_with_row_number(str(e), before)) from e
+            names = table.schema.names
+            count += table.num_rows
+            yield from table.to_batches()
+        if not names:
+            raise ValueError("it has no line of names")
 
-        yield from read_batches(read(), self._source.name, "CSV")
+    def _blocks(self) -> Iterator[bytes]:
+        """Yield whole rows, as many as are there now, up to about `CHUNK_BYTES`; the last one may lack its end."""
+        data, wanted = self._beginning, CHUNK_BYTES
+        while True:
+            if len(data) >= wanted or (data and not self._source.has_more_now()):
+                if end := _end_of_rows(data):
+                    yield data[:end]
+                data = data[end:]
+                wanted = max(CHUNK_BYTES, 2 * len(data))  # a row that is not whole is not looked at for each read
+            if not (more := self._source.read(CHUNK_BYTES)):
+                break
+            data += more
+        if data:
+            yield data
 
 
-def _csv_reader(file: pa.NativeFile | io.RawIOBase, schema: pa.Schema | None) -> pa.RecordBatchReader:
-    """Return a reader of CSV whose columns are of a schema's types, or of those that the first block suggests."""
+def _end_of_rows(data: bytes) -> int:
+    """Return how much of some CSV, from the beginning of a row on, is whole rows."""
+    if b'"' not in data:
+        return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    found = _WHOLE_ROWS.match(data)
+    assert found is not None, "it matches nothing at all, too"
+    return found.end()
+
+
+def _with_row_number(text: str, before: int) -> str:
+    """Return an error of Arrow's, which counts the rows of a block, with the number of the row in the input."""
+    return _ROW_NUMBER.sub(lambda found: f"Row #{int(found[1]) + before}", text)
+
+
+def _parsed(rows: bytes, names: list[str], schema: pa.Schema | None) -> pa.Table:
+    """Return rows of CSV as a table, whose columns are of a schema's types, or of those that the rows suggest.
+
+    Args:
+        rows: the rows.
+        names: the columns' names; none if the first row has them.
+        schema: the types.
+    """
     from pyarrow import csv
 
     types = None if schema is None else {field.name: field.type for field in schema}
-    return csv.open_csv(
-        file,
-        csv.ReadOptions(use_threads=False, block_size=CHUNK_BYTES),
+    return csv.read_csv(
+        pa.BufferReader(rows),
+        csv.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names),
         csv.ParseOptions(newlines_in_values=True),
         csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False),
     )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from spillable_stream import SchemaError
+from spillable_stream.cli import csv_input
 from spillable_stream.cli.load_input import Format, open_input
 from tests.support.loads import loaded_rows
 
@@ -28,12 +30,59 @@ def test_csv_whose_names_are_no_text_is_refused(tmp_path: Path) -> None:
         open_input(str(tmp_path / "a.csv"), Format.CSV, None, as_rows=True)
 
 
-def test_columns_of_csv_are_inferred_without_a_thread_that_reads_in_python(
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 7, 1 << 20])
+@pytest.mark.parametrize("kind", ["", "quoted", "carriage"])
+def test_rows_of_csv_are_whole_however_the_file_is_read(
+    tmp_path: Path, chunk_bytes: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_input, "CHUNK_BYTES", chunk_bytes)
+    long = "z" * 100
+    text, rows = {
+        "": (f'n,s\n1,5" pipe\n\n2,{long}\n3,', ['5" pipe', long, None]),
+        "quoted": (f'"n","s"\n1,"x\n""y"\n2,"{long}"\n3,""', ['x\n"y', long, ""]),
+        "carriage": (f"n,s\r1,a\r2,{long}\r\n3,c\r", ["a", long, "c"]),
+    }[kind]
+    for begin in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "f.csv").write_bytes(begin + text.encode())
+        found = loaded_rows(tmp_path / "f.csv", Format.CSV, pa.schema([("n", pa.int64()), ("s", pa.string())]))
+        assert found == [{"n": n, "s": s} for n, s in enumerate(rows, 1)]
+
+
+def test_a_row_of_csv_may_be_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text(f"n,s\n1,{'x' * 3_000_000}\n2,y\n")
+    assert [len(str(row["s"])) for row in loaded_rows(tmp_path / "f.csv", Format.CSV)] == [3_000_000, 1]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("3", r"f\.csv can't be read as CSV after [1-9].*Row #200002: Expected 2 columns, got 1: 3"),
+        ("x,3", r"f\.csv can't be read as CSV after [1-9].*Row #200002: .*invalid value 'x'"),
+    ],
+)
+def test_a_row_of_csv_that_does_not_fit_is_named_by_its_number_in_the_file(tmp_path: Path, row: str, said: str) -> None:
+    (tmp_path / "f.csv").write_text("n,s\n" + "1,2 and more\n" * 200_000 + row + "\n")
+    source = open_input(str(tmp_path / "f.csv"), Format.CSV, None, as_rows=True)
+    with pytest.raises(SchemaError, match=said):
+        list(source.batches())
+    source.close()
+
+
+def test_csv_without_a_line_of_names_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_bytes(b"\n\n")
+    for schema in (None, pa.schema([("n", pa.int64())])):
+        with pytest.raises(SchemaError, match=r"f\.csv can't be read as .*(Empty CSV|it has no line of names)"):
+            loaded_rows(tmp_path / "f.csv", Format.CSV, schema)
+
+
+def test_arrow_never_reads_csv_from_python_whose_threads_would_outlive_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f.csv").write_text("a,b\n1,2\n3\n")
-    opened = list[object]()
-    monkeypatch.setattr(pa.csv, "open_csv", lambda file, *_: opened.append(file) or pa.csv.CSVStreamingReader())
-    with pytest.raises(SchemaError):
-        open_input(str(tmp_path / "f.csv"), Format.CSV, None, as_rows=False)
-    assert isinstance(opened[0], pa.NativeFile)
+    read, given = pa.csv.read_csv, list[object]()
+    monkeypatch.setattr(pa.csv, "read_csv", lambda file, *more: given.append(file) or read(file, *more))
+    for schema in (None, pa.schema([("a", pa.int64()), ("b", pa.int64())])):
+        given.clear()
+        with pytest.raises(SchemaError):
+            loaded_rows(tmp_path / "f.csv", Format.CSV, schema)
+        assert given and all(type(file) is pa.BufferReader for file in given)

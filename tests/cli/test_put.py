@@ -127,6 +127,26 @@ def test_lines_that_trickle_in_are_stored_as_they_come(path: Path) -> None:
     assert process.returncode == 0 and bodies(path) == [b"first", b"second"]
 
 
+def test_csv_that_trickles_in_is_stored_as_it_comes_and_ctrl_c_ends_the_wait_for_more(path: Path) -> None:
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    with Channel(path, schema=schema, minimum_required_space=0) as channel:
+        process = start("put", path, "--format", "csv", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdin is not None
+        for text, rows in (("n,", 0), ("s\n1,a\n2,", 1), ("b", 1), ("b\n", 2)):
+            process.stdin.write(text.encode())
+            process.stdin.flush()
+            deadline = time.monotonic() + 60
+            while channel.stats().last_id < rows:
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert pa.Table.from_batches(channel.read()).select(schema.names).to_pylist() == [
+            {"n": 1, "s": "a"}, {"n": 2, "s": "bb"},
+        ]  # fmt: skip
+        process.communicate()
+
+
 def killed_again_and_again(path: Path, file: Path, kills: int, rows: int, signals: list[int], **options: int) -> None:
     """Make a channel, load a file into it, kill the load at random moments, and run it again to its end."""
     while not each_was_killed(path, file, kills, rows, signals, **options):  # as on a busy machine
