@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.taken_events import ID_FIELD
-from spillable_stream.cli.input_source import InputSource, SourceInput, lines_of, without_nulls
+from spillable_stream.cli.input_source import InputSource, SourceInput, lines_of, read_batches, without_nulls
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.types import NOT_ARROW
 
@@ -40,7 +40,7 @@ class JsonInput(SourceInput):
     def __init__(self, source: InputSource, schema: pa.Schema | None) -> None:
         super().__init__(source)
         self._rest = self._numbered_lines()
-        self._first = next(self._rest, None)
+        self._first = next((rows for rows in self._rest if any(map(bytes.strip, rows.lines))), None)
         if self._first is None and schema is None:
             raise SchemaError(f"{source.name} has no rows that say which columns a typed channel has")
         if schema is None:
@@ -60,6 +60,9 @@ class JsonInput(SourceInput):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows; see `Input.batches`."""
+        yield from read_batches(self._parsed_lines(), self._source.name, "JSON lines")
+
+    def _parsed_lines(self) -> Iterator[pa.RecordBatch]:
         if self._first is not None:
             yield from self._parsed(self._first, self.schema).to_batches()
         for rows in self._rest:

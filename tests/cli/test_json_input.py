@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import SchemaError
+from spillable_stream.cli import input_source
 from spillable_stream.cli.load_input import Format, open_input
 from tests.support.loads import loaded_rows
 
@@ -50,3 +52,24 @@ def test_json_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, text: s
     file.write_text(text)
     with pytest.raises(SchemaError, match=re.escape(f"f.jsonl, {said}")):
         loaded_rows(file, Format.JSONL, pa.schema([("n", pa.int64())]))
+
+
+def test_json_that_begins_with_empty_lines_has_the_columns_of_its_first_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_source, "CHUNK_BYTES", 1)  # as where a line is written at a time
+    (tmp_path / "f.jsonl").write_text('\n \n{"n": 1}\n')
+    assert loaded_rows(tmp_path / "f.jsonl", Format.JSONL) == [{"n": 1}]
+    (tmp_path / "f.jsonl").write_text("\n \n")
+    with pytest.raises(SchemaError, match=r"f\.jsonl has no rows that say which columns a typed channel has"):
+        loaded_rows(tmp_path / "f.jsonl", Format.JSONL)
+    (tmp_path / "f.jsonl").write_text('\n \n{"n": x}\n')
+    with pytest.raises(SchemaError, match=r"f\.jsonl, line 3: "):
+        loaded_rows(tmp_path / "f.jsonl", Format.JSONL)
+
+
+def test_compressed_json_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress(b"".join(b'{"n": %d}\n' % n for n in range(300_000)))
+    (tmp_path / "f.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SchemaError, match=r"f\.jsonl\.gz can't be read as JSON lines after [1-9][0-9,]+ rows: Trunc"):
+        loaded_rows(tmp_path / "f.jsonl.gz", Format.JSONL)
