@@ -315,7 +315,7 @@ def _hint(path: str, error: SpillableError) -> str:
 
 def is_terminal() -> bool:
     """Tell whether somebody can be asked."""
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from spillable_stream.cli.app import UNKNOWN, app, ending, fail, until_signal
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
+from spillable_stream.cli.input_source import standard_input
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
@@ -137,7 +137,7 @@ def send(
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
         with put as put_batch:
             if filename == "-":
-                count = _send(put_batch, sys.stdin.buffer, pairs(header), batch_size)
+                count = _send(put_batch, standard_input(), pairs(header), batch_size)
             else:
                 with open(filename, "rb") as file:
                     count = _send(put_batch, file, pairs(header), batch_size)

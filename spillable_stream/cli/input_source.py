@@ -20,10 +20,11 @@ __all__ = [
     "COMPRESSIONS",
     "STANDARD_INPUT",
     "InputSource",
-    "Joined",
     "SourceInput",
+    "WholeReads",
     "lines_of",
     "read_batches",
+    "standard_input",
     "without_nulls",
 ]
 
@@ -34,6 +35,17 @@ CHUNK_BYTES = 1 << 20
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """The compressions of an input, by the ends of names."""
+
+
+def standard_input() -> IO[bytes]:
+    """Return standard input.
+
+    Raises:
+        OptionError: it is closed, as with ``<&-``.
+    """
+    if sys.stdin is None:
+        raise OptionError("standard input is closed: give a file, or send something to standard input")
+    return sys.stdin.buffer
 
 
 class InputSource(io.RawIOBase):
@@ -57,7 +69,7 @@ class InputSource(io.RawIOBase):
     def __init__(self, file: str, *, compressed: bool) -> None:
         self.name: str = "standard input" if file == STANDARD_INPUT else file
         try:
-            self.raw: IO[bytes] = sys.stdin.buffer if file == STANDARD_INPUT else open(file, "rb", buffering=0)  # noqa: SIM115 - closed by close
+            self.raw: IO[bytes] = standard_input() if file == STANDARD_INPUT else open(file, "rb", buffering=0)  # noqa: SIM115 - closed by close
         except OSError as e:
             raise OptionError(f"{file} can't be read: {e.strerror}; give a file, or - for standard input") from e
         self.is_file: bool = file != STANDARD_INPUT and os.path.isfile(file)
@@ -147,16 +159,14 @@ class SourceInput:
         self._source.close()
 
 
-class Joined(io.RawIOBase):
-    """Bytes that were read before, and then the rest of their source.
+class WholeReads(io.RawIOBase):
+    """The bytes of a source, as many as are asked for: Arrow takes fewer, which a pipe may have now, for the end.
 
     Args:
-        beginning: those bytes.
-        source: where the rest is.
+        source: the source.
     """
 
-    def __init__(self, beginning: bytes, source: InputSource) -> None:
-        self._beginning = io.BytesIO(beginning)
+    def __init__(self, source: InputSource) -> None:
         self._source = source
 
     def readable(self) -> bool:
@@ -164,10 +174,12 @@ class Joined(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer, or a part of it; return how many bytes that are."""
-        data = self._beginning.read(len(buffer)) or self._source.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        """Fill a buffer, or a part of it at the end; return how many bytes that are."""
+        done = 0
+        while done < len(buffer) and (data := self._source.read(len(buffer) - done)):
+            buffer[done : done + len(data)] = data
+            done += len(data)
+        return done
 
 
 def lines_of(source: InputSource) -> Iterator[list[bytes]]:

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.cli.csv_input import CsvInput
-from spillable_stream.cli.input_source import COMPRESSIONS, InputSource, Joined, SourceInput, lines_of, read_batches
+from spillable_stream.cli.input_source import COMPRESSIONS, InputSource, SourceInput, WholeReads, lines_of, read_batches
 from spillable_stream.cli.json_input import JsonInput
-from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.errors import OptionError, SchemaError, SpillableError
 from spillable_stream.format.types import NOT_ARROW
 
 __all__ = ["Format", "Input", "format_of", "open_input"]
@@ -112,11 +112,10 @@ def open_input(file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bo
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
             raise SchemaError(f"{source.name} has more than one column {twice[0]!r}: rename all but one")
         return found
-    except NOT_ARROW as e:
+    except BaseException as e:
         source.close()
-        raise SchemaError(f"{source.name} can't be read as {kind}: {e}") from e
-    except BaseException:
-        source.close()
+        if isinstance(e, NOT_ARROW) and not isinstance(e, SpillableError):
+            raise SchemaError(f"{source.name} can't be read as {kind}: {e}") from e
         raise
 
 
@@ -186,7 +185,7 @@ class _ArrowInput(SourceInput):
                 self.schema = opened.schema
                 self._batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
                 return
-        stream = pa.ipc.open_stream(Joined(b"", source))
+        stream = pa.ipc.open_stream(WholeReads(source))
         self.schema = stream.schema
         self._batches = iter(stream)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from spillable_stream import SchemaError
+from spillable_stream import Channel, Event, SchemaError
 from spillable_stream.cli import input_source
 from spillable_stream.cli.load_input import Format, open_input
+from tests.support.command_line import start
 from tests.support.loads import loaded_rows
 
 
@@ -45,3 +48,18 @@ def test_a_compressed_file_of_lines_that_is_none_is_named(tmp_path: Path) -> Non
     with pytest.raises(SchemaError, match=r"app\.log\.gz can't be read as lines after 0 rows: zlib"):
         list(source.batches())
     source.close()
+
+
+def test_a_closed_standard_input_is_a_wrong_option_and_nobody_to_ask(path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        channel.consumer("june").close()
+        with channel.put_transaction() as tx:
+            tx.put(Event(b"untaken"))
+    for verb, said in (
+        (["put", path], "OptionError: standard input is closed: give a file, "),
+        (["send", path], "OptionError: standard input is closed: give a file, "),
+        (["groups", "drop", path, "june"], "Nothing was changed: give --yes where nobody can be asked"),
+    ):
+        process = start(*verb, stdin=None, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(0))
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 2 and said in stderr.decode(), stderr.decode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 
 from spillable_stream import OptionError, SchemaError
 from spillable_stream.cli.load_input import Format, format_of, open_input
+from tests.support.command_line import run
 
 
 def test_the_name_says_the_format() -> None:
@@ -49,3 +52,26 @@ def test_an_input_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None
     (tmp_path / "f.parquet").write_bytes(b"no Parquet")
     with pytest.raises(SchemaError, match=r"f\.parquet can't be read as parquet"):
         open_input(str(tmp_path / "f.parquet"), Format.PARQUET, None, as_rows=True)
+
+
+def test_what_can_not_be_read_from_standard_input_is_a_wrong_option(path: Path) -> None:
+    done = run("put", path, "--format", "parquet", input="")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "OptionError: standard input is not a file: Parquet is read from its end; save it, and give the file\n",
+    )
+
+
+def test_a_stream_of_arrow_is_whole_though_a_pipe_has_less_at_once(tmp_path: Path) -> None:
+    table, data, file = pa.table({"n": range(100_000)}), pa.BufferOutputStream(), tmp_path / "pipe"
+    with pa.ipc.new_stream(data, table.schema) as stream:
+        stream.write_table(table)
+    os.mkfifo(file)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(file.write_bytes, data.getvalue().to_pybytes())
+        source = open_input(str(file), Format.ARROW, None, as_rows=True)
+        try:
+            assert pa.Table.from_batches(source.batches()) == table
+        finally:
+            source.close()
+        written.result()
