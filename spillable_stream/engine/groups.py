@@ -62,10 +62,10 @@ def create_group(
             position = starting_position(starting, state, engine.path)
         else:
             position = _position_since(since, state, engine.path)
-        has_events = position < state.last_id
+        has_had_events = state.last_id > 0
     engine.owners.forget_former(group)
     made: GroupRecord = {"group": group, "position": position}
-    if has_events:  # a sink's note of an earlier group of this name may name them
+    if has_had_events:  # a sink's note of an earlier group of this name, maybe of before a restore, may name what comes
         made["token"] = secrets.token_hex(8)
     if automatic:
         made["auto"] = True

@@ -177,3 +177,22 @@ def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names
         put(restored, b"another 3", b"another 4")
         drain(sink or opened(2.0, restored))
     assert lines(tmp_path / "out") == [b"1", b"2", b"3", b"4", b"another 3", b"another 4"]
+
+
+def test_events_of_a_restored_channel_are_written_though_its_group_is_made_when_all_before_have_left(
+    channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path
+) -> None:
+    ss.backup(channel, tmp_path / "backup")
+    put(channel, b"3", b"4")
+    drain(opened(1.0))
+    channel.close()
+    path.rename(tmp_path / "lost")
+    ss.restore(tmp_path / "backup", path)
+    with Channel(path, minimum_required_space=0) as restored:
+        restored.drop_group("default")
+        take(restored, group="another")
+        drain(opened(2.0, restored))
+        sink = opened(3.0, restored)
+        put(restored, b"another 3", b"another 4")
+        drain(sink)
+    assert lines(tmp_path / "out") == [b"1", b"2", b"3", b"4", b"another 3", b"another 4"]
