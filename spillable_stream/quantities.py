@@ -86,6 +86,9 @@ def milliseconds(value: object) -> object:
 
     Args:
         value: `Milliseconds`, or anything else.
+
+    Raises:
+        OverflowError: it is longer than any number can say.
     """
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
@@ -98,6 +101,9 @@ def size_bytes(value: object) -> object:
 
     Args:
         value: a `Size`, or anything else.
+
+    Raises:
+        OverflowError: it is larger than any number can say.
     """
     found = _with_unit(value, _SIZE_UNITS) if isinstance(value, str) else None
     return value if found is None else round(found)
