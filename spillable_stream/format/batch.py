@@ -219,25 +219,26 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
                 raise mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
             check_field(field)
             merged = merged.append(field)
-    check_columns(incoming, merged)
+    check_columns(incoming, merged, shown=current)
     return merged
 
 
-def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> None:
+def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "", shown: pa.Schema | None = None) -> None:
     """Check that a batch can be put: its columns may be in any order, be left out if nullable, and widen.
 
     Args:
         incoming: the schema of the batch.
         current: the channel's schema.
         but: the name of a column to ignore if it is unknown.
+        shown: what an error says that the channel has, where it is to have more.
 
     Raises:
         SchemaError: a column, or a field at any depth, is unknown, occurs twice, is missing and not nullable, or does
             not fit (`spillable_stream.format.widening`).
     """
-    names = incoming.names
+    names, has = incoming.names, current if shown is None else shown
     if len(set(names)) != len(names):
-        raise mismatch("a column name occurs twice", current, incoming)
+        raise mismatch("a column name occurs twice", has, incoming)
     for field in incoming:
         index = current.get_field_index(field.name)
         if index >= 0:
@@ -247,10 +248,10 @@ def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> Non
         else:
             continue
         if why:
-            raise mismatch(why, current, incoming)
+            raise mismatch(why, has, incoming)
     for field in current:
         if not field.nullable and field.name not in names:
-            raise mismatch(f"the column {field.name!r} is missing and not nullable", current, incoming)
+            raise mismatch(f"the column {field.name!r} is missing and not nullable", has, incoming)
 
 
 def _unknown(name: str, current: pa.Schema) -> str:

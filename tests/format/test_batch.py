@@ -119,6 +119,11 @@ def test_a_column_that_is_not_there_is_refused_with_what_to_do(name: str, curren
         check_columns(pa.schema([(name, pa.int64())]), current)
 
 
+def test_a_schema_that_does_not_fit_is_not_said_to_be_the_channels() -> None:
+    with pytest.raises(SchemaError, match=r"missing.* The channel has \(s: int32 not null\); what is given has \(a: "):
+        merge_schemas(pa.schema([STRICT]), pa.schema([A]))
+
+
 def test_a_new_nullable_column_is_appended() -> None:
     assert merge_schemas(pa.schema([A]), pa.schema([B, A])).names == ["a", "b"]
 
