@@ -19,6 +19,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -120,10 +121,10 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not self._members:  # another one that has come since joins the query, which has begun where this said
             self._look_for_channels(None)
-        if not self._members:
+        offsets = self._each_there(self._members, lambda _, reader: reader.initialOffset())
+        if not offsets:
             raise NotAChannelError(f"no channel fits {self._channels}. {START_FIRST}")
-        offsets = self._each(list(self._members), lambda _, reader: reader.initialOffset())
-        self._last = self._set_offset(offsets)
+        self._last = SetOffset({uuid: SetPlace(self._members[uuid].path, offset) for uuid, offset in offsets.items()})
         return self._last.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -155,7 +156,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._require_all(begin)  # before any group is owned
         if self._ends_soon:
             self._ends_soon, self._is_complete = False, True
-            self._each(list(self._members), lambda _, reader: reader.prepareForTriggerAvailableNow())
+            self._each_there(self._members, lambda _, reader: reader.prepareForTriggerAvailableNow())
         asked = self._ask(begin, is_told=start is not None)
         ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
         if begin is not None:
@@ -169,8 +170,8 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @one_look()
     def reportLatestOffset(self) -> OffsetJson:
         """Return where each channel ends, and what a listener needs, for the query's progress (Spark 4.2 and later)."""
-        found = self._each(list(self._members), lambda _, reader: reader.reportLatestOffset())
-        reports = sorted(zip(self._members, found, strict=True))
+        found = self._each_there(self._members, lambda _, reader: reader.reportLatestOffset())
+        reports = sorted(found.items())
         lags = [report["lagEvents"] for _, report in reports] or [0]
         return {
             "avgOffsetsBehindLatest": sum(lags) / len(lags),
@@ -337,35 +338,24 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
-    def _each(self, uuids: Collection[str], what: Callable[[str, SpillableStreamReader], T]) -> list[T]:
-        """Return what a call of each channel's reader returns, all at the same time."""
-
-        def call(uuid: str) -> Callable[[], T]:
-            return lambda: self._members[uuid].call(lambda reader: what(uuid, reader))
-
-        return side_by_side([call(uuid) for uuid in uuids])
-
     def _each_there(self, uuids: Collection[str], what: Callable[[str, SpillableStreamReader], T]) -> dict[str, T]:
-        """Return what a call of each channel's reader returns, but for channels that turn out to be gone.
+        """Return what a call of each channel's reader returns, all at the same time, but for channels that are gone.
 
         These are done without from now on; `_require_all` reports them.
         """
 
-        def call(uuid: str, reader: SpillableStreamReader) -> list[T]:
+        def call(uuid: str) -> list[T]:
+            member = self._members[uuid]
             try:
-                return [what(uuid, reader)]
+                return [member.call(lambda reader: what(uuid, reader))]
             except (ChannelClosedError, NotAChannelError, DataLossError):
-                if self._channels.has(self._members[uuid].path, uuid):
+                if self._channels.has(member.path, uuid):
                     raise
                 return []
 
-        found = dict(zip(uuids, self._each(uuids, call), strict=True))
+        found = dict(zip(uuids, side_by_side([partial(call, uuid) for uuid in uuids]), strict=True))
         self._drop([uuid for uuid, answers in found.items() if not answers])
         return {uuid: answer for uuid, answers in found.items() for answer in answers}
-
-    def _set_offset(self, offsets: list[OffsetJson]) -> SetOffset:
-        members = zip(self._members.items(), offsets, strict=True)
-        return SetOffset({uuid: SetPlace(member.path, offset) for (uuid, member), offset in members})
 
     def _parse(self, value: OffsetJson) -> SetOffset:
         return SetOffset.parse(value, str(self._channels))

@@ -335,6 +335,46 @@ def test_a_channel_that_is_removed_at_any_call_is_done_without_where_the_options
                 batch()
 
 
+def test_a_channel_that_is_removed_is_left_out_of_a_report_and_named_with_the_next_batch(
+    open_at: Open, source: Source, tmp_path: Path
+) -> None:
+    put(open_at("orders-a"), b"a0")
+    b = open_at("orders-b")
+    put(b, b"b0")
+    reader = source()
+    at = reader.latestOffset(reader.initialOffset())
+    b.close()
+    shutil.rmtree(tmp_path / "orders-b")
+    found = reader.reportLatestOffset()
+    assert [report["path"].rpartition("/")[2] for report in found["channels"].values()] == ["orders-a"]
+    with pytest.raises(DataLossError, match=r"/orders-b is gone from .* up to the event 1"):
+        reader.latestOffset(at)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_channel_that_is_removed_as_a_query_begins_is_none_of_the_set(
+    open_at: Open, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    for name in ["orders-b", "orders-a"][: 1 + others]:
+        with open_at(name) as channel:
+            put(channel, b"event")
+    reader, real = source(), SpillableStreamReader.initialOffset
+
+    def removed_first(of_one: SpillableStreamReader) -> Any:
+        if of_one._path.endswith("orders-b"):
+            shutil.rmtree(tmp_path / "orders-b")
+        return real(of_one)
+
+    monkeypatch.setattr(SpillableStreamReader, "initialOffset", removed_first)
+    if others:
+        assert [place["path"].rpartition("/")[2] for place in reader.initialOffset()["channels"].values()] == [
+            "orders-a"
+        ]
+    else:
+        with pytest.raises(NotAChannelError, match="no channel fits"):
+            reader.initialOffset()
+
+
 def test_an_error_of_a_channel_that_is_still_there_is_raised(
     open_at: Open, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
