@@ -58,7 +58,9 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
             except BehindError as e:  # a checkpoint was made meanwhile
                 is_unfinished = isinstance(e, _RepairedError)
     if is_unfinished:
-        raise CorruptionError("a repair was not finished; run `spillable repair` again", slots.store.root)
+        root = slots.store.root
+        text = f"a repair was not finished: wait for it if it runs now, else run 'spillable repair {root}' again"
+        raise CorruptionError(text, root)
     raise ChannelBusyError(f"{slots.store.root} changes faster than it can be read; try again")
 
 
