@@ -155,7 +155,7 @@ class Producer:
                 as long as the producer's other sends.
             ttl: for how long the event counts after its commit, such as 90, in seconds, or "2h"; None for the
                 producer's ``ttl``. With a delay it counts from when the event is due.
-            deliver_after: how long after this call it is due, or in which time span, however often its batch
+            deliver_after: how long after this call it is due, such as 90, in seconds, or "2h", however often its batch
                 is tried; it has no write-order ID before (`Result.first_id` is 0).
             deliver_at: when it is due, with a time zone. A year from now at most.
 
