@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource, SourceInput, read_batches, without_nulls
 from spillable_stream.errors import SchemaError
+from spillable_stream.format.frame import MAX_PAYLOAD_BYTES
 from spillable_stream.format.types import NOT_ARROW
 
 __all__ = ["CsvInput"]
@@ -16,6 +17,7 @@ __all__ = ["CsvInput"]
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, before the names
 _VALUE = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|(?:[^",\r\n][^,\r\n]*+)?+)'  # a quote counts where a value begins
 _WHOLE_ROWS = re.compile(rb"(?:(?:%b,)*+%b[\r\n]++)*+" % (_VALUE, _VALUE))
+_MOST_ROW_BYTES = MAX_PAYLOAD_BYTES
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 
 
@@ -86,11 +88,20 @@ class CsvInput(SourceInput):
                     yield data[:end]
                 data = data[end:]
                 wanted = max(CHUNK_BYTES, 2 * len(data))  # a row that is not whole is not looked at for each read
+                if len(data) > _MOST_ROW_BYTES:
+                    raise ValueError(f"{_shown(data)} is longer than any event may be: is a quote in it not closed?")
             if not (more := self._source.read(CHUNK_BYTES)):
                 break
             data += more
+        end = _end_of_rows(data + b"\n")
         if data:
-            yield data
+            yield data[:end]
+        if end < len(data):  # Arrow would take all the rest for the value
+            raise ValueError(f"{_shown(data[end:])} has a quote that is not closed")
+
+
+def _shown(row: bytes) -> str:
+    return f"the row that begins with {row[:40].decode(errors='replace')!r}"
 
 
 def _end_of_rows(data: bytes) -> int:
