@@ -8,7 +8,8 @@
 
 The mover owns the group, which a lock on this host guards, so there is one mover. The store's record of the producer
 says up to which event it has the spool: a put is planned on that record or refused, so neither a mover that died before
-its take was committed, nor a request of it that arrives late, stores an event twice.
+its take was committed, nor a request of it that arrives late, stores an event twice. The record also has a note
+that names this event's put: a copy of the spool that went its own way has another one there, and would leave it out.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, GroupOwnedError, ProducerSequenceError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.format.shipped_put import ShippedPut
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.names import SPOOL_PREFIX
 from spillable_stream.state.channel_state import ChannelState
@@ -151,27 +153,41 @@ class SpoolMover:
         consumer = self._consumer
         assert consumer is not None
         if self._shipped is None:
-            self._shipped = self._ask()
+            self._shipped = self._ask(consumer)
         if (pace := self._store.committer.group_commit.pace) is not None:
             pace()  # first: what comes meanwhile goes with it
         first, last = self._unshipped()
-        if self._shipped > last:
-            raise DataLossError(
-                f"the spool has events up to {last:,}, and {self._store.path} has its events up to {self._shipped:,}: "
-                "it is an older copy of itself. Ship nothing from it; begin with an empty directory",
-                str(self._spool.path),
-            )
         through = self._shipped
         if (begin := max(first, through + 1)) <= last:  # the last ones may be lost with a memory tier
             through = self._publish(consumer, begin, last)
         if through >= first and (taken := consumer.untaken(first, through)):
             consumer.commit(taken)
 
-    def _ask(self) -> int:
-        """Return the last event of the spool that the store has; an append of unknown outcome is settled first."""
+    def _ask(self, consumer: Consumer) -> int:
+        """Return the last event of the spool that the store has; an append of unknown outcome is settled first.
+
+        Raises:
+            DataLossError: the spool does not have that event: it is an older copy of itself.
+        """
         store = self._store
         with store.committing(), store.follower.as_known as state:
-            return state.producers.last(self.producer_id)
+            shipped, note = state.producers.last(self.producer_id), state.producers.note(self.producer_id)
+        _, last = self._unshipped()
+        if shipped > last:
+            raise self._older_copy(
+                f"the spool has events up to {last:,}, and {store.path} has its events up to {shipped:,}"
+            )
+        if note and (untaken := consumer.untaken(shipped, shipped)):  # else it was shipped from here, or lost
+            (found,) = consumer.read(untaken)
+            if _put_of(found) != ShippedPut.parse(note):
+                raise self._older_copy(
+                    f"event {shipped:,} of the spool is another one than {store.path} has under its number"
+                )
+        return shipped
+
+    def _older_copy(self, why: str) -> DataLossError:
+        said = f"{why}: it is an older copy of itself. Ship nothing from it; begin with an empty directory"
+        return DataLossError(said, str(self._spool.path))
 
     def _unshipped(self) -> tuple[int, int]:
         with self._spool.snapshot() as state:
@@ -184,7 +200,7 @@ class SpoolMover:
         try:
             self._shipped = self._put(consumer, first, last, shipped)
         except ProducerSequenceError:
-            self._shipped = self._ask()
+            self._shipped = self._ask(consumer)
             if self._shipped == shipped:
                 raise  # it was not a late request of a mover before
         return self._shipped
@@ -193,16 +209,16 @@ class SpoolMover:
         store, schema, through = self._store, self._spool.schemas()[-1], first - 1
         if not set(schema.names) <= set(store.schemas()[-1].names):
             store.follow()  # another process added columns, and put with them to the spool
-        schemas = store.schemas()
+        schemas, note = store.schemas(), b""
         tx = PutTransaction(store, schemas[-1], len(schemas) - 1, store.is_typed())
         tx.is_bounded = False  # each of its transactions was, when it was put
         with tx:
             for piece in self._pieces(consumer, first, last):
                 _put_now(tx, [read for read in piece if not read.dues_ms], schema)
                 self._put_due(tx, [read for read in piece if read.dues_ms])
-                through = piece[-1].last_id
+                through, note = piece[-1].last_id, _put_of(piece[-1]).packed()
             tx.follows = shipped
-            tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER))
+            tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER), note)
         return max(shipped, through)
 
     def _put_due(self, tx: PutTransaction, piece: list[ReadBatch]) -> None:
@@ -266,6 +282,10 @@ class SpoolMover:
         with self._spool.follower.as_known as state:
             through = _bounded(state, first, last)
         return consumer.read(consumer.untaken(first, through)), through
+
+
+def _put_of(read: ReadBatch) -> ShippedPut:
+    return ShippedPut(read.transaction_id, read.time_us, read.payload_crc)
 
 
 def _put_now(tx: PutTransaction, piece: list[ReadBatch], schema: pa.Schema) -> None:

@@ -60,6 +60,7 @@ class ReadBatch(NamedTuple):
         batch: the events.
         expires_us: when they expire, in microseconds since 1970; 0 for never.
         dues_ms: in a spool, when each is due where it is shipped to, in milliseconds since 1970; else empty.
+        payload_crc: the checksum of the payload of their frame, which may have more events.
     """
 
     first_id: int
@@ -69,6 +70,7 @@ class ReadBatch(NamedTuple):
     batch: pa.RecordBatch
     expires_us: int = 0
     dues_ms: Sequence[int] = ()
+    payload_crc: int = 0
 
     @property
     def last_id(self) -> int:
@@ -110,8 +112,8 @@ def events_of(
     time_us = extent.time_us or header.time_us
     expires_us = time_us + header.ttl_us if header.ttl_us else 0
     dues_ms = parse_dues(dues_of(header, payload), header.count) if header.has_dues else ()
-    first_id = header.write_order_id + extent.base_id
-    return ReadBatch(first_id, transaction_id, time_us, header.schema_id, batch, expires_us, dues_ms)
+    first_id, schema_id, crc = header.write_order_id + extent.base_id, header.schema_id, header.payload_crc
+    return ReadBatch(first_id, transaction_id, time_us, schema_id, batch, expires_us, dues_ms, crc)
 
 
 class EventReader:

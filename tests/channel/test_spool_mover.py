@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import spillable_stream as ss
 from spillable_stream import (
     Channel,
     ChannelFullError,
@@ -22,6 +24,7 @@ from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.engine import object_owners
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.object_owners import ObjectOwners
+from spillable_stream.format.numbered_batch import NumberedBatch
 from tests.support.damage import kill, lose_memory
 from tests.support.delays import put_late
 from tests.support.events import numbered, put, take
@@ -201,6 +204,113 @@ def test_an_older_copy_of_a_spool_is_refused_and_nothing_of_it_is_passed_over(pa
     with pytest.raises(DataLossError, match=r"events up to 6, and .* up to 9: it is an older copy"):
         pair.ship()
     assert pair.mover.waiting()[0] == 1
+
+
+def restart(pair: Pair, instead: Callable[[Path], object] = lambda path: None) -> None:
+    """Let the spool's process end, do something with its directory, and begin the next one."""
+    pair.mover.close(is_answered=True)
+    path = Path(pair.spool.path)
+    pair.spool.close()
+    instead(path)
+    pair.spool = Channel(path)
+    pair.mover = SpoolMover(pair.spool.engine(), pair.store.engine())
+
+
+def back_up(pair: Pair, copy: Path) -> None:
+    restart(pair, lambda path: shutil.copytree(path, copy))
+
+
+def restore(pair: Pair, copy: Path) -> None:
+    """Lose the spool's directory, and go on with the copy."""
+    restart(pair, lambda path: (shutil.rmtree(path), shutil.copytree(copy, path)))
+
+
+def test_a_restored_spool_that_got_more_puts_than_it_lost_is_refused_and_none_of_them_is_left_out(
+    pair: Pair, tmp_path: Path
+) -> None:
+    put(pair.spool, *numbered(0, 5))
+    pair.ship()
+    back_up(pair, tmp_path / "copy")
+    put(pair.spool, *numbered(5, 5))
+    pair.ship()
+    restore(pair, tmp_path / "copy")
+    put(pair.spool, *numbered(100, 20))
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=r"event 10 of the spool is another one than .* has under its number"):
+            pair.ship()
+    assert pair.mover.waiting() == (20, 25)
+    assert take(pair.store) == numbered(0, 10)
+
+
+def test_a_restored_spool_whose_mover_knows_too_little_is_refused_when_the_store_refuses_its_put(
+    pair: Pair, tmp_path: Path
+) -> None:
+    back_up(pair, tmp_path / "copy")
+    put(pair.spool, b"old")
+    pair.ship()
+    restore(pair, tmp_path / "copy")
+    put(pair.spool, b"new")
+    pair.mover._shipped = 0  # as if the other one's put had come after it had asked
+    with pytest.raises(DataLossError, match="another one"):
+        pair.ship()
+    assert pair.mover.waiting()[0] == 1
+
+
+@pytest.mark.parametrize("is_archive", [False, True], ids=["files", "spillable backup"])
+def test_a_restored_spool_that_lost_no_put_ships_what_is_not_in_the_store(
+    pair: Pair, tmp_path: Path, is_archive: bool
+) -> None:
+    copy = tmp_path / "copy"
+    for first in (0, 5):
+        put(pair.spool, *numbered(first, 5))
+    if is_archive:
+        ss.backup(pair.spool.path, copy)
+    else:
+        back_up(pair, copy)
+    pair.ship()
+
+    def restore_archive(path: Path) -> None:
+        shutil.rmtree(path)
+        ss.restore(copy, path)
+
+    if is_archive:
+        restart(pair, restore_archive)
+    else:
+        restore(pair, copy)
+    put(pair.spool, *numbered(10, 5))
+    pair.ship()
+    assert take(pair.store) == numbered(0, 15)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_inline_bytes": 10}], ids=["in the log", "in a segment"])
+def test_what_a_mover_that_died_shipped_is_known_again_after_it_was_moved_from_memory_to_disk(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, options: dict[str, int]
+) -> None:
+    with Channel(pair.spool.path, memory_capacity=100, **options):
+        pair.spool.engine().follow()
+    put(pair.spool, *[b"%d" % n * 100 for n in range(5)])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Consumer, "commit", interrupted)
+        pair.ship()
+    restart(pair)
+    assert pair.spool.stats().memory.events == 0
+    put(pair.spool, b"next")
+    pair.ship()
+    assert take(pair.store) == [*[b"%d" % n * 100 for n in range(5)], b"next"]
+
+
+def test_what_an_earlier_version_shipped_counts_though_it_does_not_say_which_put_that_was(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(pair.spool, *numbered(0, 5))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(spool_mover, "NumberedBatch", lambda producer, numbers, *_: NumberedBatch(producer, numbers))
+        patch.setattr(Consumer, "commit", interrupted)
+        pair.ship()
+    restart(pair)
+    put(pair.spool, b"next")
+    pair.ship()
+    assert take(pair.store) == [*numbered(0, 5), b"next"]
 
 
 def test_one_mover_at_a_time_ships(pair: Pair) -> None:
