@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType
+from spillable_stream.format.record import GroupRecord
+from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range, RangeSet
@@ -24,6 +26,7 @@ class Doubt:
         taken: what each group had taken, before anything was hidden that may be a seek.
         takes_through: the last ID that a hidden take may include; 0 while unknown.
         transactions: how many transactions may be hidden.
+        owned: the groups that had an owner when it was raised, or have had one since, and were not seen to be dropped.
     """
 
     is_raised: bool = False
@@ -32,6 +35,7 @@ class Doubt:
     taken: dict[str, RangeSet] = field(default_factory=dict)
     takes_through: int = 0
     transactions: int = 0
+    owned: set[str] = field(default_factory=set)
 
     def add_bytes(self, count: int) -> None:
         """Add bytes that may have held any frames."""
@@ -43,6 +47,14 @@ class Doubt:
         """Add seeks that may be hidden: back to what the groups have taken by now."""
         for name, group in groups.items():
             self.taken[name] = self.taken.get(name, RangeSet()).union([(1, group.position), *group.ahead])
+
+    def note_owner(self, record: GroupRecord) -> None:
+        """Note what a record says of who owns a group, or that the group was dropped."""
+        name = record["group"]
+        if record.get("drop"):
+            self.owned.discard(name)
+        elif ("epoch" in record or "claim" in record) and is_name(name):  # else it is a producer
+            self.owned.add(name)
 
     def bound_takes(self, header: FrameHeader) -> None:
         """Bound hidden takes by the COMMIT of a put: they can only include events before it."""

@@ -196,8 +196,7 @@ class _Inspector:
         return False
 
     def _replay(self, base: Base, findings: Findings) -> tuple[ObjectSteps, TolerantReplay]:
-        owners = [name for name in base.state.owners if ":" not in name]  # others are producers
-        groups = [*owners, *self._inventory.queries]
+        groups = self._inventory.queries
         steps = ObjectSteps(self._store, self._inventory, findings, base.tail, base.number, groups, self._meter)
         exact = base.tail is not None
         replay = TolerantReplay(steps, restored(base.state.image()), findings, exact=exact, on_image=self._compare)

@@ -14,6 +14,7 @@ until the next image. Up to there,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size, message_of
 from spillable_stream.format.packing import MALFORMED, pack
+from spillable_stream.format.record import GroupRecord, parse_record
 from spillable_stream.format.take_record import TakeRecord
 from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.doubt import Doubt
@@ -31,6 +33,7 @@ from spillable_stream.integrity.log_steps import ExactImage, Steps
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame
 from spillable_stream.log.wal import Position
+from spillable_stream.names import is_name
 from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -154,6 +157,8 @@ class TolerantReplay:
             self._hold_everything()
         if header.type == FrameType.TAKE:
             self._reveal_seek(TakeRecord.parse(found.payload or b""))
+        elif header.type == FrameType.GROUP:
+            self._reveal_group(cast("GroupRecord", parse_record(header.type, found.payload or b"")))
         elif header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
             for name in record.seen.get("groups", ()) if record.seen else ():
                 self._add_group(name)
@@ -166,6 +171,12 @@ class TolerantReplay:
         group, first = self.state.groups[take.group], take.ranges[0][0]
         if first in self._doubt.taken.get(take.group, ()) and (first <= group.position or first in group.ahead):
             group.seek(first - 1, "", "")
+
+    def _reveal_group(self, record: GroupRecord) -> None:
+        """Add a group that is moved, or is said to be idle: its creation is hidden. Note who had an owner."""
+        self._doubt.note_owner(record)
+        if "seek" in record or "idle" in record:
+            self._add_group(record["group"])
 
     def _is_unknown_take(self, found: LocatedFrame) -> bool:
         """Tell whether a frame is the COMMIT of a take whose TAKE frame is hidden; it can't be applied."""
@@ -276,6 +287,7 @@ class TolerantReplay:
                 self._doubt.add_seeks(self.state.groups)
         if not self._doubt.is_raised:
             self._doubt.is_raised = True
+            self._doubt.owned.update(filter(is_name, self.state.owners))
             self._hold_everything()
 
     def _correct(self, file: LogFile, image: Mapping[str, object]) -> None:
@@ -315,7 +327,7 @@ class TolerantReplay:
         self._commit_orphans(memory=False)
         self._commit_orphans(memory=True)
         if doubt.hides_records:
-            for name in self.steps.owned_groups:
+            for name in sorted(self._doubt.owned.union(self.steps.owned_groups)):
                 self._add_group(name)
         if self.steps.last_id is not None:
             self._damage.close(self.steps.last_id + 1)

@@ -184,6 +184,62 @@ def test_a_seek_that_is_destroyed_is_named_by_what_its_group_would_miss(store: M
     assert contents_of(["fast"]).groups["fast"] == {4: b"4"}
 
 
+@pytest.mark.parametrize("kind", ["missing", "cut short", "one byte of the rest"])
+@pytest.mark.parametrize("is_given_up", [True, False])
+def test_a_group_whose_creation_is_destroyed_is_there_if_it_ever_had_an_owner(
+    store: MemoryStore, kind: str, is_given_up: bool
+) -> None:
+    with open_here() as channel:
+        channel.consumer("other")
+    channel = open_here()
+    channel.consumer("g")
+    creation = int(keys_of("log/", store)[-1][-20:])
+    put(channel, b"first")
+    kill(channel)
+    channel = open_here()
+    channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
+    channel.consumer("g")
+    put(channel, b"last")
+    if is_given_up:
+        channel.close()
+    else:
+        kill(channel)
+    damage_object(store, slot_key(creation), DAMAGES[kind])
+    assert ss.repair(URL).loss.repeated["g"] == ((1, 1),)
+    with open_here() as channel:
+        channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
+        assert channel.stats().groups.keys() == {"g", "other"}
+        assert take(channel, 9, "g") == [b"first", b"last"]
+
+
+def test_a_group_that_was_dropped_behind_damage_does_not_come_back(store: MemoryStore) -> None:
+    channel = open_here()
+    channel.consumer("other")
+    channel.consumer("g")
+    channel.checkpoint()
+    put(channel, b"destroyed")
+    destroyed = int(keys_of("log/", store)[-1][-20:])
+    channel.drop_group("g")
+    put(channel, b"later")
+    channel.close(checkpoint=False)
+    damage_object(store, slot_key(destroyed), DAMAGES["cut short"])
+    ss.repair(URL)
+    with open_here() as channel:
+        assert channel.stats().groups.keys() == {"other"}
+
+
+def test_a_group_whose_creation_is_destroyed_is_where_a_seek_moved_it(store: MemoryStore) -> None:
+    with open_here(retention_bytes=1 << 30) as channel:
+        put(channel, *numbered(0, 5))
+        channel.consumer("other")
+        channel.consumer("g")
+        creation = int(keys_of("log/", store)[-1][-20:])
+        channel.seek("g", 4)
+    damage_object(store, slot_key(creation), DAMAGES["cut short"])
+    ss.repair(URL)
+    assert list(contents_of(["g"]).groups["g"]) == [4, 5]
+
+
 def test_a_handle_that_slept_before_a_hole_finds_damage_and_not_the_end_of_the_log(store: MemoryStore) -> None:
     sleeper = open_here()
     put(sleeper, b"0")
