@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, Event, Producer, repair, verify
+from spillable_stream import Channel, DataLossError, Event, Producer, repair, verify
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.cloud_store import CloudStore
@@ -26,6 +27,7 @@ from tests.spark.test_channel_pool import close_parked
 from tests.spark.test_sharded_plan import sharded_plan
 from tests.support.delays import clock_of, deliver_all
 from tests.support.events import numbered, put, take
+from tests.support.spools import without_threads
 
 pytestmark = [
     pytest.mark.spark,
@@ -123,6 +125,41 @@ def test_a_spool_ships_in_order_and_the_next_process_continues(place: str, tmp_p
         put(channel, *numbered(20, 10))
         channel.flush()
         assert take(channel, 100) == numbered(0, 30)
+
+
+def test_a_spool_that_went_its_own_way_since_it_was_copied_is_refused_and_leaves_nothing_out(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    spool, copy = tmp_path / "spool", tmp_path / "copy"
+    options: Any = {"durability": "local", "spool": spool, "commit_interval": 0, "minimum_required_space": 0}
+    for first in (0, 5):
+        with Channel(place, **options) as channel:
+            put(channel, *numbered(first, 5))
+            channel.flush()
+        if first == 0:
+            shutil.copytree(spool, copy)
+    shutil.rmtree(spool)
+    copy.rename(spool)
+    channel = Channel(place, **options)
+    put(channel, *numbered(100, 20))
+    with pytest.raises(DataLossError, match="event 10 of the spool is another one"):
+        channel.flush()
+    assert channel.stats().spool.events == 20  # type: ignore[union-attr]
+    assert take(channel, 100) == numbered(0, 10)
+    channel.close(flush=False)
+
+
+def test_a_group_whose_creation_is_destroyed_is_repaired(place: str, store: CloudStore) -> None:
+    with Channel(place, commit_interval=0, checkpoint_on_close=False) as channel:
+        channel.consumer("other")
+        channel.consumer("g")
+        creation = channel.engine().log.tail.number  # type: ignore[attr-defined]
+        put(channel, *numbered(0, 3))
+    store.delete(slot_key(creation))
+    assert repair(place).loss.repeated["g"] == ((1, 3),)
+    with Channel(place, create=False) as channel:
+        assert take(channel, 9, "g") == numbered(0, 3)
 
 
 def test_events_wait_are_copied_together_and_come_once_whoever_delivers(place: str, store: CloudStore) -> None:
