@@ -30,6 +30,9 @@ from tests.lab.workload import Program
 _SHARED_MEMORY = Path("/dev/shm")
 _LAST_RECORDS = 8
 
+SPREAD = sized(ci=True, full=False)
+"""Whether each damage is tried with one of the heads, in turn, and not with all."""
+
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[Path]:
@@ -108,9 +111,9 @@ def test_a_cut_without_a_head_leaves_the_longest_committed_beginning(small: Imag
 @pytest.mark.crash
 @pytest.mark.timeout(3600)
 def test_the_newest_file_is_cut_at_every_byte(small: Image, large: Image) -> None:
-    assert wrongs(small, thinned(cuts(small, small.newest), 17), [Head.NONE]) == []
-    assert wrongs(small, thinned(cuts(small, small.newest), 127), [Head.SAME_BOOT, Head.OTHER_BOOT]) == []
-    assert wrongs(large, thinned(cuts(large, large.newest), 113)) == []
+    assert wrongs(small, thinned(cuts(small, small.newest), 37), [Head.NONE]) == []
+    assert wrongs(small, thinned(cuts(small, small.newest), 127), [Head.SAME_BOOT, Head.OTHER_BOOT], SPREAD) == []
+    assert wrongs(large, thinned(cuts(large, large.newest), 113), spread=SPREAD) == []
 
 
 @pytest.mark.crash
@@ -125,15 +128,16 @@ def test_every_other_file_is_cut_at_every_byte(large: Image, taken: Image) -> No
 @pytest.mark.timeout(3600)
 def test_memory_is_cut_at_every_byte(memory: Image) -> None:
     for name in memory.names("memory-"):
-        assert wrongs(memory, thinned(cuts(memory, name), 389, 3)) == []
+        assert wrongs(memory, thinned(cuts(memory, name), 389, 3), spread=SPREAD) == []
 
 
 # ── flipped bits ────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 def test_flipped_bits_are_found_or_change_nothing(large: Image) -> None:
-    assert wrongs(large, thinned(bit_flips(large, large.newest, 0, len(large.files[large.newest])), 701)) == []
+    flips = bit_flips(large, large.newest, 0, len(large.files[large.newest]))
+    assert wrongs(large, thinned(flips, 701, 29), spread=SPREAD) == []
 
 
 @pytest.mark.crash
@@ -141,9 +145,9 @@ def test_flipped_bits_are_found_or_change_nothing(large: Image) -> None:
 def test_every_bit_of_the_last_records_and_of_the_headers_is_flipped(small: Image, large: Image) -> None:
     end = len(small.files[small.newest])
     last = bit_flips(small, small.newest, last_records(small, small.newest), end)
-    assert wrongs(small, thinned(last, 37), spread=sized(1, 0) == 1) == []
+    assert wrongs(small, thinned(last, 73), spread=SPREAD) == []
     for name in [large.newest, *large.names("segment.")[:1]]:
-        assert wrongs(large, thinned(bit_flips(large, name, 0, header_end(large, name)), 79), spread=True) == []
+        assert wrongs(large, thinned(bit_flips(large, name, 0, header_end(large, name)), 157), spread=True) == []
 
 
 @pytest.mark.crash
@@ -151,11 +155,11 @@ def test_every_bit_of_the_last_records_and_of_the_headers_is_flipped(small: Imag
 def test_ten_thousand_flips_and_bursts_anywhere(large: Image, taken: Image, memory: Image) -> None:
     for seed, image in enumerate((large, taken)):
         names = image.names("log-", "segment.", "checkpoint-", "channel.json")
-        assert wrongs(image, random_flips(image, names, sized(90, 10_000), seed), spread=True) == []
-        assert wrongs(image, bursts(image, names, sized(60, 10_000), seed), spread=True) == []
+        assert wrongs(image, random_flips(image, names, sized(40, 10_000), seed), spread=True) == []
+        assert wrongs(image, bursts(image, names, sized(30, 10_000), seed), spread=True) == []
     names = memory.names("memory-", "log-", "consumers.position")
-    assert wrongs(memory, random_flips(memory, memory.names("memory-"), sized(30, 5_000), 3), spread=True) == []
-    assert wrongs(memory, bursts(memory, names, sized(15, 5_000), 4), [Head.SAME_BOOT, Head.OTHER_BOOT], True) == []
+    assert wrongs(memory, random_flips(memory, memory.names("memory-"), sized(15, 5_000), 3), spread=True) == []
+    assert wrongs(memory, bursts(memory, names, sized(10, 5_000), 4), [Head.SAME_BOOT, Head.OTHER_BOOT], True) == []
 
 
 # ── sectors, frames, files ──────────────────────────────────────────────────────────────────────
@@ -168,10 +172,8 @@ def test_every_sector_and_page_is_zeroed_or_full_of_noise(small: Image, large: I
         heads = EVERY_HEAD if image is not memory else (Head.SAME_BOOT, Head.OTHER_BOOT)
         for name in image.names("log-", "segment.", "memory-", "checkpoint-"):
             for size in (512, 4096):
-                assert wrongs(image, thinned(sectors(image, name, size), 5), heads, spread=sized(1, 0) == 1) == []
-                assert (
-                    wrongs(image, thinned(noise(image, name, size, seed=size), 5), heads, spread=sized(1, 0) == 1) == []
-                )
+                assert wrongs(image, thinned(sectors(image, name, size), 11), heads, spread=SPREAD) == []
+                assert wrongs(image, thinned(noise(image, name, size, seed=size), 11), heads, spread=SPREAD) == []
 
 
 def test_frames_that_are_swapped_doubled_or_gone_are_noticed(small: Image) -> None:
@@ -183,25 +185,25 @@ def test_frames_that_are_swapped_doubled_or_gone_are_noticed(small: Image) -> No
 def test_frames_of_every_file_are_swapped_doubled_and_deleted(large: Image, taken: Image, memory: Image) -> None:
     for image, kinds in ((large, ("log-", "segment.")), (taken, ("log-", "segment.")), (memory, ("memory-",))):
         for name in image.names(*kinds):
-            assert wrongs(image, thinned(frames_exchanged(image, name), 19), spread=sized(1, 0) == 1) == []
+            assert wrongs(image, thinned(frames_exchanged(image, name), 19), spread=SPREAD) == []
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 def test_files_that_are_swapped_or_gone_are_noticed(large: Image) -> None:
-    assert wrongs(large, files_exchanged(large, large.names("log-", "segment."))) == []
+    assert wrongs(large, files_exchanged(large, large.names("log-", "segment.")), spread=SPREAD) == []
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 def test_files_of_memory_that_are_swapped_or_gone_are_reported(memory: Image) -> None:
     names = memory.names("memory-", "log-")
-    assert wrongs(memory, files_exchanged(memory, names), [Head.SAME_BOOT, Head.OTHER_BOOT]) == []
+    assert wrongs(memory, files_exchanged(memory, names), [Head.SAME_BOOT, Head.OTHER_BOOT], SPREAD) == []
     for name in names:
         assert wrongs(memory, [Damage(f"{name} removed", {name: None})]) == []
 
 
 @pytest.mark.crash
 def test_what_other_files_hold_is_glued_behind_the_newest(large: Image, memory: Image) -> None:
-    assert wrongs(large, thinned(tails_glued(large, large.names("log-", "segment.")), 3)) == []
+    assert wrongs(large, thinned(tails_glued(large, large.names("log-", "segment.")), 3), spread=SPREAD) == []
     assert wrongs(memory, tails_glued(memory, memory.names("log-", "memory-")), [Head.SAME_BOOT]) == []
 
 
@@ -224,9 +226,10 @@ def test_a_checkpoint_is_a_cache(large: Image, taken: Image) -> None:
         every = image.names("checkpoint-")
         newest = every[-1]
         size = len(image.files[newest])
-        assert wrongs(image, thinned(cuts(image, newest, harmless=True), 67), spread=True) == []
-        assert wrongs(image, thinned(bit_flips(image, newest, 0, size, harmless=True), 269), spread=True) == []
-        assert wrongs(image, (d._replace(harmless=True) for d in files_exchanged(image, every))) == []
+        assert wrongs(image, thinned(cuts(image, newest, harmless=True), 131), spread=True) == []
+        assert wrongs(image, thinned(bit_flips(image, newest, 0, size, harmless=True), 521), spread=True) == []
+        exchanged = (d._replace(harmless=True) for d in files_exchanged(image, every))
+        assert wrongs(image, exchanged, spread=SPREAD) == []
         none = [Damage("no checkpoint", dict.fromkeys(every), harmless=True)]
         empty = [Damage("empty checkpoints", dict.fromkeys(every, b""), harmless=True)]
         assert wrongs(image, none + empty) == []
@@ -241,7 +244,7 @@ def test_the_head_is_a_cache(large: Image, memory: Image) -> None:
         assert wrongs(image, thinned(flips, step), heads, spread=True) == []
         assert wrongs(image, thinned(cuts(image, "channel/head", harmless=True), step), heads, spread=True) == []
         noisy = (d._replace(harmless=True) for d in noise(image, "channel/head", 64, seed=1))
-        assert wrongs(image, noisy, heads) == []
+        assert wrongs(image, noisy, heads, SPREAD) == []
 
 
 def test_what_is_in_locks_and_positions_hinders_nobody(large: Image, memory: Image) -> None:
