@@ -256,7 +256,7 @@ def test_what_was_acknowledged_is_in_the_log_once_and_in_order(share: float) -> 
 @pytest.mark.crash
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
 def test_what_was_acknowledged_is_there_in_thousands_of_histories(share: float) -> None:
-    for seed in range(6, 6 + sized(ci=110, full=5_000)):
+    for seed in range(6, 6 + sized(ci=45, full=5_000)):
         _history(seed, share).check()
 
 

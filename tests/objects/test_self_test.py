@@ -15,6 +15,7 @@ from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.self_test import FULL_RACES, check_store, one_test, require_sound
 from spillable_stream.objects.store import Store, StoreError
+from tests.lab.size import sized
 from tests.support import lying_store
 from tests.support.faulty_store import Fault, FaultyStore, Request, at, once
 from tests.support.memory_store import MemoryStore
@@ -139,9 +140,9 @@ def test_a_sound_store_is_one_test_in_a_block_and_any_other_each_time() -> None:
     assert len(store.requests) == 2 * asked
 
 
-@pytest.mark.slow
+@pytest.mark.crash
 def test_a_store_is_sound_in_a_long_race(store: Store) -> None:
-    verdict = check_store(store, races=FULL_RACES)
+    verdict = check_store(store, races=sized(ci=50, full=FULL_RACES))
     assert verdict.sound and verdict.winners == 1, verdict.faults
 
 
