@@ -182,7 +182,7 @@ def test_a_kill_at_each_request_costs_nothing_that_was_acknowledged(of: Program,
 @PROGRAMS
 @pytest.mark.parametrize(("turn", "fault"), list(enumerate(Fault)))
 def test_any_request_that_fails_costs_nothing_that_was_acknowledged(of: Program, turn: int, fault: Fault) -> None:
-    """In CI each request fails in a third of all ways, each way at a third of all requests."""
-    every = sized(ci=3, full=1)
+    """In CI each request fails in a seventh of all ways, each way at a seventh of all requests."""
+    every = sized(ci=7, full=1)
     for number in range(1 + turn % every, requests_of_one_run(of) + 1, every):
         run(of, number, fault)

@@ -190,8 +190,8 @@ def test_any_request_that_arrives_after_its_process_died_doubles_nothing(shared_
 @pytest.mark.crash
 @pytest.mark.parametrize(("turn", "fault"), list(enumerate(Fault)))
 def test_any_request_that_fails_loses_and_doubles_nothing(shared_memory: Path, turn: int, fault: Fault) -> None:
-    """In CI each request fails in a third of all ways, each way at a third of all requests."""
-    every = sized(ci=3, full=1)
+    """In CI each request fails in a seventh of all ways, each way at a seventh of all requests."""
+    every = sized(ci=7, full=1)
     fail_at_each(shared_memory, every, fault, first=1 + turn % every)
 
 

@@ -13,7 +13,7 @@ from tests.lab.harness import DISK, KEPT, MEMORY, Harness
 from tests.lab.ledger import Outcome
 from tests.lab.size import sized
 
-_CYCLES_OF_ONE_CHANNEL = 50
+_CYCLES_OF_ONE_CHANNEL = sized(ci=30, full=50)
 
 TIERS = pytest.mark.parametrize("configurations", [DISK, MEMORY], ids=["disk", "memory"])
 
@@ -22,7 +22,7 @@ TIERS = pytest.mark.parametrize("configurations", [DISK, MEMORY], ids=["disk", "
 @pytest.mark.crash
 @pytest.mark.timeout(3000)
 def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path, configurations: Sequence[str]) -> None:
-    """All together: a hundred and fifty cycles in CI, more than a thousand on demand."""
+    """All together: ninety cycles in CI, more than a thousand on demand."""
     rng = random.Random(20261121)
     for i in range(sized(ci=1, full=11)):
         (tmp_path / f"{i}").mkdir()
