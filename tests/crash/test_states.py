@@ -19,7 +19,7 @@ CONFIGURATIONS = pytest.mark.parametrize(
 
 def many(configuration: str) -> int:
     """Return how many states to try: those of a channel that keeps, or delays, take longer: more is checked of each."""
-    return sized(ci=300 if configuration.startswith((KEEPING, DELAYING)) else 600, full=10_000)
+    return sized(ci=100 if configuration.startswith((KEEPING, DELAYING)) else 300, full=10_000)
 
 
 def samples(configuration: str) -> int:
@@ -27,7 +27,8 @@ def samples(configuration: str) -> int:
     return sized(ci=0 if configuration.startswith((KEEPING, DELAYING)) else 1, full=10)
 
 
-EVERY = sized(ci=13, full=1)  # of the operations; a prime, so that in the end each kind of operation has its turn
+EVERY = sized(ci=29, full=1)  # of the operations; a prime, so that in the end each kind of operation has its turn
+LOOKED_EVERY = sized(ci=5, full=1)  # of the others
 USED_EVERY = sized(ci=3, full=1)  # of the states
 
 
@@ -39,7 +40,7 @@ def shown(lab: CrashStates) -> str:
 @pytest.mark.parametrize("seed", SEEDS)
 @CONFIGURATIONS
 def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, configuration: str, seed: int) -> None:
-    lab = CrashStates(shared_memory, configuration, seed, samples(configuration), EVERY, USED_EVERY)
+    lab = CrashStates(shared_memory, configuration, seed, samples(configuration), EVERY, LOOKED_EVERY, USED_EVERY)
     lab.run()
     assert not lab.failures, shown(lab)
     while lab.states < many(configuration):  # crashes on top of crashes: of a recovery, and of what follows it
@@ -51,7 +52,7 @@ def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, conf
 @CONFIGURATIONS
 def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configuration: str) -> None:
     every = sized(ci=150 if configuration.startswith((KEEPING, DELAYING)) else 50, full=1)
-    lab = CrashStates(shared_memory, configuration, samples=0, used_every=USED_EVERY)
+    lab = CrashStates(shared_memory, configuration, samples=0, looked_every=LOOKED_EVERY, used_every=USED_EVERY)
     syncs = lab.count_syncs()
     assert syncs > 30
     for n in range(1, syncs + 1, every):
@@ -60,7 +61,7 @@ def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configura
 
 
 def test_a_few_power_cuts_lose_nothing(shared_memory: Path) -> None:
-    lab = CrashStates(shared_memory, samples=0, used_every=3)
+    lab = CrashStates(shared_memory, samples=0, looked_every=3, used_every=3)
     lab.run()
     assert not lab.failures, shown(lab)
     assert lab.states > 100

@@ -70,6 +70,7 @@ class CrashStates:
         seed: chooses the program's steps and the states.
         samples: how many arbitrary subsets are tried after an operation (`images`).
         every: after which operations: 1 for each, 5 for every fifth. After the others, 0 are tried.
+        looked_every: after which operations it is looked at all where 0 are tried: 1 for each, 5 for every fifth.
         used_every: which states are also opened again and used: 1 for each, 3 for every third.
         most: with how many failures it ends.
 
@@ -83,6 +84,7 @@ class CrashStates:
     seed: int = 1
     samples: int = 10
     every: int = 1
+    looked_every: int = 1
     used_every: int = 1
     most: int = 3
     states: int = 0
@@ -166,8 +168,11 @@ class CrashStates:
                 disk.do(operation)
                 if operation.name == "store":
                     continue
+            samples = 0 if i % self.every else self.samples
+            if not samples and i % self.looked_every:
+                continue
             verdict = self._subject.verdict([lines])
-            for image in images(disk, rng, self.samples if i % self.every == 0 else 0):
+            for image in images(disk, rng, samples):
                 if len(self.failures) >= self.most:
                     return
                 rebooted = self._is_rebooted(image)
