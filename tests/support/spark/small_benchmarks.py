@@ -25,7 +25,8 @@ def main(directory: Path) -> None:
     Args:
         directory: for `found`, a pickle.
     """
-    spark_rows.KINDS = tuple(kind._replace(batch_rows=400) for kind in spark_rows.KINDS)
+    first, *_, last = spark_rows.KINDS  # the one between them is the first one with a longer text
+    spark_rows.KINDS = tuple(kind._replace(batch_rows=400) for kind in (first, last))
     spark_session.WARM_UP_BATCHES, spark_source._BATCHES, spark_sink._BATCHES = 1, 2, 2
     spark_latency._FIRST_EVENTS, spark_latency._WARM_UP_EVENTS, spark_latency._WARM_UP_BATCHES = 2, 1, 1
     run.measure = _without_warm_ups
