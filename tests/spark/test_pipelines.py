@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.spark.class_archive import with_archive
+from tests.support.spark.sessions import local_files
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 NEEDED = ["pyspark.pipelines", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml"]
@@ -55,7 +56,13 @@ def put_orders(pipeline: Path, first: int, count: int) -> None:
 
 def run(pipeline: Path) -> None:
     home = Path(pyspark.__file__).parent
-    options = ["--conf", "spark.sql.catalogImplementation=hive", "--conf", "spark.ui.enabled=false"]
+    settings = {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.shuffle.partitions": "2",  # of 200 each has files of state, and a task
+        "spark.sql.streaming.checkpointFileManagerClass": local_files(),
+        "spark.ui.enabled": "false",
+    }
+    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     done = subprocess.run(
         [str(home / "bin" / "spark-pipelines"), "run", *options],
         cwd=pipeline,
