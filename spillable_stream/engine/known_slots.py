@@ -11,7 +11,7 @@ from spillable_stream.objects.appending import Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint
-from spillable_stream.objects.loading import apply_frames, begins_anew, counting_frames
+from spillable_stream.objects.loading import apply_frames
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.state.channel_state import ChannelState
@@ -86,11 +86,10 @@ class KnownSlots:
         for slot in found:
             if slot.number == tail.number + 1:
                 self._pace.saw_others()
-                frames = counting_frames(tail, slot)
-                if begins_anew(frames):
+                if slot.begins_anew:
                     self.begin_anew()
                     return
-                self._news[slot.number] = frames  # the cache has the events, as far as it can
+                self._news[slot.number] = slot.frames()  # the cache has the events, as far as it can
                 self._cache.put(slot_key(slot.number), slot.data)
                 self.chain.add(slot.number, slot.header.token)
                 tail = tail.then(slot)
@@ -133,4 +132,4 @@ class KnownSlots:
         own = self._appended
         if own is None or own.number != number:
             return None
-        return counting_frames(own.at, Slot.parse(self._slots.channel, number, own.data))
+        return Slot.parse(self._slots.channel, number, own.data).frames()

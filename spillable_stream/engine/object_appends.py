@@ -131,9 +131,11 @@ class ObjectAppends:
         except BehindError:
             self._looks.begin_anew()
             return
-        self._known.know([lost])
-        if looking.result() is not None:
-            self._looks.find()
+        is_next = self._known.tail.accepts(lost)
+        if is_next:
+            self._known.know([lost])
+        if looking.result() is not None or not is_next:
+            self._looks.find()  # which says what is wrong with a slot that is not
 
     def heal(self) -> None:
         """Settle an append of this handle whose outcome is not known, and find what others appended.

@@ -221,6 +221,11 @@ class Slot:
             )
         return slot
 
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a repair wrote it: the state after it is that of its checkpoint, whatever a reader knows."""
+        return any(_is_anew(self.data, at, header) for at, header in self.places if header.type == FrameType.LOST)
+
     def frames(self) -> list[SlotFrame]:
         """Return the frames of the append, in order."""
         return [
@@ -239,6 +244,13 @@ def _walk(channel: str, number: int, data: pa.Buffer, begin: int) -> Iterator[tu
             raise CorruptionError(f"a {header.type.name} is damaged; its append was committed", offset=at)
         yield at, header
         at += frame_size(header.length)
+
+
+def _is_anew(data: pa.Buffer, at: int, header: FrameHeader) -> bool:
+    try:
+        return bool(unpack(bytes(_payload(data, at, header))).get("anew"))
+    except NONSENSE:
+        return False  # whoever applies it says what is wrong with it
 
 
 def _payload(data: pa.Buffer, at: int, header: FrameHeader) -> pa.Buffer:

@@ -29,7 +29,6 @@ from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import checkpoint_key
 from spillable_stream.objects.identity import IDENTITY
-from spillable_stream.objects.loading import begins_anew
 from spillable_stream.objects.read_ahead import require_there
 from spillable_stream.objects.slots import LOG, Slots
 from spillable_stream.objects.store import Store
@@ -191,7 +190,7 @@ class _Inspector:
         for number in range(after + 1, through + 1):
             with suppress(CorruptionError):
                 slot = self._slots.read(number)
-                if slot is not None and begins_anew(slot.frames()):
+                if slot is not None and slot.begins_anew:
                     return True
         return False
 

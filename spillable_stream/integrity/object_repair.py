@@ -165,7 +165,7 @@ class _Repair:
         attempt = appending.attempt(tail, plan.entries)
         if appending.append(attempt) is not None:
             raise self._busy(attempt.number)
-        apply_slot(self._slots, state, tail, Slot.parse(self._channel, attempt.number, attempt.data))
+        apply_slot(self._slots, state, Slot.parse(self._channel, attempt.number, attempt.data))
         return attempt.won, state
 
     def _lost(self) -> LostRecord:

@@ -22,7 +22,6 @@ from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
-from spillable_stream.objects.loading import begins_anew
 from spillable_stream.objects.parallel import in_parallel, most_at_once
 from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.slots import slot_key
@@ -34,6 +33,7 @@ __all__ = ["ObjectSteps"]
 _FAR_SLOTS = 10_000  # what is that far behind the log's end, and no slot, is a stray
 _SHOWN_MISSING = 100
 _HEADER = "the file's header is damaged"
+_OTHER_BEFORE = "the slot was appended behind another one than is there: objects were removed or overwritten"
 _IDS = {FrameType.PUT, FrameType.COMMIT}
 
 
@@ -207,13 +207,12 @@ class ObjectSteps:
         if found is None:
             self.token, counts = None, self._may_count(number)
         else:
-            self.token, counts = found[0].token, self.counts in (None, found[0].previous)
-            if counts:
-                self.counts = found[0].token
+            counts = self.counts in (None, found[0].previous)
+            self.token = self.counts = found[0].token
         self.last_end = len(data)
         file = self._log_file(number, begin, end)
-        if not counts:
-            self._pass_over(file, whole is not None)
+        if not counts and whole is None:
+            self._findings.damage(file.path, "the slot is damaged; it did not count", 0)
             return
         self.walked.add(number)
         if not data:
@@ -221,7 +220,9 @@ class ObjectSteps:
             return
         if found is None and begin:
             self._findings.damage(file.path, _HEADER, 0, begin)
-        if whole is not None and begins_anew(whole.frames()):  # the slot's checkpoint says the state, or a later one
+        if whole is not None and not counts:
+            yield Step(time_us, file, MissingFiles(_OTHER_BEFORE))
+        if whole is not None and whole.begins_anew:  # the slot's checkpoint says the state, or a later one
             self._unsaid = file
             yield Step(time_us, file, MissingFiles())
         is_told = found is None and begin > 0
@@ -241,14 +242,6 @@ class ObjectSteps:
         commits = [parsed_commit(f.payload) for f in frames if f.header.type == FrameType.COMMIT]
         begins = {commit.start for commit in commits if commit is not None}
         return (frames[0].offset if frames and frames[0].offset in begins else 0), size
-
-    def _pass_over(self, file: LogFile, is_whole: bool) -> None:
-        """Say that a slot does not count; readers still have to read it."""
-        if is_whole:
-            text = "the slot does not count: it was planned on another state than that of the log before it"
-            self._findings.note(file.path, text)
-        else:
-            self._findings.damage(file.path, "the slot is damaged; it did not count", 0)
 
     def _may_count(self, number: int) -> bool:
         """Tell whether a slot may have counted whose header is lost, and learn from what follows which one did last."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
-from spillable_stream.format.frame import FrameType
-from spillable_stream.format.packing import NONSENSE, unpack
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
@@ -22,8 +21,6 @@ from spillable_stream.state.channel_state import ChannelState
 __all__ = [
     "apply_frames",
     "apply_slot",
-    "begins_anew",
-    "counting_frames",
     "load",
 ]
 
@@ -107,10 +104,9 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
         while not is_end:
             found, is_end = ahead.chunk()
             for slot in found:
-                frames = counting_frames(tail, slot)
-                if begins_anew(frames):
+                if slot.begins_anew:
                     raise _RepairedError
-                apply_frames(slots, state, slot.number, frames)
+                apply_slot(slots, state, slot)
                 tail = tail.then(slot)
                 base.chain.add(slot.number, slot.header.token)
             meter.add(len(found))
@@ -146,30 +142,13 @@ def _is_slot(slots: Slots, number: int) -> bool:
         return False
 
 
-def apply_slot(slots: Slots, state: ChannelState, tail: Tail, slot: Slot) -> None:
-    """Apply the slot after a tail to the state at that tail; one that does not count changes nothing.
+def apply_slot(slots: Slots, state: ChannelState, slot: Slot) -> None:
+    """Apply a slot to the state before it.
 
     Raises:
         CorruptionError: a frame is invalid, though its checksums are right.
     """
-    apply_frames(slots, state, slot.number, counting_frames(tail, slot))
-
-
-def counting_frames(tail: Tail, slot: Slot) -> list[SlotFrame]:
-    """Return the frames of the slot after a tail, without events; none of a slot that does not count."""
-    return slot.frames() if tail.accepts(slot) else []
-
-
-def begins_anew(frames: Sequence[SlotFrame]) -> bool:
-    """Tell whether a repair wrote a slot: the state after it is that of its checkpoint, whatever a reader knows."""
-    return any(frame.header.type == FrameType.LOST and _is_anew(frame.payload) for frame in frames)
-
-
-def _is_anew(payload: bytes | None) -> bool:
-    try:
-        return bool(unpack(payload or b"").get("anew"))
-    except NONSENSE:
-        return False  # whoever applies it says what is wrong with it
+    apply_frames(slots, state, slot.number, slot.frames())
 
 
 def apply_frames(slots: Slots, state: ChannelState, number: int, frames: Sequence[SlotFrame]) -> None:

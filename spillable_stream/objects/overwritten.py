@@ -39,5 +39,5 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     return UnsafeStoreError(
         f"{root}/{slot_key(tail.number)} was overwritten: the store has ignored that it was there, or was put back to "
         "an earlier version. Its acknowledged events are lost. Stop all writers, run `spillable check-store "
-        f"{root}`, and open the channel again: it continues with what is there now"
+        f"{root}`, and open the channel again: it continues with what is there now, or says that it needs a repair"
     )

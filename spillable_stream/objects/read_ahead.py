@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 
+from spillable_stream.errors import DataLossError
 from spillable_stream.format.slot import Slot
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, most_at_once
-from spillable_stream.objects.slots import Slots
+from spillable_stream.objects.slots import Slots, slot_key
 
 __all__ = ["BehindError", "ReadAhead", "require_there"]
 
@@ -57,8 +59,9 @@ class ReadAhead:
         was found is a late writer's, and one that was not there was never there.
 
         Raises:
-            BehindError: slots after the tail were collected.
+            BehindError: slots after the tail were collected, or a repair began the log anew.
             CorruptionError: a slot is damaged.
+            DataLossError: a slot was appended behind another one than the one that is there.
             StoreError: the store refused or failed.
         """
         found: list[Slot] = []
@@ -71,9 +74,23 @@ class ReadAhead:
                 found.append(slot)
                 size_bytes += slot.end
         require_there(self._slots, self._tail)
-        for slot in found:
+        for i, slot in enumerate(found):
+            if not self._tail.accepts(slot):
+                raise self._broken(slot, found[i:])
             self._tail = self._tail.then(slot)
         return found, is_end
+
+    def _broken(self, slot: Slot, rest: Sequence[Slot]) -> Exception:
+        """Return what to raise at a proven slot that no writer can have appended behind the ones before it."""
+        if any(later.begins_anew for later in rest):
+            return BehindError()
+        before = self._tail.number
+        return DataLossError(
+            f"slot {slot.number} was appended behind another slot {before} than the one that is there: objects of the "
+            "channel were removed or overwritten, and others took their places. Run `spillable verify`, and `spillable "
+            "repair` to continue without what is lost",
+            f"{self._slots.store.root}/{slot_key(slot.number)}",
+        )
 
     def _next(self) -> Slot | None:
         under_way, width = self._under_way, self._width()

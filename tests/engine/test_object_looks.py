@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import Channel, UnsafeStoreError
+from spillable_stream import Channel, DataLossError, UnsafeStoreError, repair
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put
 from tests.support.faulty_store import Request
-from tests.support.object_channels import Watched, asked, in_thread, log_of, store_of
+from tests.support.object_channels import URL, Watched, asked, in_thread, log_of, store_of
 
 Open = Callable[..., Channel]
 
@@ -116,16 +116,33 @@ def overwrite(channel: Channel, other: Channel) -> None:
     put(other, b"in its place")
 
 
-@pytest.mark.parametrize("use", [lambda channel: put(channel, b"next"), lambda channel: peek(channel)])
-def test_whoever_had_a_slot_that_the_store_overwrote_is_told_once(
-    open_handle: Open, use: Callable[[Channel], object]
+OVERWRITTEN = rf"{slot_key(2)} was overwritten: the store has ignored .* are lost"
+
+
+def test_an_append_behind_a_slot_that_the_store_overwrote_is_told_and_the_channel_refused_until_a_repair(
+    open_handle: Open,
 ) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    overwrite(channel, other)
+    with pytest.raises(UnsafeStoreError, match=OVERWRITTEN):
+        put(channel, b"next")
+    for handle in (channel, other):
+        with pytest.raises(DataLossError, match="slot 3 was appended behind another slot 2"):
+            peek(handle)
+    for handle in (channel, other):
+        handle.close()
+    repair(URL)
+    assert peek(open_handle()) == [b"0", b"in its place", b"next"]
+
+
+def test_whoever_had_a_slot_that_the_store_overwrote_is_told_once(open_handle: Open) -> None:
     """Both commits were acknowledged, and the store has one."""
     channel, other = open_handle(), open_handle()
     put(channel, b"0")
     overwrite(channel, other)
-    with pytest.raises(UnsafeStoreError, match=rf"{slot_key(2)} was overwritten: the store has ignored .* are lost"):
-        use(channel)
+    with pytest.raises(UnsafeStoreError, match=OVERWRITTEN):
+        peek(channel)
     assert peek(channel) == [b"0", b"in its place"]
     put(channel, b"1")
     assert peek(other, group="another") == [b"0", b"in its place", b"1"]

@@ -688,3 +688,28 @@ def _check_after(before: Contents, said: Report) -> None:
         again = RangeSet([*said.loss.repeated.get(group, ()), *said.loss.skipped.get(group, ())])
         assert [n for n in found if n not in events and n not in again] == []
     assert ss.verify(URL).healthy
+
+
+@pytest.mark.parametrize(("each", "left"), [(1, [6, 7, 8]), (3, [])])
+def test_a_hole_that_puts_have_filled_refuses_the_next_one_and_a_repair_keeps_what_is_behind_it(
+    store: MemoryStore, each: int, left: list[int]
+) -> None:
+    with open_here() as channel:
+        for i in range(1, 9):
+            put(channel, b"%d" % i)
+    for number in (4, 5):
+        del store.objects[slot_key(number)]
+    with open_here(create=False) as channel:
+        for _ in range(2):
+            put(channel, *[b"in the hole"] * each)
+        for _ in range(2):
+            with pytest.raises(ss.DataLossError, match="slot 6 was appended behind another slot 5"):
+                put(channel, b"never")
+    with pytest.raises(ss.DataLossError, match="slot 6 was appended behind another slot 5"):
+        open_here(create=False)
+    assert [str(found.path) for found in ss.verify(URL).findings] == [slot_key(6)]
+    ss.repair(URL)
+    assert ss.verify(URL).healthy
+    with open_here(create=False) as channel:
+        assert peek(channel) == [b"1", b"2", b"3", *[b"in the hole"] * 2 * each, *[b"%d" % i for i in left]]
+        put(channel, b"9")

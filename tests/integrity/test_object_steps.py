@@ -126,11 +126,15 @@ def test_a_slot_that_is_cut_between_two_frames_is_damaged_up_to_the_size_that_it
     assert read.told[-1] == "4 damage" and read.steps.hides_ids
 
 
-def test_a_slot_that_does_not_count_is_noted_and_passed_over(store: MemoryStore) -> None:
-    fence(store, 5, new_token())
+def test_a_slot_that_was_appended_behind_another_one_is_damage_before_it_and_has_its_frames(store: MemoryStore) -> None:
+    replaced = writer_of(store).slots.read(4)
+    assert replaced is not None
+    fence(store, 4, replaced.header.previous)
+    fence(store, 5, replaced.header.token)
     read = Read(store)
-    assert read.told[-1] == "4 COMMIT" and read.steps.last_number == 5
-    assert read.said[0].startswith("note 5: the slot does not count")
+    assert read.told[-1] == "5 missing" and read.steps.last_number == 5
+    assert read.steps.token == read.steps.counts is not None
+    assert "4 PUT" not in read.told
 
 
 def test_a_damaged_slot_that_the_next_one_passes_over_did_not_count(store: MemoryStore) -> None:

@@ -122,7 +122,7 @@ def test_what_was_collected_is_not_missed_and_a_late_writer_s_slot_in_its_place_
     assert ss.verify(URL).healthy
 
 
-def test_a_slot_that_does_not_count_is_noted(store: MemoryStore) -> None:
+def test_a_slot_that_was_appended_behind_another_one_is_damage(store: MemoryStore) -> None:
     fill_store()
     last = newest(store, "log/")
     with open_here(create=False) as channel:
@@ -135,8 +135,9 @@ def test_a_slot_that_does_not_count_is_noted(store: MemoryStore) -> None:
         type(header)(header.channel, following, header.previous, stale.token, "a test").encode()
     )
     report = ss.verify(URL)
-    assert report.healthy
-    assert [(str(f.path), f.text[:23]) for f in report.findings] == [(slot_key(following), "the slot does not count")]
+    assert not report.healthy
+    (found,) = report.findings
+    assert str(found.path) == slot_key(following) and found.text.startswith("the slot was appended behind another one")
 
 
 # ── damage ──────────────────────────────────────────────────────────────────────────────────────

@@ -341,7 +341,7 @@ class _Witness(Writer):
             found, is_end = read_on(self.slots, self.tail)
             for slot in found:
                 self.counted += [slot.header.token] if self.tail.accepts(slot) else []
-                apply_slot(self.slots, self.state, self.tail, slot)
+                apply_slot(self.slots, self.state, slot)
                 self.tail = self.tail.then(slot)
 
     def append(self) -> bytes:

@@ -171,7 +171,7 @@ class History:
                     while not is_end:
                         found, is_end = read_on(slots, tail)
                         for slot in found:
-                            apply_slot(slots, state, tail, slot)
+                            apply_slot(slots, state, slot)
                             tail = tail.then(slot)
                 except BehindError:
                     began = self.order.steps

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -185,20 +184,27 @@ def test_slots_that_are_appended_while_the_end_is_looked_for_are_no_hole(
     assert other.state.last_id == 3
 
 
-def test_a_slot_that_was_planned_on_another_state_counts_for_nobody_and_the_log_continues(
-    writer: Writer, memory: MemoryStore
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_slots_behind_a_hole_that_puts_have_filled_are_refused_and_not_passed_over(
+    writer: Writer, memory: MemoryStore, has_checkpoint: bool
 ) -> None:
-    late = Writer(memory, writer.slots.channel)
-    writer.put(b"1")
-    late.tail = replace(writer.tail, counts=late.tail.counts)
-    void = late.attempt(b"never", b"ever")
-    assert writer.slots.create(2, void.for_request())
-    writer.follow()
-    assert (writer.tail.number, writer.tail.token, writer.state.last_id) == (2, void.token, 1)
-    assert writer.tail.counts != void.token
-    writer.put(b"2")
+    """An open takes the first of several missing slots for the end."""
+    for number in range(6):
+        writer.put(b"%d" % number)
+        if number == 1 and has_checkpoint:
+            checkpoint(writer, hint=True)
+    for number in (3, 4):
+        writer.slots.delete(number)
     other, _ = loaded(memory, writer)
-    assert (other.tail.number, other.state.last_id, other.tail) == (3, 2, writer.tail)
+    other.put(b"in the hole")
+    last = other.attempt(b"in the hole, too")
+    assert other.appending.append(last) is None
+    for look in (other.follow, lambda: loaded(memory, writer)):
+        with pytest.raises(
+            DataLossError, match=r"slot 5 was appended behind another slot 4.*spillable repair"
+        ) as caught:
+            look()
+        assert caught.value.path == f"{memory.root}/{slot_key(5)}"
 
 
 def test_what_was_found_counts_only_while_the_slot_before_it_is_there(writer: Writer, memory: MemoryStore) -> None:

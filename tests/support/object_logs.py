@@ -81,7 +81,7 @@ class Writer:
         while not is_end:
             found, is_end = read_on(self.slots, self.tail)
             for slot in found:
-                apply_slot(self.slots, self.state, self.tail, slot)
+                apply_slot(self.slots, self.state, slot)
                 self.tail = self.tail.then(slot)
 
     def attempt(self, *bodies: bytes) -> Attempt:
