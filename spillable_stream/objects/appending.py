@@ -51,7 +51,7 @@ class Tail:
     Args:
         number: its number.
         token: its own token.
-        counts: the token of the newest slot that counts; nearly always the same.
+        counts: what the next slot has as its `previous`: its own token, but for checkpoints of earlier versions.
         end: where it ends, in bytes.
     """
 
