@@ -58,12 +58,18 @@ def serve(
     from spillable_stream.ui.watch import Watch
 
     watch = Watch(paths)
+    unsaid: list[Exception] = []
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await watch.look()
         looking = asyncio.create_task(watch.run())
+        try:
+            ready(host, listener.getsockname()[1])  # now uvicorn takes the signals of whoever reads it
+        except Exception as e:  # uvicorn would lose it
+            unsaid.append(e)
+            server.should_exit = True
         try:
             yield
         finally:
@@ -83,9 +89,11 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=3,
     )
+    server = uvicorn.Server(config)
     try:
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended by then, and raises it again
-            ready(host, listener.getsockname()[1])  # who comes already waits; within uvicorn, what it raises is lost
-            uvicorn.Server(config).run([listener])
+            server.run([listener])
     finally:
         listener.close()
+    if unsaid:
+        raise unsaid[0]

@@ -7,6 +7,8 @@ import http.client
 import os
 import resource
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -34,6 +36,22 @@ def upgrade(port: int, **headers: str) -> int:
     key = base64.b64encode(os.urandom(16)).decode()
     more = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key}
     return get(port, "/_nicegui_ws/socket.io/?EIO=4&transport=websocket", **more, **headers).status
+
+
+_ENDS_WHEN_TOLD = """
+import os, signal, sys
+from spillable_stream.ui.server import serve
+
+signal.signal(signal.SIGTERM, lambda *_: print("seen"))
+serve([sys.argv[1]], ready=lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+print("ended")
+"""
+
+
+def test_a_signal_of_whoever_has_just_read_the_address_ends_it(path: Path) -> None:
+    program = [sys.executable, "-c", _ENDS_WHEN_TOLD, str(path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("seen\nended\n", 0), done.stderr
 
 
 def test_it_listens_at_any_other_address_with_a_token_only(path: Path) -> None:
