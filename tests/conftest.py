@@ -31,7 +31,8 @@ from tests.support.spark.forked_pythons import fork_pythons
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A script that runs the tests in its background has them ignore Ctrl-C, and what they start inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup has them do
+    signal.signal(signal.SIGHUP, lambda *_: None)  # what they start gets the default, and they go on
 wal._SLOW_SYNC_SECONDS = 3600.0  # the disk of a busy machine is worth no line in the log of a test
 _DISK = pytest.StashKey[Path]()
 
