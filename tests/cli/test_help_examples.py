@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shlex
 import signal
 import subprocess
@@ -28,6 +27,7 @@ from spillable_stream.cli import app
 from tests.support.command_line import ROOT, run
 from tests.support.events import numbered, put, take
 from tests.support.flow_configurations import SMALL, SMALL_TESTS
+from tests.support.waiting import is_readable
 
 FLOW = f"""{dedent(SMALL)}
 a1.sources.r1.interceptors = i1
@@ -116,7 +116,7 @@ def printed_until(process: subprocess.Popen[bytes], said: str, place: Path) -> s
     assert process.stdout is not None
     printed = ""
     while said not in printed:
-        if select.select([process.stdout], [], [], 0.5)[0]:
+        if is_readable(process.stdout.fileno(), 0.5):
             data = os.read(process.stdout.fileno(), 65_536)
             assert data, printed
             printed += data.decode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import select
 import subprocess
 import sys
 import termios
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from spillable_stream.cli.top_screen import screen
 from spillable_stream.observe.observer import Observer
+from tests.support.waiting import is_readable
 
 
 def test_channels_that_do_not_fit_have_a_line_each(filled: Path) -> None:
@@ -67,6 +67,6 @@ def _read_until(terminal: int, wanted: bytes) -> bytes:
     found, deadline = b"", time.monotonic() + 60
     while wanted not in found:
         assert time.monotonic() < deadline, found
-        if select.select([terminal], [], [], 1)[0]:
+        if is_readable(terminal, 1):
             found += os.read(terminal, 65_536)
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.children import Child
+from tests.support.waiting import is_readable
 
 __all__ = ["NEEDS_NAMESPACES", "Host", "why_no_namespaces"]
 
@@ -62,8 +62,7 @@ class Host:
         self._holder = Child(lambda: self._hold(told), self._stderr, 600)
         os.close(told)
         try:
-            told_in_time, _, _ = select.select([ready], [], [], 2 * _MOST_SECONDS)
-            is_ready = bool(told_in_time and os.read(ready, 1))
+            is_ready = is_readable(ready, 2 * _MOST_SECONDS) and bool(os.read(ready, 1))
         finally:
             os.close(ready)
         if not is_ready:

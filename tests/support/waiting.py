@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable
+
+
+def is_readable(descriptor: int, seconds: float) -> bool:
+    """Tell whether a descriptor of any number can be read, or is at its end, before some time is over."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(1000 * seconds))
 
 
 def wait_until(what: Callable[[], object], seconds: float = 120.0) -> None:
