@@ -211,7 +211,7 @@ class ObjectSteps:
             self.token = self.counts = found[0].token
         self.last_end = len(data)
         file = self._log_file(number, begin, end)
-        if not counts and whole is None:
+        if not counts and found is None:
             self._findings.damage(file.path, "the slot is damaged; it did not count", 0)
             return
         self.walked.add(number)
@@ -220,7 +220,7 @@ class ObjectSteps:
             return
         if found is None and begin:
             self._findings.damage(file.path, _HEADER, 0, begin)
-        if whole is not None and not counts:
+        if not counts:
             yield Step(time_us, file, MissingFiles(_OTHER_BEFORE))
         if whole is not None and whole.begins_anew:  # the slot's checkpoint says the state, or a later one
             self._unsaid = file

@@ -137,6 +137,20 @@ def test_a_slot_that_was_appended_behind_another_one_is_damage_before_it_and_has
     assert "4 PUT" not in read.told
 
 
+def test_a_damaged_slot_that_was_appended_behind_another_one_has_what_can_be_read_of_it(store: MemoryStore) -> None:
+    writer = writer_of(store)
+    replaced = writer.slots.read(4)
+    writer.put(b"5")
+    behind, counts = writer.slots.read(5), writer.tail.counts
+    assert replaced is not None and behind is not None
+    fence(store, 4, replaced.header.previous)
+    fence(store, 6, counts)
+    (commit,) = [f for f in behind.frames() if f.payload is not None]
+    store.objects[slot_key(5)] = store.objects[slot_key(5)][: commit.offset]
+    read = Read(store)
+    assert read.told[-3:] == ["5 missing", "5 PUT", "5 damage"] and read.said == []
+
+
 def test_a_damaged_slot_that_the_next_one_passes_over_did_not_count(store: MemoryStore) -> None:
     counts = writer_of(store).tail.counts
     store.objects[slot_key(5)] = b"nonsense"
