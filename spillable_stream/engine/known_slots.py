@@ -92,7 +92,7 @@ class KnownSlots:
                 self._news[slot.number] = slot.frames()  # the cache has the events, as far as it can
                 self._cache.put(slot_key(slot.number), slot.data)
                 self.chain.add(slot.number, slot.header.token)
-                tail = tail.then(slot)
+                tail = Tail.of(slot)
         self._move_to(tail)
 
     def appended(self, attempt: Attempt) -> None:

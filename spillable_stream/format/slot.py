@@ -7,7 +7,7 @@ slot is, where others say a write-order ID::
     │ FILE_HEADER {format, channel, file, previous, token, writer}│ PUT │ PUT │ … │ COMMIT │
     └─────────────────────────────────────────────────────────────┴─────┴─────┴───┴────────┘
 
-``token`` names this append, ``previous`` is the token of the last slot before it that counts: so a slot says on which
+``token`` names this append, ``previous`` is the token of the slot before it: so a slot says on which
 state it was planned. The checksums start from the channel and the slot's number, as in a data file.
 
 Slot 0 holds no append. Its header has a ``state``, with which the channel begins. A *fence* holds no append either: it
@@ -79,7 +79,7 @@ class SlotHeader(NamedTuple):
     Args:
         channel: the channel's UUID.
         number: the slot's number.
-        previous: the token of the last slot before it that counts.
+        previous: the token of the slot before it.
         token: the append's own, 16 random bytes.
         writer: the host and process that wrote it, for people.
         state: the small state with which the channel begins; slot 0 only.

@@ -94,7 +94,7 @@ def _first(slots: Slots, *, is_needed: bool) -> Base | Finding:
             return Finding(Severity.DAMAGE, path, f"slot 0 is missing{else_}")
         if slot.header.state is None:
             raise CorruptionError("it holds no state")
-        return Base(0, Tail.of_first(slot), restored(slot.header.state))
+        return Base(0, Tail.of(slot), restored(slot.header.state))
     except CorruptionError:
         text = f"slot 0 is damaged, and with it the state with which the channel began{else_}"
         return Finding(Severity.DAMAGE, path, text, 0)

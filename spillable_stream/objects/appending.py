@@ -60,18 +60,14 @@ class Tail:
     counts: bytes
     end: int
 
-    def then(self, slot: Slot) -> Tail:
-        """Return the tail with the next slot."""
-        return Tail(slot.number, slot.header.token, slot.header.token if self.accepts(slot) else self.counts, slot.end)
+    @classmethod
+    def of(cls, slot: Slot) -> Tail:
+        """Return the tail of a log whose newest slot is this one."""
+        return cls(slot.number, slot.header.token, slot.header.token, slot.end)
 
     def accepts(self, slot: Slot) -> bool:
-        """Tell whether the next slot counts: it was planned on the state at this tail."""
+        """Tell whether the next slot was planned on the state at this tail."""
         return slot.header.previous == self.counts
-
-    @classmethod
-    def of_first(cls, slot: Slot) -> Tail:
-        """Return the tail of a log whose only slot is slot 0."""
-        return cls(slot.number, slot.header.token, slot.header.token, slot.end)
 
 
 class Attempt:

@@ -89,7 +89,7 @@ def _state_of(slots: Slots, slot: Slot) -> Checkpoint:
     if slot.header.state is None:
         raise CorruptionError("slot 0 holds no state", f"{slots.store.root}/{slot_key(0)}", 0)
     try:
-        state, first = ChannelState.from_image(slot.header.state), Tail.of_first(slot)
+        state, first = ChannelState.from_image(slot.header.state), Tail.of(slot)
         return Checkpoint(first, state, Chain(first.number, first.token))
     except NONSENSE as e:
         text = f"the state of slot 0 is invalid: {type(e).__name__}: {e}"
@@ -107,7 +107,7 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
                 if slot.begins_anew:
                     raise _RepairedError
                 apply_slot(slots, state, slot)
-                tail = tail.then(slot)
+                tail = Tail.of(slot)
                 base.chain.add(slot.number, slot.header.token)
             meter.add(len(found))
     meter.end()

@@ -77,7 +77,7 @@ class ReadAhead:
         for i, slot in enumerate(found):
             if not self._tail.accepts(slot):
                 raise self._broken(slot, found[i:])
-            self._tail = self._tail.then(slot)
+            self._tail = Tail.of(slot)
         return found, is_end
 
     def _broken(self, slot: Slot, rest: Sequence[Slot]) -> Exception:

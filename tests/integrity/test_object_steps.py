@@ -26,7 +26,7 @@ class Read:
         inventory = take_object_inventory(store, Findings())
         first = Slots(store, inventory.channel).read(0)
         assert first is not None
-        self.steps = ObjectSteps(store, inventory, self.findings, Tail.of_first(first), 0, ["g"])
+        self.steps = ObjectSteps(store, inventory, self.findings, Tail.of(first), 0, ["g"])
         self.told = [f"{step.file.file_id} {_told(step.what)}" for step in self.steps.since(Position(0, 0))]
         self.said = [f"{f.severity} {f.path.name.lstrip('0')}: {f.text}" for f in self.findings.all()]
 

@@ -14,7 +14,7 @@ from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import NO_TOKEN, Slot, SlotHeader
 from spillable_stream.log.wal import Entry
 from spillable_stream.objects import appending
-from spillable_stream.objects.appending import Appending, Attempt
+from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.loading import apply_slot
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.read_ahead import BehindError
@@ -342,7 +342,7 @@ class _Witness(Writer):
             for slot in found:
                 self.counted += [slot.header.token] if self.tail.accepts(slot) else []
                 apply_slot(self.slots, self.state, slot)
-                self.tail = self.tail.then(slot)
+                self.tail = Tail.of(slot)
 
     def append(self) -> bytes:
         self.follow()

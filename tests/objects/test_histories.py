@@ -172,7 +172,7 @@ class History:
                         found, is_end = read_on(slots, tail)
                         for slot in found:
                             apply_slot(slots, state, slot)
-                            tail = tail.then(slot)
+                            tail = Tail.of(slot)
                 except BehindError:
                     began = self.order.steps
                     tail, state = self._load(slots, checkpoints)
