@@ -99,7 +99,7 @@ def whole_milliseconds(name: str, value: object, least: int) -> int:
     """
     try:
         return whole_number(name, milliseconds(value), least)
-    except (OptionError, OverflowError):
+    except OptionError:
         bounds = "or -1 for no limit" if least == -1 else f"{least} or more"
         raise OptionError(f"{name} must be {MILLISECONDS_RANGE}; {bounds}, not {value!r}") from None
 
@@ -116,7 +116,7 @@ def whole_bytes(name: str, value: object) -> int:
     """
     try:
         return whole_number(name, size_bytes(value))
-    except (OptionError, OverflowError):
+    except OptionError:
         raise OptionError(f"{name} must be {SIZE_RANGE}; 1 or more, not {value!r}") from None
 
 

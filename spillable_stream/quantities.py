@@ -86,14 +86,13 @@ def milliseconds(value: object) -> object:
 
     Args:
         value: `Milliseconds`, or anything else.
-
-    Raises:
-        OverflowError: it is longer than any number can say.
     """
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
     found = _with_unit(value, _TIME_UNITS) if isinstance(value, str) else None
-    return value if found is None else round(found * 1000)
+    with suppress(OverflowError):  # longer than any number can say
+        return value if found is None else round(found * 1000)
+    return value
 
 
 def size_bytes(value: object) -> object:
@@ -101,12 +100,11 @@ def size_bytes(value: object) -> object:
 
     Args:
         value: a `Size`, or anything else.
-
-    Raises:
-        OverflowError: it is larger than any number can say.
     """
     found = _with_unit(value, _SIZE_UNITS) if isinstance(value, str) else None
-    return value if found is None else round(found)
+    with suppress(OverflowError):  # larger than any number can say
+        return value if found is None else round(found)
+    return value
 
 
 def _with_unit(text: str, units: Mapping[str, float]) -> float | None:
