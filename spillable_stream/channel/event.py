@@ -13,7 +13,7 @@ __all__ = ["ID_COLUMN", "Event", "event_list", "read_body", "read_event", "read_
 
 ID_COLUMN = "write_order_id"
 
-_SHOWN_BYTES = 1024
+_SHOWN_SIZE = 1024  # bytes, or characters
 _SHOWN_LETTERS = 4096
 
 
@@ -36,17 +36,18 @@ class Event:
     timestamp: float = field(default=0.0, compare=False)
 
     def __repr__(self) -> str:
+        body = _shown_up_to(self.body, bytes, "bytes")
         return (
-            f"{type(self).__qualname__}(body={_shown_body(self.body)}, headers={_shown_headers(self.headers)}, "
+            f"{type(self).__qualname__}(body={body}, headers={_shown_headers(self.headers)}, "
             f"write_order_id={self.write_order_id!r}, transaction_id={self.transaction_id!r}, "
             f"timestamp={self.timestamp!r})"
         )
 
 
-def _shown_body(body: object) -> str:
-    if not isinstance(body, bytes):
-        return shown(body)
-    return repr(body) if len(body) <= _SHOWN_BYTES else f"{body[:_SHOWN_BYTES]!r}… ({len(body):,} bytes)"
+def _shown_up_to(value: object, kind: type[bytes] | type[str], unit: str) -> str:
+    if not isinstance(value, kind):
+        return shown(value)
+    return repr(value) if len(value) <= _SHOWN_SIZE else f"{value[:_SHOWN_SIZE]!r}… ({len(value):,} {unit})"
 
 
 def _shown_headers(headers: object) -> str:
@@ -58,15 +59,9 @@ def _shown_headers(headers: object) -> str:
     for name, value in headers.items():
         if letters > _SHOWN_LETTERS:
             return f"{{{', '.join(parts)}, … ({len(headers):,} headers)}}"
-        parts.append(f"{_shown_text(name)}: {_shown_text(value)}")
+        parts.append(": ".join(_shown_up_to(text, str, "characters") for text in (name, value)))
         letters += len(parts[-1])
     return f"{{{', '.join(parts)}}}"
-
-
-def _shown_text(text: object) -> str:
-    if not isinstance(text, str):
-        return shown(text)
-    return repr(text) if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]!r}… ({len(text):,} characters)"
 
 
 def event_list(events: Any, call: str) -> list[Any]:
