@@ -8,12 +8,14 @@ from spillable_stream.flow.configuration.options import Leniency, Property
 from spillable_stream.option_parsers import REFUSED
 from spillable_stream.options import OPTIONS, Option
 
-__all__ = ["OURS", "OWN_OPTIONS", "flume_option", "own_options"]
+__all__ = ["DIRECTORIES", "OURS", "OWN_OPTIONS", "flume_option", "own_options"]
 
 OURS = "A property of this package, not of Flume's."
 
 _BY_NAME = {option.name: option for option in OPTIONS}
-_DIRECTORIES = ("memoryDir", "spool", "cacheDir")
+
+DIRECTORIES = ("memoryDir", "spool", "cacheDir")
+"""The options that are directories of this host."""
 
 
 def flume_option(name: str, default: object, doc: str, lenient: Leniency = Leniency.NONE) -> Property:
@@ -35,7 +37,7 @@ def own_options(*names: str) -> tuple[Property, ...]:
 
 
 def _own(option: Option) -> Property:
-    parse = _directory if option.name in _DIRECTORIES else _parser(option)
+    parse = _directory if option.name in DIRECTORIES else _parser(option)
     return Property(option.name, parse, option.default, f"{option.doc} {OURS}", option.range)
 
 

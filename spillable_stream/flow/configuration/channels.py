@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from spillable_stream.channel.open_arguments import OpenArguments
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.configuration.channel_options import OWN_OPTIONS
+from spillable_stream.flow.configuration.channel_options import DIRECTORIES, OWN_OPTIONS
 from spillable_stream.flow.configuration.components import Refusal
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import ComponentConfig
@@ -36,7 +36,6 @@ __all__ = [
 
 _LEAST_BYTE_CAPACITY = 1 << 20
 _SAME_AS_OURS = ("checkpointInterval", "maxFileSize", "checkpointOnClose", "keepAlive")
-_HOST_DIRECTORIES = ("memory_dir", "spool", "cache_dir")
 _Value = TypeVar("_Value", int, str)
 
 
@@ -104,10 +103,10 @@ def channel_arguments(agent: str, channel: ComponentConfig, data_directory: str,
 def _given_options(channel: ComponentConfig, home: str) -> dict[str, object]:
     """Return the options of ours that a file gives to a channel, and those of Flume's that are the same in ours."""
     names = [*_SAME_AS_OURS, *(option.name for option in OWN_OPTIONS)]
-    given = {keyword_of(name): channel.keywords.get(keyword_of(name)) for name in names}
+    given = {name: channel.keywords.get(keyword_of(name)) for name in names}
     return {
-        keyword: _expanded(value, home) if keyword in _HOST_DIRECTORIES and isinstance(value, str) else value
-        for keyword, value in given.items()
+        keyword_of(name): _expanded(value, home) if name in DIRECTORIES and isinstance(value, str) else value
+        for name, value in given.items()
         if value is not None
     }
 
