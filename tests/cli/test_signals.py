@@ -32,19 +32,10 @@ from tests.cli.test_app import commands
 from tests.cli.test_interrupts import At, interrupted
 from tests.support.command_line import run
 from tests.support.events import numbered, put
+from tests.support.flow_configurations import NETCAT
 
 OPEN = At(LocalEngine, "__init__")
 CUT_SHORT, NORMAL = "128 + n", "0"
-
-CONFIGURATION = """
-a1.sources = r1
-a1.channels = c1
-a1.sources.r1.type = netcat
-a1.sources.r1.bind = 127.0.0.1
-a1.sources.r1.port = 0
-a1.sources.r1.channels = c1
-a1.channels.c1.type = spillablememory
-"""
 
 
 class Row(NamedTuple):
@@ -121,7 +112,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory of the verbs."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f.log").write_text("a\nb\n")
-    (tmp_path / "flume.conf").write_text(CONFIGURATION)
+    (tmp_path / "flume.conf").write_text(NETCAT)
     for name in ("c", "dead"):
         with Channel(tmp_path / name, minimum_required_space=0) as channel:
             put(channel, *numbered(0, 3))

@@ -15,16 +15,7 @@ import pytest
 from spillable_stream.channel.channel import Channel
 from tests.support.command_line import start
 from tests.support.events import put
-
-CONFIGURATION = """
-a1.sources = r1
-a1.channels = c1
-a1.sources.r1.type = netcat
-a1.sources.r1.bind = 127.0.0.1
-a1.sources.r1.port = 0
-a1.sources.r1.channels = c1
-a1.channels.c1.type = memory
-"""
+from tests.support.flow_configurations import NETCAT
 
 
 @pytest.fixture
@@ -40,7 +31,7 @@ def files(directory: Path) -> None:
     """Make what the verbs work on."""
     with Channel(directory / "c", minimum_required_space=0) as channel:
         put(channel, b"a", b"b")
-    (directory / "flume.conf").write_text(CONFIGURATION)
+    (directory / "flume.conf").write_text(NETCAT)
     (directory / "lines").write_text("a\n")
 
 

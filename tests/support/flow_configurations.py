@@ -59,6 +59,17 @@ SMALL = """
 """
 """An agent without anything to say about."""
 
+NETCAT = """
+a1.sources = r1
+a1.channels = c1
+a1.sources.r1.type = netcat
+a1.sources.r1.bind = 127.0.0.1
+a1.sources.r1.port = 0
+a1.sources.r1.channels = c1
+a1.channels.c1.type = spillablememory
+"""
+"""An agent that waits for connections."""
+
 SMALL_TESTS = """
 files = ["flume.conf"]
 [[test]]

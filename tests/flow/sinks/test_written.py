@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -161,17 +162,26 @@ def test_a_crash_amid_the_first_batch_behind_a_seek_repeats_nothing(
     assert lines(tmp_path / "out") == [b"1", b"2"] * 2
 
 
-@pytest.mark.parametrize("is_open", [False, True])
-def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names_later_ones_by_their_ids(
-    channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path, is_open: bool
-) -> None:
-    ss.backup(channel, tmp_path / "backup")  # of the events 1 and 2
+@contextmanager
+def restored_behind_its_note(
+    channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path
+) -> Iterator[Channel]:
+    """Open a channel that is restored with its events 1 and 2, after a sink has written 3 and 4 too."""
+    ss.backup(channel, tmp_path / "backup")
     put(channel, b"3", b"4")
     drain(opened(1.0))
     channel.close()
     path.rename(tmp_path / "lost")
     ss.restore(tmp_path / "backup", path)
     with Channel(path, minimum_required_space=0) as restored:
+        yield restored
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names_later_ones_by_their_ids(
+    channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path, is_open: bool
+) -> None:
+    with restored_behind_its_note(channel, opened, tmp_path, path) as restored:
         take(restored, 2)
         sink = opened(2.0, restored) if is_open else None
         put(restored, b"another 3", b"another 4")
@@ -182,13 +192,7 @@ def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names
 def test_events_of_a_restored_channel_are_written_though_its_group_is_made_when_all_before_have_left(
     channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path
 ) -> None:
-    ss.backup(channel, tmp_path / "backup")
-    put(channel, b"3", b"4")
-    drain(opened(1.0))
-    channel.close()
-    path.rename(tmp_path / "lost")
-    ss.restore(tmp_path / "backup", path)
-    with Channel(path, minimum_required_space=0) as restored:
+    with restored_behind_its_note(channel, opened, tmp_path, path) as restored:
         restored.drop_group("default")
         take(restored, group="another")
         drain(opened(2.0, restored))
