@@ -43,6 +43,19 @@ if how == "die":
 sys.exit(7)
 """
 
+_SESSION = """
+import os, signal, subprocess, sys
+stopped = subprocess.Popen(["sleep", "600"])
+stopped.send_signal(signal.SIGSTOP)
+os.waitid(os.P_PID, stopped.pid, os.WSTOPPED | os.WNOWAIT)
+try:
+    for _ in range(3):
+        subprocess.run([sys.executable, "-m", "probe"], input=b"end", stdout=subprocess.DEVNULL)
+    print("lives")
+finally:
+    stopped.kill()
+"""
+
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -136,6 +149,22 @@ def test_a_signal_reaches_the_fork(start: Start) -> None:
     assert process.stdout.readline() == "waits\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 5
+
+
+def test_the_end_of_a_fork_hangs_up_no_session_that_has_a_stopped_process(tmp_path: Path) -> None:
+    """The kernel sends SIGHUP to a group with one when nobody of another group of the session is a parent in it."""
+    (tmp_path / "probe.py").write_text(_PROBE)
+    (tmp_path / "sitecustomize.py").write_text(_SITE)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+    done = subprocess.run(
+        [sys.executable, "-c", _SESSION],
+        env={**os.environ, "PYTHONPATH": path, "MARK": "", "IMPORTED": ""},
+        cwd=tmp_path,
+        capture_output=True,
+        start_new_session=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, b"lives\n"), done.stderr
 
 
 def test_the_server_has_no_second_thread_once_it_has_imported_everything(start: Start) -> None:

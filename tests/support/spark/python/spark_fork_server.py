@@ -70,9 +70,10 @@ def run_in_a_fork() -> None:
 
 def _connected() -> socket.socket:
     """Return a connection to the JVM's server, which is forked if there is none."""
-    with open(f"/proc/{os.getppid()}/stat") as stat:
+    jvm = os.getppid()
+    with open(f"/proc/{jvm}/stat") as stat:
         began = stat.read().rpartition(")")[2].split()[19]
-    address = f"\0spark-pythons-{os.getppid()}-{began}"  # is gone when nobody listens any more
+    address = f"\0spark-pythons-{jvm}-{began}"  # is gone when nobody listens any more
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.suppress(ConnectionRefusedError):
@@ -84,8 +85,11 @@ def _connected() -> socket.socket:
             listener.bind(address)
             listener.listen(64)
             if os.fork() == 0:
-                os.setpgid(0, 0)
-                _Server(listener).serve()
+                try:
+                    os.setpgid(0, os.getpgid(jvm))  # else a fork's end hangs up a group with a stopped process
+                    _Server(listener).serve()
+                finally:
+                    os._exit(1)
         listener.close()
         time.sleep(0.001)
 
