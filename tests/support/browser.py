@@ -88,7 +88,9 @@ def browser() -> Iterator[Any]:
 def new_tab(running: Any, **options: object) -> Iterator[Any]:
     """Open a new tab while the block runs, of a browser that knows nothing yet; no request may go beyond this host.
 
-    What the page logs, and what it can't load, is printed: a test that fails shows it.
+    What the page logs, and what it can't load, is printed: a test that fails shows it. The files of the page come
+    through this process: a browser gives up what it loads when the host gets an address or loses one, as it does
+    where another test makes a network.
 
     Args:
         running: the browser.
@@ -96,6 +98,7 @@ def new_tab(running: Any, **options: object) -> Iterator[Any]:
     """
     context = running.new_context(**options)
     context.set_default_timeout(_PATIENCE_MILLISECONDS)
+    context.route("http://127.0.0.1:*/**", lambda route: route.fulfill(response=route.fetch(max_redirects=0)))
     page = context.new_page()
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))
@@ -107,6 +110,7 @@ def new_tab(running: Any, **options: object) -> Iterator[Any]:
     try:
         yield page
     finally:
+        context.unroute_all(behavior="ignoreErrors")
         context.close()
     elsewhere = [url for url in asked if not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))]
     assert not elsewhere
