@@ -17,7 +17,7 @@ from tests.lab.children import Child, mutate
 from tests.lab.contents import changes
 from tests.lab.harness import FATES, KEPT_HEADS, left_behind
 from tests.lab.keeping import upkeep_by_hand
-from tests.lab.ledger import LedgerFile
+from tests.lab.ledger import LedgerFile, whole_lines
 from tests.lab.size import sized
 from tests.lab.subject import DELAYING, KEEPING, subject
 from tests.lab.workload import OPTIONS, Program
@@ -158,7 +158,7 @@ def wrong_with(directory: Path, configuration: str, fate: str = "") -> list[str]
 
 def _wrong_contents(directory: Path, configuration: str) -> list[str]:
     path, tested = directory / "channel", subject(configuration)
-    verdict = tested.verdict(ledger.read_text().splitlines() for ledger in sorted(directory.glob("*.ledger")))
+    verdict = tested.verdict(map(whole_lines, sorted(directory.glob("*.ledger"))))
     never_due = {"checkpoint_interval": 1 << 50}  # what an open does must not depend on when it is
     with Channel(path, **{**OPTIONS, **never_due, **tested.options}) as channel:
         found, uuid = tested.contents(channel), channel.uuid

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.lab.ledger import Found, Outcome, Said, body, check, parse_body
@@ -97,6 +99,13 @@ def test_ledgers_are_read_line_by_line() -> None:
     assert found.seen[8] == Said("p", 1, 1, 2)
     with pytest.raises(ValueError, match="not a line"):
         Outcome.of([["ack p 1"]])
+
+
+def test_a_line_that_a_kill_cut_off_is_none(tmp_path: Path) -> None:
+    (tmp_path / "p.ledger").write_text("put p 1 2\ntake 7:p:1:0:2\nack take\ntake 8:p:1")
+    assert Outcome.read(tmp_path.glob("*.ledger")).seen.keys() == {7}
+    (tmp_path / "p.ledger").write_text("put p 1 2\nack p 1 1")  # of 10, perhaps
+    assert Outcome.read(tmp_path.glob("*.ledger")).acknowledged == {}
 
 
 def test_a_body_says_whose_it_is() -> None:

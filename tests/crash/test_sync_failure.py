@@ -21,7 +21,7 @@ from spillable_stream.errors import MemoryLossWarning, TornTailWarning
 from tests.lab.calls import NEEDS_STRACE, strace
 from tests.lab.children import mutate
 from tests.lab.contents import contents
-from tests.lab.ledger import LedgerFile, Outcome, check
+from tests.lab.ledger import LedgerFile, Outcome, check, whole_lines
 from tests.lab.machine import THIN, THIN_METADATA_BYTES, Machine, missing
 from tests.lab.size import sized
 from tests.lab.workload import CONFIGURATIONS, OPTIONS, Program, put
@@ -141,7 +141,7 @@ def fill_a_thin_disk(directory: Path, seed: int, mutant: str = "") -> list[str]:
         machine.forget_cache()
         machine.make_room(1 << 30)
         machine.restart()
-        lines = ledger.read_text().splitlines()
+        lines = whole_lines(ledger)
         ledger.write_text("".join(f"{line}\n" for line in lines if not line.startswith("error")))
         return wrong + wrong_contents(path, "disk", [ledger])
 

@@ -12,7 +12,7 @@ from typing import Any
 from spillable_stream import Channel
 from tests.lab.children import Child, mutate, wait_until
 from tests.lab.contents import CONSUMERS, contents
-from tests.lab.ledger import Found, Outcome, check, in_doubt_since
+from tests.lab.ledger import Found, Outcome, check, in_doubt_since, whole_lines
 from tests.lab.worker import work
 from tests.lab.workload import CONFIGURATIONS, OPTIONS
 from tests.support.events import put
@@ -64,7 +64,7 @@ class Writers:
     def lines(self) -> Lines:
         """Return what the ledgers say by now."""
         ledgers = {name: self._ledger(name) for _, name in _NAMES}
-        return {name: path.read_text().splitlines() if path.exists() else [] for name, path in ledgers.items()}
+        return {name: whole_lines(path) if path.exists() else [] for name, path in ledgers.items()}
 
     def get_on(self, lines: int) -> None:
         """Wait until they have written so many more lines into their ledgers."""

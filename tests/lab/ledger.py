@@ -42,6 +42,7 @@ __all__ = [
     "in_doubt_since",
     "known_ids",
     "parse_body",
+    "whole_lines",
 ]
 
 Range = tuple[int, int]
@@ -84,7 +85,7 @@ class Ledger(Protocol):
 
 
 class LedgerFile:
-    """A ledger in a file; a line is one ``write``, so that SIGKILL leaves whole lines."""
+    """A ledger in a file; a line is one ``write``, so that SIGKILL cuts the last one at most."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -96,6 +97,11 @@ class LedgerFile:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+
+def whole_lines(path: Path) -> list[str]:
+    """Return the lines of a ledger; none is what a kill cut off, as the kernel does between two pages."""
+    return path.read_text().split("\n")[:-1]
 
 
 class LedgerLines:
@@ -136,7 +142,7 @@ class Outcome:
     @classmethod
     def read(cls, paths: Iterable[Path]) -> Outcome:
         """Return what the ledgers in some files say."""
-        return cls.of(path.read_text().splitlines() for path in paths)
+        return cls.of(map(whole_lines, paths))
 
     @classmethod
     def of(cls, ledgers: Iterable[Iterable[str]]) -> Outcome:
