@@ -127,14 +127,22 @@ def test_a_handle_that_finds_anothers_slot_waits_for_others_from_then_on(open_ha
 @pytest.mark.slow
 @pytest.mark.parametrize("writers", [2, 4, 8])
 def test_writers_share_a_channel_fairly(open_handle: Open, writers: int) -> None:
-    """Without a pause after each slot, whoever won the last one wins the next, and some hardly get any."""
+    """Without a pause after each slot, whoever won the last one wins the next, and some hardly get any.
+
+    Each pauses once it knows of the others: one that loses every slot until then shows at the next whole turn.
+    """
     channels = [open_handle() for _ in range(writers)]
     done, most = [0] * writers, 40 * writers
 
     def answer_late(request: Request) -> None:
         time.sleep(0.02 if request.kind == "create" else 0.008)
 
+    def know_each_other() -> bool:
+        return all(log_of(channel).pace._others_at > float("-inf") for channel in channels)
+
     def commit(number: int) -> None:
+        while not know_each_other():
+            put(channels[number], b"first")
         while sum(done) < most:
             put(channels[number], b"x")
             done[number] += 1
