@@ -7,18 +7,18 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from heapq import nlargest
 from operator import attrgetter
 from threading import get_ident
+from typing import NoReturn
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.full_channel import FullChannel
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import Log
-from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.put_request import MemoryFullError, NoRoomYetError, Put
 from spillable_stream.engine.repetition import MOST_REPEATS, commit_again
 from spillable_stream.engine.requests import Request
@@ -33,14 +33,10 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.option_names import named
-from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Committer"]
 
 _FULL_POLL_SECONDS = 0.01
-_NAMED_GROUPS = 20  # in an error
-_NAMED_UNREAD = 3
 _SIZE_BYTES = attrgetter("size_bytes")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -56,7 +52,7 @@ class Committer:
         moving: moves taken events out of a put's way.
         room: gives disk space back.
         staged: proves that what a put was staged in is there.
-        owners: the owners of the groups, for the error of a put that finds no room.
+        owners: the owners of the groups, for the error of a put that finds no room (`FullChannel`).
         active_calls: the calls that are under way in this process.
         counters: what the handle counts.
 
@@ -87,9 +83,9 @@ class Committer:
         self._moving = moving
         self._room = room
         self._staged = staged
-        self._owners = owners
         self._active_calls = active_calls
         self._counters = counters
+        self._full = FullChannel(log.path, follower, memory, owners)
         self.group_commit: GroupCommit = GroupCommit(self.commit_group)
         self.deliver: Callable[[], bool] = lambda: False
         self.when_full: Callable[[], None] = lambda: None
@@ -138,8 +134,7 @@ class Committer:
             request.segments = [self._staged.found(s) for s in request.segments]
         while True:
             if active_calls.ended:
-                self._log.require_not_closed()
-                raise ChannelClosedError(f"the channel {self._log.path} is being closed; open it again")
+                self._refuse_at_the_end()
             before = self._follower.applied  # not later than what the request will find
             try:
                 done = self.group_commit.submit(request)
@@ -155,15 +150,11 @@ class Committer:
             except MemoryFullError:
                 assert isinstance(request, Put)
                 request.may_spill = time.monotonic() >= spill_at
-                full_at = max(full_at, spill_at + keep_alive_seconds)  # to find room on disk, then
-                deadline = spill_at
+                full_at, deadline = max(full_at, spill_at + keep_alive_seconds), spill_at  # then it is the disk's turn
             except ChannelFullError as e:
                 assert isinstance(request, Put)
                 self.when_full()
-                if (too_large := request.too_large(self._follower.state, self._log.path)) is not None:
-                    raise too_large from None
-                if time.monotonic() >= full_at:
-                    raise self._full(e, request, time.monotonic() - began) from None
+                self._full.require_time(e, request, began, full_at)
                 deadline = full_at
             else:
                 self._room.after_a_commit()
@@ -175,60 +166,16 @@ class Committer:
             while self._waits(before, deadline):
                 time.sleep(self.poll_seconds)
 
+    def _refuse_at_the_end(self) -> NoReturn:
+        self._log.require_not_closed()
+        raise ChannelClosedError(f"the channel {self._log.path} is being closed; open it again")
+
     def _waits(self, before: CommitPoint | None, deadline: float) -> bool:
         """Tell whether a put that found no room need not look again: nobody has committed anything since."""
         return time.monotonic() < deadline and self._log.position() == before and not self._active_calls.ended
 
     def _no_room_yet(self, before: CommitPoint | None, deadline: float) -> NoRoomYetError:
         return NoRoomYetError(f"{self._log.path} has no room yet", lambda: not self._waits(before, deadline))
-
-    def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
-        with self._follower.as_known as state:  # what the refusal was planned on, or later
-            wanted, rates = request.use, self._follower.samples.rates(state)
-            put_at = state.blocks.time_of(state.floor)
-            memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
-            lags, unread = _lags(state), self._unread(state)
-            options, delayed = state.options, state.delays.events
-        path, held = (
-            self._log.path,
-            f"disk holds {disk.events:,} of {named('overflowCapacity')} {options.overflow_capacity:,} events",
-        )
-        if delayed:
-            held += f" ({delayed:,} of them wait until they are due)"
-        if options.memory_capacity:
-            held = (
-                f"memory holds {memory.events:,} of {named('memoryCapacity')} {limits.events:,} events and "
-                f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes "
-                f"({named('byteCapacity')} less its buffer), {held}"
-            )
-        if options.overflow_capacity:
-            option = "overflowCapacity"
-        elif (why := self._memory.why_not()) is not None:
-            return ChannelFullError(
-                f"{path}: {error}: there is no memory tier ({why}), and {named('overflowCapacity')} is 0. It is tried "
-                f"again within a minute; to continue before that, set {named('memoryDir')}, or raise "
-                f"{named('overflowCapacity')}"
-            )
-        else:
-            option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
-        age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
-        return ChannelFullError(
-            f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
-            f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
-            f"{lags}. {unread}To continue, take events, or raise {named(option)}"
-        )
-
-    def _unread(self, state: ChannelState) -> str:
-        """Return which groups hold events back that nobody reads, and what to do about it."""
-        found = [group for group in ownerless_groups(self._owners, state) if group.lag]
-        if not found:
-            return ""
-        named = " and ".join(f"{group.name!r} ({group.lag:,} to take)" for group in found[:_NAMED_UNREAD])
-        more = f", and {len(found) - _NAMED_UNREAD:,} more like it" if len(found) > _NAMED_UNREAD else ""
-        return (
-            f"Nobody reads as {named}{more}, made by a stream without a group of its own: unless the stream will be "
-            f"started again, drop it with Channel.drop_group({found[0].name!r}). "
-        )
 
     def commit_group(self, group: list[Ticket]) -> None:
         """Commit a group of tickets, in as few appends as its tiers allow, and mark each done or failed."""
@@ -244,17 +191,12 @@ class Committer:
             Whether memory can be written, as far as is known.
         """
         plan = AppendPlan(self._follower.state, start=None)
-        try:
-            tier = self._tier_of_next(waiting, plan, with_memory)
-        except Exception as e:
-            waiting.popleft().fail(e)
+        if (tier := self._tier_of_next(waiting, plan, with_memory)) is None:
             return with_memory
         try:
             start = self._appender.reserve_room(tier, sum(map(_SIZE_BYTES, waiting)))
         except StorageError as e:
-            if tier is DISK:
-                raise
-            self._memory.refuse(e)
+            self._refuse_memory(tier, e)
             return False
         plan.begin(self._follower.state, tier, start.offset)
         planned: list[Ticket] = []
@@ -272,18 +214,13 @@ class Committer:
                 ticket.fail(e)
             waiting.popleft()
         try:
-            won = self._appender.append(plan, start)
-        except CommitOutcomeUnknownError:
-            raise
+            if not self._appender.append(plan, start):  # another append took its place
+                waiting.extendleft(reversed(planned))
+                return with_memory
         except StorageError as e:
-            if tier is DISK:
-                raise
-            self._memory.refuse(e)
+            self._refuse_memory(tier, e)
             waiting.extendleft(reversed(planned))
             return False
-        if not won:  # another append took its place
-            waiting.extendleft(reversed(planned))
-            return with_memory
         self._counters.group_commits += 1
         self._counters.grouped_commits += len(planned)
         for ticket in planned:
@@ -293,27 +230,32 @@ class Committer:
         self._memory.free_taken()
         return with_memory
 
-    def _tier_of_next(self, waiting: deque[Ticket], plan: AppendPlan, with_memory: bool) -> Tier:
-        """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
-        if not with_memory:
-            return waiting[0].request.tier(plan)
-        puts = [t.request for t in waiting if isinstance(t.request, Put)]
-        if self._memory.open() if puts else self._memory.is_ready():
-            if puts and self._follower.state.options.keeps:
-                self._moving.make_room(sum([put.use.payload_bytes for put in puts]))
-            plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state
-        tier = waiting[0].request.tier(plan)
-        if tier is MEMORY:
-            self._memory.reserve_ids(self._follower.state.last_id + sum([put.use.events for put in puts]))
-        return tier
+    def _refuse_memory(self, tier: Tier, error: StorageError) -> None:
+        """Do without the memory tier after an error of its; raise an error of the disk, or of a commit in doubt."""
+        if tier is DISK or isinstance(error, CommitOutcomeUnknownError):
+            raise error
+        self._memory.refuse(error)
 
+    def _tier_of_next(self, waiting: deque[Ticket], plan: AppendPlan, with_memory: bool) -> Tier | None:
+        """Return the tier of the next request, or None after it failed.
 
-def _lags(state: ChannelState) -> str:
-    """Return how much each group has yet to take; of many groups, those that have most."""
-    lags = {name: state.lag(name) for name in state.groups}
-    shown = list(lags) if len(lags) <= _NAMED_GROUPS else nlargest(_NAMED_GROUPS, lags, key=lags.__getitem__)
-    more = f", and {len(lags) - len(shown):,} other groups" if len(lags) > len(shown) else ""
-    return ", ".join(f"{name} has {lags[name]:,} to take" for name in shown) + more or "there is no group"
+        A put in memory finds the tier made, and IDs reserved.
+        """
+        try:
+            if not with_memory:
+                return waiting[0].request.tier(plan)
+            puts = [t.request for t in waiting if isinstance(t.request, Put)]
+            if self._memory.open() if puts else self._memory.is_ready():
+                if puts and self._follower.state.options.keeps:
+                    self._moving.make_room(sum([put.use.payload_bytes for put in puts]))
+                plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state
+            tier = waiting[0].request.tier(plan)
+            if tier is MEMORY:
+                self._memory.reserve_ids(self._follower.state.last_id + sum([put.use.events for put in puts]))
+            return tier
+        except Exception as e:
+            waiting.popleft().fail(e)
+            return None
 
 
 def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool:

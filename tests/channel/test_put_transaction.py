@@ -15,7 +15,6 @@ import pytest
 
 from spillable_stream import (
     Channel,
-    ChannelFullError,
     Event,
     OptionError,
     PutTooLargeError,
@@ -67,25 +66,6 @@ def test_a_put_of_a_slice_of_views_stores_its_own_rows_alone(open_channel: Open)
         rows = take_tx.take_batch(100)
     assert rows is not None
     assert rows.column("text").to_pylist() == [texts[i * 10 + k].as_py() for i in range(50) for k in range(2)]
-
-
-def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=0.05)
-    put(channel, *numbered(0, 8))
-    with pytest.raises(ChannelFullError) as caught:
-        put(channel, *numbered(8, 3))
-    message = str(caught.value)
-    assert "3 events do not fit" in message and "disk holds 8 of overflow_capacity 10 events" in message
-    assert "Waited 0." in message and "take events, or raise overflow_capacity" in message
-    take(channel, 1)
-    put(channel, *numbered(8, 3))
-    assert channel.stats().channel_size == 10
-
-
-def test_a_transaction_larger_than_the_channel_does_not_wait(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=1e9)
-    with pytest.raises(PutTooLargeError, match=r"11 events do not fit .* at most 10 events.* put fewer at once"):
-        put(channel, *numbered(0, 11))
 
 
 def event_batch(bodies: list[bytes]) -> pa.RecordBatch:

@@ -229,19 +229,6 @@ def test_what_a_memory_only_channel_moved_to_disk_counts(open_channel: Open) -> 
     assert (channel.stats().drain_order, channel.stats().channel_fill_percentage) == ([-6, 4], 100)
 
 
-def test_a_memory_only_channel_without_memory_says_why(path: Path, open_channel: Open) -> None:
-    channel = open_channel(
-        memory_capacity=10, overflow_capacity=0, memory_dir=str(path.parent / "missing"), keep_alive=0
-    )
-    with (
-        pytest.warns(MemoryTierWarning, match=r"missing is missing.*puts find no room"),
-        pytest.raises(
-            ChannelFullError, match=r"there is no memory tier \(.*missing is missing.*\), and overflow_capacity is 0"
-        ),
-    ):
-        put(channel, b"x")
-
-
 def test_a_channel_that_could_hold_nothing_is_refused(path: Path, open_channel: Open) -> None:
     with pytest.raises(OptionError, match="both 0"):
         open_channel(memory_capacity=0, overflow_capacity=0)
@@ -249,27 +236,6 @@ def test_a_channel_that_could_hold_nothing_is_refused(path: Path, open_channel: 
     open_channel(memory_capacity=5)
     with pytest.raises(OptionError, match="both 0"):
         Channel(path, memory_capacity=0, overflow_capacity=0)
-
-
-def test_a_full_channel_names_both_tiers_the_rates_the_lag_and_the_option(open_channel: Open) -> None:
-    channel = open_channel(memory_capacity=10, overflow_capacity=5, overflow_timeout=0, keep_alive=0)
-    put(channel, *numbered(0, 10))
-    put(channel, *numbered(0, 5))
-    take(channel, 2, "readers")
-    put(channel, *numbered(0, 1))
-    with pytest.raises(ChannelFullError) as caught:
-        put(channel, *numbered(0, 4))
-    message = str(caught.value)
-    for said in (
-        "4 events do not fit (440 bytes)",
-        "memory holds 9 of memory_capacity 10 events and",
-        "disk holds 5 of overflow_capacity 5 events",
-        "events/s were put and",
-        "the oldest event's age is",
-        "readers has 14 to take",
-        "take events, or raise overflow_capacity",
-    ):
-        assert said in message
 
 
 def test_a_full_disk_does_not_stop_puts_that_go_to_memory(open_channel: Open) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import Channel, ChannelFullError
+from spillable_stream import Channel
 from spillable_stream.engine import ownerless_groups as module
 from spillable_stream.engine.ownerless_groups import OwnerlessGroup, ownerless_groups
 from tests.support.events import numbered, put, take
@@ -50,43 +50,6 @@ def test_a_group_that_cannot_be_looked_at_is_left_out(open_channel: Open) -> Non
     lock.unlink()
     lock.mkdir()
     assert found(channel) == []
-
-
-def test_a_full_channel_names_the_groups_that_nobody_reads_as_and_how_to_drop_them(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=0)
-    put(channel, *numbered(0, 10))
-    for i in range(1, 6):
-        make_automatic(channel, f"auto-{i}", planned=i)
-    take(channel, 10)
-    with pytest.raises(ChannelFullError) as caught:
-        put(channel, *numbered(0, 2))
-    assert (
-        "Nobody reads as 'auto-1' (9 to take) and 'auto-2' (8 to take) and 'auto-3' (7 to take), and 2 more like it"
-    ) in str(caught.value)
-    assert "drop it with Channel.drop_group('auto-1'). To continue, take events" in str(caught.value)
-    channel.drop_group("auto-1")
-    put(channel, b"x")
-
-
-def test_a_full_channel_does_not_name_groups_that_have_taken_everything_or_have_an_owner(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=0)
-    put(channel, *numbered(0, 10))
-    make_automatic(channel, "auto-b", planned=0, owned=True)
-    make_automatic(channel, "auto-a", planned=10)
-    with pytest.raises(ChannelFullError) as caught:
-        put(channel, b"x")
-    assert "Nobody reads" not in str(caught.value)
-    assert "auto-b has 10 to take" in str(caught.value)
-
-
-def test_a_full_channel_of_many_groups_names_those_with_most_to_take(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=30, keep_alive=0)
-    put(channel, *numbered(0, 30))
-    channel.consumer("g0")
-    for i in range(1, 31):
-        take(channel, i, f"g{i}")
-    with pytest.raises(ChannelFullError, match=r"g0 has 30 to take, g1 has 29 to take, .*, and 11 other groups\. "):
-        put(channel, b"x")
 
 
 def test_stats_and_the_notebook_name_them(open_channel: Open) -> None:

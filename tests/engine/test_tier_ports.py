@@ -23,6 +23,7 @@ def replace_parts(channel: Channel, **parts: Any) -> None:
     for name, part in parts.items():
         assert hasattr(committer, f"_{name}")
         setattr(committer, f"_{name}", part)
+    committer._full._memory = committer._memory
 
 
 def test_puts_go_to_disk_without_a_memory_tier_and_nothing_else_is_asked_of_one(open_channel: Open) -> None:

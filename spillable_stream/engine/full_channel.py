@@ -1,0 +1,112 @@
+"""What a put is told that finds no room: how full the channel is, who holds events back, and what to do."""
+
+from __future__ import annotations
+
+import time
+from heapq import nlargest
+
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.group_owners import GroupOwners
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.ownerless_groups import ownerless_groups
+from spillable_stream.engine.put_request import Put
+from spillable_stream.engine.tier_ports import MemoryPort
+from spillable_stream.errors import ChannelFullError
+from spillable_stream.option_names import named
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["FullChannel"]
+
+_NAMED_GROUPS = 20
+_NAMED_UNREAD = 3
+
+
+class FullChannel:
+    """A channel without room for a put.
+
+    Args:
+        path: what users call the channel.
+        follower: its state.
+        memory: its memory tier.
+        owners: the owners of its groups.
+    """
+
+    def __init__(self, path: ChannelPath, follower: Follower, memory: MemoryPort, owners: GroupOwners) -> None:
+        self._path = path
+        self._follower = follower
+        self._memory = memory
+        self._owners = owners
+
+    def require_time(self, error: ChannelFullError, request: Put, began: float, full_at: float) -> None:
+        """Refuse a put that never finds room, or has waited for long enough.
+
+        Args:
+            error: why it found none now.
+            request: the put.
+            began: since when it has waited, in seconds of the monotonic clock.
+            full_at: until when it may wait, likewise.
+
+        Raises:
+            PutTooLargeError: there would be no room in the empty channel.
+            ChannelFullError: the time is over.
+        """
+        if (too_large := request.too_large(self._follower.state, self._path)) is not None:
+            raise too_large from None
+        if time.monotonic() >= full_at:
+            raise self._refusal(error, request, time.monotonic() - began) from None
+
+    def _refusal(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
+        with self._follower.as_known as state:  # what the refusal was planned on, or later
+            wanted, rates = request.use, self._follower.samples.rates(state)
+            put_at = state.blocks.time_of(state.floor)
+            memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
+            lags, unread = _lags(state), self._unread(state)
+            options, delayed = state.options, state.delays.events
+        path, held = (
+            self._path,
+            f"disk holds {disk.events:,} of {named('overflowCapacity')} {options.overflow_capacity:,} events",
+        )
+        if delayed:
+            held += f" ({delayed:,} of them wait until they are due)"
+        if options.memory_capacity:
+            held = (
+                f"memory holds {memory.events:,} of {named('memoryCapacity')} {limits.events:,} events and "
+                f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes "
+                f"({named('byteCapacity')} less its buffer), {held}"
+            )
+        if options.overflow_capacity:
+            option = "overflowCapacity"
+        elif (why := self._memory.why_not()) is not None:
+            return ChannelFullError(
+                f"{path}: {error}: there is no memory tier ({why}), and {named('overflowCapacity')} is 0. It is tried "
+                f"again within a minute; to continue before that, set {named('memoryDir')}, or raise "
+                f"{named('overflowCapacity')}"
+            )
+        else:
+            option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
+        age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
+        return ChannelFullError(
+            f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
+            f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
+            f"{lags}. {unread}To continue, take events, or raise {named(option)}"
+        )
+
+    def _unread(self, state: ChannelState) -> str:
+        """Return which groups hold events back that nobody reads, and what to do about it."""
+        found = [group for group in ownerless_groups(self._owners, state) if group.lag]
+        if not found:
+            return ""
+        named = " and ".join(f"{group.name!r} ({group.lag:,} to take)" for group in found[:_NAMED_UNREAD])
+        more = f", and {len(found) - _NAMED_UNREAD:,} more like it" if len(found) > _NAMED_UNREAD else ""
+        return (
+            f"Nobody reads as {named}{more}, made by a stream without a group of its own: unless the stream will be "
+            f"started again, drop it with Channel.drop_group({found[0].name!r}). "
+        )
+
+
+def _lags(state: ChannelState) -> str:
+    """Return how much each group has yet to take; of many groups, those that have most."""
+    lags = {name: state.lag(name) for name in state.groups}
+    shown = list(lags) if len(lags) <= _NAMED_GROUPS else nlargest(_NAMED_GROUPS, lags, key=lags.__getitem__)
+    more = f", and {len(lags) - len(shown):,} other groups" if len(lags) > len(shown) else ""
+    return ", ".join(f"{name} has {lags[name]:,} to take" for name in shown) + more or "there is no group"
