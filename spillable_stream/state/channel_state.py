@@ -215,13 +215,7 @@ class ChannelState(Contents):
                 if is_in_memory:
                     self.memory_only_groups[take.group] = None
         if record.sink:
-            query, batch = record.sink
-            self.sinks.pop(query, None)
-            self.sinks[query] = batch
-            if is_in_memory:
-                self.memory_only_sinks[query] = batch
-            while len(self.sinks) > _MAX_SINKS:
-                del self.sinks[next(iter(self.sinks))]
+            self._remember_sink(*record.sink, is_in_memory)
         if record.producer:
             ids = header.write_order_id, header.write_order_id + header.count - 1
             name, numbers, note = record.producer
@@ -234,6 +228,15 @@ class ChannelState(Contents):
             self._drop_taken(r for take in pending.takes for r in take.ranges)
         if record.spilled or self.overflow:
             self._settle_overflow(record)
+
+    def _remember_sink(self, query: str, batch: int, is_in_memory: bool) -> None:
+        """Note the last batch of a Spark query; of very many queries, those that committed last are remembered."""
+        self.sinks.pop(query, None)
+        self.sinks[query] = batch
+        if is_in_memory:
+            self.memory_only_sinks[query] = batch
+        while len(self.sinks) > _MAX_SINKS:
+            del self.sinks[next(iter(self.sinks))]
 
     def _drop_taken(self, ranges: Iterable[Range]) -> None:
         """Forget blocks of the memory tier above the floor that no group needs, so their memory can be reused."""
