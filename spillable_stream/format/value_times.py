@@ -58,6 +58,19 @@ def _is_whole(zone: dt.tzinfo) -> bool:
     return type(zone) is ZoneInfo or (type(zone) is dt.timezone and not zone.utcoffset(None).microseconds)
 
 
+def _plain(value: Any) -> dt.datetime:
+    """Return a datetime of Python's own class, with a time zone that nobody can change."""
+    zone = value.tzinfo
+    if type(value) is dt.datetime and (zone is None or _is_whole(zone)):
+        return value
+    if zone is not None and not _is_whole(zone):
+        value, zone = value.astimezone(dt.UTC), dt.UTC
+    return dt.datetime(
+        value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone,
+        fold=value.fold,
+    )  # fmt: skip
+
+
 def _timestamps(t: pa.DataType, path: str) -> Reader:
     kind = "a datetime" if t.tz else "a datetime without a time zone"
     place = Place(path, t, f"{kind}, or a number of {t.unit} since 1970, as far as Python's datetime goes")
@@ -69,17 +82,6 @@ def _timestamps(t: pa.DataType, path: str) -> Reader:
         for year in (first_year, last_year)
     )
 
-    def plain(value: Any) -> dt.datetime:
-        zone = value.tzinfo
-        if type(value) is dt.datetime and (zone is None or _is_whole(zone)):
-            return value
-        if zone is not None and not _is_whole(zone):
-            value, zone = value.astimezone(dt.UTC), dt.UTC
-        return dt.datetime(
-            value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone,
-            fold=value.fold,
-        )  # fmt: skip
-
     def convert(value: Any) -> Any:
         value = native(value)
         if not issubclass(type(value), dt.datetime):
@@ -87,7 +89,7 @@ def _timestamps(t: pa.DataType, path: str) -> Reader:
             return number if number is None or first <= number <= last else _given_back(number, t)
         if _has_nanoseconds(value):
             return None
-        found = plain(value)
+        found = _plain(value)
         if found.microsecond % part or (found.tzinfo is not None and not aware):
             return None
         return found if first_year <= found.year < last_year else _given_back(found, t)
