@@ -87,6 +87,13 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
 def _troubles(stats: ChannelStats) -> Iterator[Advice]:
     if stats.unhealthy:
         yield Advice(Urgency.ERROR, "A failure closed the log of this handle.", "Open the channel again.")
+    yield from _fullness(stats)
+    yield from _workers(stats)
+    yield from _spool(stats)
+    yield from _notes(stats)
+
+
+def _fullness(stats: ChannelStats) -> Iterator[Advice]:
     if stats.channel_fill_percentage >= _FULL_PERCENT:
         yield Advice(
             Urgency.WARNING,
@@ -102,6 +109,9 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
             f"Streams left groups without an owner, which hold events back: {names}.",
             "Start these streams again, or drop the groups.",
         )
+
+
+def _workers(stats: ChannelStats) -> Iterator[Advice]:
     for worker in stats.workers:
         if worker.is_troubled:
             trouble = worker.trouble or f"{counted(worker.left_calls, 'call')} did not return in time"
@@ -110,6 +120,9 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
                 f"The worker of {worker.group} {_WORKER_STATES.get(worker.state, 'is in trouble')}: {trouble}.",
                 _WORKER_ACTIONS.get(worker.state, "Mend what it names; the worker tries again by itself."),
             )
+
+
+def _spool(stats: ChannelStats) -> Iterator[Advice]:
     if (spool := stats.spool) is not None and (spool.trouble or (spool.oldest_seconds or 0.0) > _SPOOL_SECONDS):
         oldest = f", the oldest for {age_text(spool.oldest_seconds)}" if spool.oldest_seconds is not None else ""
         waiting = f"{counted(spool.events, 'event')} ({size_text(spool.size_bytes)})"
@@ -118,6 +131,9 @@ def _troubles(stats: ChannelStats) -> Iterator[Advice]:
             f"{waiting} wait in the spool{oldest}, on this host only. {spool.trouble}".rstrip(),
             "Check that the store can be reached and accepts this host's credentials.",
         )
+
+
+def _notes(stats: ChannelStats) -> Iterator[Advice]:
     if stats.torn_bytes:
         yield Advice(
             Urgency.NOTE,
