@@ -6,9 +6,18 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from spillable_stream.errors import OptionError
 from spillable_stream.ui.guard import Guard, is_loopback
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from uvicorn import Server
+
+    from spillable_stream.ui.changes import Changes
+    from spillable_stream.ui.watch import Watch
 
 __all__ = ["LEAST_TOKEN_CHARACTERS", "serve"]
 
@@ -41,19 +50,8 @@ def serve(
         OptionError: there are no channels, one is given twice, or a token is needed, or too short.
         OSError: the address can't be used.
     """
-    if not token and not is_loopback(host):
-        raise OptionError(f"others than this host reach {host}: a token is needed")
-    if token and len(token) < LEAST_TOKEN_CHARACTERS:
-        raise OptionError(f"a token needs {LEAST_TOKEN_CHARACTERS} characters or more")
-    try:
-        import uvicorn
-        from fastapi import FastAPI
-        from nicegui import ui
-
-        from spillable_stream.ui.connection import LimitedProtocol
-        from spillable_stream.ui.page import add_pages
-    except ImportError as e:
-        raise ImportError("the page needs NiceGUI: pip install 'spillable-stream[ui]'") from e
+    _check_reach(host, token)
+    _require_nicegui()
     from spillable_stream.ui.changes import Changes
     from spillable_stream.ui.watch import Watch
 
@@ -61,15 +59,59 @@ def serve(
     unsaid: list[Exception] = []
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await watch.look()
-        looking = asyncio.create_task(watch.run())
+    def say_where() -> None:
         try:
             ready(host, listener.getsockname()[1])  # now uvicorn takes the signals of whoever reads it
         except Exception as e:  # uvicorn would lose it
             unsaid.append(e)
             server.should_exit = True
+
+    own_names = ("localhost", socket.gethostname(), socket.getfqdn(), host, *names)
+    application = _application(watch, Changes(allowed=allow_changes), say_where)
+    server = _server(Guard(application, names=own_names, token=token))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended by then, and raises it again
+            server.run([listener])
+    finally:
+        listener.close()
+    if unsaid:
+        raise unsaid[0]
+
+
+def _check_reach(host: str, token: str) -> None:
+    """Refuse to listen where others reach the page without a token that is worth one."""
+    if not token and not is_loopback(host):
+        raise OptionError(f"others than this host reach {host}: a token is needed")
+    if token and len(token) < LEAST_TOKEN_CHARACTERS:
+        raise OptionError(f"a token needs {LEAST_TOKEN_CHARACTERS} characters or more")
+
+
+def _require_nicegui() -> None:
+    try:
+        for library in ("uvicorn", "fastapi", "nicegui"):
+            import_module(library)
+    except ImportError as e:
+        raise ImportError("the page needs NiceGUI: pip install 'spillable-stream[ui]'") from e
+
+
+def _application(watch: Watch, changes: Changes, started: Callable[[], None]) -> FastAPI:
+    """Return the page, as what answers requests.
+
+    Args:
+        watch: what it shows; it is closed at the end.
+        changes: what it may change.
+        started: called when requests are answered.
+    """
+    from fastapi import FastAPI
+    from nicegui import ui
+
+    from spillable_stream.ui.page import add_pages
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await watch.look()
+        looking = asyncio.create_task(watch.run())
+        started()
         try:
             yield
         finally:
@@ -77,10 +119,17 @@ def serve(
             watch.close()
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    add_pages(watch, Changes(allowed=allow_changes))
+    add_pages(watch, changes)
     ui.run_with(app, title="spillable", favicon="🌊", dark=None, language="en-US", show_welcome_message=False)
-    own_names = ("localhost", socket.gethostname(), socket.getfqdn(), host, *names)
-    guarded = Guard(app, names=own_names, token=token)
+    return app
+
+
+def _server(guarded: Guard) -> Server:
+    """Return what listens for a page, and ends at a signal."""
+    import uvicorn
+
+    from spillable_stream.ui.connection import LimitedProtocol
+
     config = uvicorn.Config(
         guarded,
         http=LimitedProtocol,
@@ -89,11 +138,4 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=3,
     )
-    server = uvicorn.Server(config)
-    try:
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn has ended by then, and raises it again
-            server.run([listener])
-    finally:
-        listener.close()
-    if unsaid:
-        raise unsaid[0]
+    return uvicorn.Server(config)
