@@ -152,13 +152,7 @@ class _Inspector:
         if base.tail is not None and base.is_proven:
             require_there(self._slots, base.tail)
         state = replay.state
-        missing = {
-            number: found
-            for number, found in base.missing.items()
-            if number > state.trimmed.through and not self._began_anew(number, base.number)
-        }
-        for found in missing.values():
-            self._findings.add(found)
+        missing = self._missing(base, state)
         files = FilesOfStore(self._store, inventory.channel, inventory.sizes)
         check = EventCheck(files, self._findings, steps.walked - replay.damaged, self._meter)
         state.blocks = check.readable(state)
@@ -184,6 +178,17 @@ class _Inspector:
             steps.frames + check.frames,
             steps.read_bytes + check.read_bytes,
         )
+
+    def _missing(self, base: Base, state: ChannelState) -> list[int]:
+        """Return the slots that are missing before the replay's beginning, and note each."""
+        missing = {
+            number: found
+            for number, found in base.missing.items()
+            if number > state.trimmed.through and not self._began_anew(number, base.number)
+        }
+        for found in missing.values():
+            self._findings.add(found)
+        return list(missing)
 
     def _began_anew(self, after: int, through: int) -> bool:
         """Tell whether a repair began the log anew between two slots: what is wrong before that does not count."""
