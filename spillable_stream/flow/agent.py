@@ -357,23 +357,27 @@ class Agent:
                     _log.error("%s", finding, extra=fields(component=finding.component or None, file=finding.file))
             found = changes(self._config, config)
             if found:
-                _log.info(
-                    "the configuration of the agent %s has changed: %s",
-                    self.name,
-                    _shown(found),
-                    extra=fields(component=self.name),
-                )
-                try:
-                    self._apply(found, config)
-                except SpillableError as e:
-                    _log.error(
-                        "%s does not run any more as a whole; correct it, and it is read again: %s",
-                        self.name,
-                        e,
-                        extra=fields(component=self.name),
-                    )
+                self._change(found, config)
             self.findings = loaded.findings
             return found
+
+    def _change(self, found: Changes, config: AgentConfig) -> None:
+        """Run by another configuration, as far as it can be run, and say so."""
+        _log.info(
+            "the configuration of the agent %s has changed: %s",
+            self.name,
+            _shown(found),
+            extra=fields(component=self.name),
+        )
+        try:
+            self._apply(found, config)
+        except SpillableError as e:
+            _log.error(
+                "%s does not run any more as a whole; correct it, and it is read again: %s",
+                self.name,
+                e,
+                extra=fields(component=self.name),
+            )
 
     def _apply(self, found: Changes, config: AgentConfig) -> None:
         """Stop what has changed, and start what there is now."""
