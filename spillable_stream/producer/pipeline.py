@@ -79,7 +79,6 @@ class Pipeline:
         self.metrics: Metrics = Metrics()
         self.retry_queue: RetryQueue = RetryQueue()
         self._config = config
-        destinations = list(destinations)
         self._dead_letters = dead_letters
         self._clock = clock
         self._rng = rng
@@ -89,32 +88,9 @@ class Pipeline:
         self._success = Callbacks(self._ended, threads, f"{name}-success")
         self._failure = Callbacks(self._ended, threads, f"{name}-failure")
         self.accumulator: Accumulator = Accumulator(config, clock, self._ship, self._expect, threads)
-        self._schedule = Schedule(
-            clock,
-            config.io_thread_count,
-            destinations,
-            self.accumulator.seal_next,
-            self._pool.put,
-            self._expect,
-            lambda: self.accumulator.closing,
-        )
         self._mutex = self.accumulator.mutex
-        self.shutdown: Shutdown = Shutdown(
-            name,
-            clock,
-            self.accumulator,
-            self._schedule,
-            self.retry_queue,
-            self._pool,
-            (self._success, self._failure),
-            targets,
-            threads,
-            self.metrics,
-            fail=self._fail,
-            free=self._ended,
-            wake=lambda: self._mover.wake(),
-            forget=partial(process_end.ended, self),
-        )
+        self._schedule = self._make_schedule(list(destinations))
+        self.shutdown: Shutdown = self._make_shutdown(targets)
         is_over, finish = self.shutdown.is_over, self.shutdown.finish
         self._mover = Mover(self._mutex, clock, self._move, is_over, finish, threads, f"{name}-mover")
         self.threads: list[Thread] = [
@@ -126,6 +102,35 @@ class Pipeline:
         for thread in self.threads:
             thread.start()
         self._mutex.first.update(thread.ident or 0 for thread in self.threads)
+
+    def _make_schedule(self, destinations: list[Destination]) -> Schedule:
+        return Schedule(
+            self._clock,
+            self._config.io_thread_count,
+            destinations,
+            self.accumulator.seal_next,
+            self._pool.put,
+            self._expect,
+            lambda: self.accumulator.closing,
+        )
+
+    def _make_shutdown(self, targets: Iterable[Target]) -> Shutdown:
+        return Shutdown(
+            self.name,
+            self._clock,
+            self.accumulator,
+            self._schedule,
+            self.retry_queue,
+            self._pool,
+            (self._success, self._failure),
+            targets,
+            self.own_threads,
+            self.metrics,
+            fail=self._fail,
+            free=self._ended,
+            wake=lambda: self._mover.wake(),
+            forget=partial(process_end.ended, self),
+        )
 
     # ── on the way; the mutex is held ───────────────────────────────────────────────────────
 
