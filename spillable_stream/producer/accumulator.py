@@ -1,43 +1,32 @@
-"""The accumulator: one open batch for each destination, and the limit on the memory of all batches.
+"""The accumulator: one open batch for each destination, which is shipped when it is full or has lingered.
 
 Its mutex guards everything that is scheduled: open batches, the retry queue, the numbers of batches.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
-from threading import get_ident
-from typing import Any, NoReturn
+from typing import Any
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import (
-    EventTooLargeError,
-    ProducerClosedError,
-    ProducerTimeoutError,
-    TransactionCapacityError,
-)
+from spillable_stream.errors import TransactionCapacityError
 from spillable_stream.option_names import named
 from spillable_stream.producer.batch import Callback, ProducerBatch
+from spillable_stream.producer.buffer import Buffer
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.mutex import Mutex, runs_undivided
-from spillable_stream.producer.room import Place, RoomQueue, Waiter
 from spillable_stream.producer.send_times import SendTimes
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import text_of
 
 __all__ = ["Accumulator"]
 
-_HEALED_SECONDS = 1.0  # a waiting send checks for room this often, even if nobody wakes it
 _PATIENCE_SECONDS = 0.02  # of waiting sends with the batches under way
-_OLDEST = 100
 
 
 class Accumulator:
@@ -52,19 +41,10 @@ class Accumulator:
         threads: the producer's threads. They must not wait for room, since only they can free it.
 
     Attributes:
-        mutex: its lock. A section without a call in it need only see that the lock is free (`Producer.send`).
-        changed: notified whenever a batch ends.
-        room: the queue of sends that wait for room.
-        batches: all batches that have not ended, oldest first.
-        held_bytes: the bytes that they hold. It changes together with `batches` and a batch's ``size_bytes``, with no
-            call in between, so an interrupt leaves all changed or none. The limit applies to events: a batch that is
-            opened for admitted events may exceed it by `BATCH_BYTES`.
-        bound_bytes: up to here a send need not check for waiting sends; -1 while there are some, or all are refused.
+        mutex: its lock.
+        buffer: what all batches hold, and the limit on it.
         most_bytes: a batch that has so much is shipped.
         last_index: a batch is shipped when it has an event of this index.
-        closing: whether it refuses new events (`refuse_new`).
-        failure: the error that ended the producer; None if `close` did.
-        places: the place in the queue for room, by thread ID, of each thread that sends on behalf of such a place.
     """
 
     def __init__(
@@ -76,13 +56,7 @@ class Accumulator:
         threads: Threads,
     ) -> None:
         self.mutex: Mutex = Mutex()
-        self.changed: threading.Condition = threading.Condition(self.mutex)  # type: ignore[arg-type]
-        self.batches: dict[ProducerBatch, None] = {}
-        self.held_bytes: int = 0
-        self.closing: bool = False
-        self.failure: BaseException | None = None
-        self.room: RoomQueue = RoomQueue(BATCH_BYTES)
-        self.places: dict[int, Place] = {}
+        self.buffer: Buffer = Buffer(config, clock, self.mutex, self._expect_room, threads)
         self._open: OrderedDict[Destination, ProducerBatch] = OrderedDict()  # oldest first
         self._shipping: dict[Destination, None] = {}  # ones that an interrupt may have kept from being served
         self._config = config
@@ -90,13 +64,9 @@ class Accumulator:
         self._ship = ship
         self._opened = opened
         self._threads = threads
-        self._total_bytes = config.total_size_in_bytes
-        self.bound_bytes: int = self._total_bytes
         self.most_bytes: int = config.batch_size_threshold_in_bytes + BATCH_BYTES
         self.last_index: int = config.batch_count_threshold - 1
         self._linger_seconds = config.linger_ms / 1000
-        self._out_of_patience_at: float | None = None  # when open batches are shipped because sends wait for room
-        self._done_events = 0
 
     def add(
         self,
@@ -126,8 +96,8 @@ class Accumulator:
         """
 
         def add() -> SendFuture:
-            batch = self._open.get(destination)
-            if batch is None or self.closing or self.held_bytes + size_bytes > self.bound_bytes:
+            batch, buffer = self._open.get(destination), self.buffer
+            if batch is None or buffer.closing or buffer.held_bytes + size_bytes > buffer.bound_bytes:
                 batch = self._batch_with_room(destination, size_bytes, 1, max_block_ms)
             return self._put(batch, (body,), {0: headers} if headers else {}, size_bytes, callback, times)
 
@@ -180,12 +150,12 @@ class Accumulator:
         times: SendTimes | None,
     ) -> SendFuture:
         """Add events to an open batch that has room for them, and ship it if it is full then."""
-        count = len(bodies)
+        count, buffer = len(bodies), self.buffer
         future, own = SendFuture(batch, batch.count, count), batch.bodies
         own += bodies  # no call within these four lines: an interrupt leaves all done or none
         batch.count += count
         batch.size_bytes += size_bytes
-        self.held_bytes += size_bytes
+        buffer.held_bytes += size_bytes
         if headers:
             batch.headers = batch.headers or {}
             for i, of_one in headers.items():
@@ -233,7 +203,7 @@ class Accumulator:
         def add() -> SendFuture:
             if sequence is not None:
                 destination.check(sequence)  # before the wait, and again after it
-            self._admit(size_bytes, max_block_ms)
+            self.buffer.admit(size_bytes, max_block_ms)
             try:
                 if sequence is not None:
                     destination.check(sequence)
@@ -241,7 +211,7 @@ class Accumulator:
                     self._ship_open(destination)
                 number = destination.next_sequence() if sequence is None else sequence
             except BaseException:
-                self._give_room()  # to the sends that wait behind this one
+                self.buffer.give_room()  # to the sends that wait behind this one
                 raise
             batch = self._new_batch(destination, number)
             batch.own_sequence = sequence is not None
@@ -270,7 +240,8 @@ class Accumulator:
         self, destination: Destination, size_bytes: int, count: int, max_block_ms: int | None
     ) -> ProducerBatch:
         """Return a destination's open batch, once there is room for ``count`` more events of ``size_bytes``."""
-        self._admit(size_bytes, max_block_ms)
+        buffer = self.buffer
+        buffer.admit(size_bytes, max_block_ms)
         batch = self._open.get(destination)
         if batch is not None and batch.count + count > destination.max_events:
             self._ship_open(destination)
@@ -278,86 +249,18 @@ class Accumulator:
         if batch is None:
             batch = self._new_batch(destination, destination.next_sequence())
             self._opened(batch.created + self._linger_seconds)
-            if self.room.waiters:
+            if buffer.room.waiters:
                 self._expect_room()
             seen = batch if runs_undivided() else None
             self._open[destination] = batch  # no call within these four lines: an interrupt leaves all done or none
-            self.batches[batch] = None
+            buffer.batches[batch] = None
             destination.open = seen
-            self.held_bytes += batch.size_bytes
+            buffer.held_bytes += batch.size_bytes
         return batch
 
     def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
         attempts, now = self._config.max_reserved_attempts, self._clock.monotonic()
         return ProducerBatch(destination, sequence, now, attempts, self._threads)
-
-    # ── room ────────────────────────────────────────────────────────────────────────────────
-
-    def _admit(self, size_bytes: int, max_block_ms: int | None) -> None:
-        """Wait until there is room for ``size_bytes``."""
-        if size_bytes > self._total_bytes:
-            raise EventTooLargeError(
-                f"{size_bytes:,} bytes never fit total_size_in_bytes, {self._total_bytes:,}; raise it, or send less"
-            )
-        if self.closing:
-            self._refuse_all()
-        if not self.room.waiters:
-            self.bound_bytes = self._total_bytes - self.room.given_bytes()
-            if self.held_bytes + size_bytes <= self.bound_bytes:
-                return
-        if (place := self.places.get(get_ident())) is not None:
-            self._look_for_room(size_bytes, place)
-        else:
-            self._wait_for_room(size_bytes, max_block_ms)
-
-    def _wait_for_room(self, size_bytes: int, max_block_ms: int | None) -> None:
-        began, done_before = self._clock.monotonic(), self._done_events
-        if max_block_ms is None:
-            max_block_ms = self._config.max_block_ms
-        deadline = began + max_block_ms / 1000 if max_block_ms >= 0 else None
-        if self._threads.are_here():
-            deadline = began
-        given = threading.Condition(self.mutex)  # type: ignore[arg-type]
-        waiter = Waiter(size_bytes, given.notify)
-        try:
-            self.room.waiters[waiter] = None
-            while True:
-                self._give_room()
-                if self.closing:
-                    self._refuse_all()
-                if waiter in self.room.given:
-                    return
-                self._expect_room()
-                now = self._clock.monotonic()
-                if deadline is not None and now >= deadline:
-                    raise self._full(size_bytes, now - began, self._done_events - done_before)
-                left = _HEALED_SECONDS if deadline is None else min(deadline - now, _HEALED_SECONDS)
-                self._clock.wait(given, left)
-        except BaseException:
-            self.room.waiters.pop(waiter, None)
-            self.room.given.pop(waiter, None)
-            if self.mutex.is_mine():
-                self._give_room()
-            raise
-        finally:
-            self.room.given.pop(waiter, None)
-
-    def _look_for_room(self, size_bytes: int, place: Place) -> None:
-        """Use the room that was given to a place in the queue; without any, queue the place and raise, not block.
-
-        Raises:
-            ProducerTimeoutError: the place has not been given room yet. It will be woken.
-        """
-        if place.waiter is None or (place.waiter not in self.room.waiters and place.waiter not in self.room.given):
-            place.waiter = Waiter(size_bytes, place.wake, place.is_gone)
-            self.room.waiters[place.waiter] = None
-        self._give_room()
-        if place.waiter in self.room.given:
-            del self.room.given[place.waiter]
-            place.waiter = None
-            return
-        self._expect_room()
-        raise self._full(size_bytes, 0, 0)
 
     def _expect_room(self) -> None:
         """Let open batches be shipped for the sends that wait: now if there are no others, else unless others end soon.
@@ -365,72 +268,12 @@ class Accumulator:
         If they were shipped for every send that waits, they would be small, and free little room for what they cost:
         eight threads sent a third of what one did.
         """
-        others = len(self.batches) > len(self._open)
+        buffer = self.buffer
+        others = len(buffer.batches) > len(self._open)
         due = self._clock.monotonic() + (_PATIENCE_SECONDS if others else 0)
-        if self._out_of_patience_at is None or due < self._out_of_patience_at:
+        if buffer.out_of_patience_at is None or due < buffer.out_of_patience_at:
             self._opened(due)
-            self._out_of_patience_at = due
-
-    def leave(self, place: Place) -> None:
-        """Give up a place in the queue, with any room that it was given. The mutex is held."""
-        if place.waiter is not None:
-            self.room.waiters.pop(place.waiter, None)
-            self.room.given.pop(place.waiter, None)
-            place.waiter = None
-        self._give_room()
-
-    def _give_room(self) -> None:
-        """Give free room to waiting sends, in order. New sends must queue as long as one still waits."""
-        self.room.give(self._total_bytes - self.held_bytes)
-        closed = self.closing or self.room.waiters
-        self.bound_bytes = -1 if closed else self._total_bytes - self.room.given_bytes()
-
-    def refuse_new(self) -> None:
-        """Refuse new events from now on. The mutex is held, or nobody else is there."""
-        self.closing, self.bound_bytes = True, -1
-
-    def _refuse_all(self) -> NoReturn:
-        if self.failure is None:
-            raise ProducerClosedError("the producer is closed; make a new one")
-        raise ProducerClosedError(
-            f"the producer failed and is closed: {type(self.failure).__name__}: {text_of(self.failure)}; make a new one"
-        ) from self.failure
-
-    def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:
-        oldest = islice(self.batches, _OLDEST)
-        errors = {b.destination.name: b.attempts[-1].error_message for b in oldest if b.attempts}
-        why = "".join(f". {name} failed last with: {message}" for name, message in errors.items())
-        others = len(self.room.waiters) + len(self.room.given) - 1  # without this one
-        before = f", and {counted(others, 'other send', 'are')} waiting for room" if others else ""
-        rate = f"; {done / waited_seconds:,.0f} events/s were done meanwhile" if waited_seconds else ""
-        return ProducerTimeoutError(
-            f"no room for {size_bytes:,} bytes: {counted(len(self.batches), 'batch', 'have')} {self.held_bytes:,} of "
-            f"total_size_in_bytes {self._total_bytes:,}{before}. Waited {waited_seconds:.2f} s{rate}; send less, or "
-            f"raise total_size_in_bytes or max_block_ms{why}"
-        )
-
-    def grow(self, batch: ProducerBatch, size_bytes: int) -> None:
-        """Add the memory of an attempt's record to a batch, even beyond the limit. The mutex is held."""
-        if batch in self.batches:
-            batch.size_bytes += size_bytes
-            self.held_bytes += size_bytes
-
-    def release(self, batch: ProducerBatch) -> None:
-        """Forget a batch that has ended, and free its room. The mutex is held."""
-        if batch in self.batches:
-            del self.batches[batch]
-            self.held_bytes -= batch.size_bytes
-            self._done_events += batch.count
-        if self.room.waiters or self.bound_bytes != self._total_bytes:
-            self._give_room()
-        self._out_of_patience_at = None
-        if self.room.waiters:
-            self._expect_room()
-        self.changed.notify_all()
-
-    def sent_events(self) -> int:
-        """Return the number of events ever added. The mutex is held."""
-        return self._done_events + sum(b.count for b in self.batches)
+            buffer.out_of_patience_at = due
 
     # ── shipping; the mutex is held ─────────────────────────────────────────────────────────
 
@@ -442,10 +285,11 @@ class Accumulator:
 
     def _ship_batch(self, batch: ProducerBatch) -> None:
         """Queue a batch for commit. After an interrupt, the destination's next batch or `ship_all` does the rest."""
+        buffer = self.buffer
         self._shipping[batch.destination] = None
-        if batch not in self.batches:
-            self.batches[batch] = None
-            self.held_bytes += batch.size_bytes
+        if batch not in buffer.batches:
+            buffer.batches[batch] = None
+            buffer.held_bytes += batch.size_bytes
         batch.destination.ready.append(batch)  # the first call, so an interrupt leaves all of the above done or none
         self._ship(batch.destination)
         del self._shipping[batch.destination]
@@ -478,9 +322,9 @@ class Accumulator:
         Returns:
             When the next batch will have lingered; None if no batch is open.
         """
-        patience = self._out_of_patience_at
+        patience = self.buffer.out_of_patience_at
         if patience is not None and patience <= now:
-            self._out_of_patience_at = patience = None
+            self.buffer.out_of_patience_at = patience = None
             self.ship_open()
         while self._open:
             destination, batch = next(iter(self._open.items()))

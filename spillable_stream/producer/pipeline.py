@@ -22,6 +22,7 @@ from spillable_stream.errors import ProducerTimeoutError
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.buffer import Buffer
 from spillable_stream.producer.callbacks import Callbacks
 from spillable_stream.producer.clock import Clock, SteadyClock
 from spillable_stream.producer.config import ProducerConfig
@@ -88,6 +89,7 @@ class Pipeline:
         self._success = Callbacks(self._ended, threads, f"{name}-success")
         self._failure = Callbacks(self._ended, threads, f"{name}-failure")
         self.accumulator: Accumulator = Accumulator(config, clock, self._ship, self._expect, threads)
+        self.buffer: Buffer = self.accumulator.buffer
         self._mutex = self.accumulator.mutex
         self._schedule = self._make_schedule(list(destinations))
         self.shutdown: Shutdown = self._make_shutdown(targets)
@@ -111,7 +113,7 @@ class Pipeline:
             self.accumulator.seal_next,
             self._pool.put,
             self._expect,
-            lambda: self.accumulator.closing,
+            lambda: self.buffer.closing,
         )
 
     def _make_shutdown(self, targets: Iterable[Target]) -> Shutdown:
@@ -142,7 +144,7 @@ class Pipeline:
 
     def _move(self, now: float) -> float | None:
         """Ship what has lingered and what is due again; return when there will be more, None if nothing waits."""
-        closing = self.accumulator.closing
+        closing = self.buffer.closing
         for batch in self.retry_queue.take_all() if closing else self.retry_queue.take_due(now):
             self._schedule.submit(batch)
         due = self.accumulator.ship_lingered(now), self.retry_queue.next_due(), self._schedule.wake_due(now)
@@ -203,11 +205,11 @@ class Pipeline:
     def retry(self, batch: ProducerBatch) -> bool:
         """Let a batch wait to be tried again, if the retry policy says so; tell whether it does."""
         with self._mutex:
-            closing = self.accumulator.closing
+            closing = self.buffer.closing
             if not is_tried_again(batch, self._config.retries, closing):
                 return False
             batch.retry += 1
-            self.accumulator.grow(batch, batch.last_attempt_bytes())
+            self.buffer.grow(batch, batch.last_attempt_bytes())
             wait_seconds = 0.0 if closing else self._config.backoff_seconds(batch.retry, self._rng)
             due = self._clock.monotonic() + wait_seconds
             self.retry_queue.put(batch, due)
@@ -222,7 +224,7 @@ class Pipeline:
         batch.dead, batch.retry = self._dead_letters.address(batch), 0
         reason_bytes = text_bytes(batch.attempts[-1].error_message)
         with self._mutex:
-            self.accumulator.grow(batch, batch.last_attempt_bytes() + DEAD_LETTER_BYTES + reason_bytes)
+            self.buffer.grow(batch, batch.last_attempt_bytes() + DEAD_LETTER_BYTES + reason_bytes)
             self._schedule.submit(batch)
         return True
 
@@ -262,27 +264,27 @@ class Pipeline:
     def _ended(self, batch: ProducerBatch) -> None:
         """Free what a batch held, whose futures have their result."""
         with self._mutex:
-            if batch in self.accumulator.batches:  # else it is freed: something failed meanwhile
-                self.accumulator.release(batch)
+            if batch in self.buffer.batches:  # else it is freed: something failed meanwhile
+                self.buffer.release(batch)
                 self.metrics.ended(batch, self._clock.monotonic())
-            if self.accumulator.closing:
+            if self.buffer.closing:
                 self._mover.wake()
 
     def leave(self, place: Place) -> None:
         """Give up a place in the line for room."""
-        self._mutex.run(lambda: self.accumulator.leave(place))
+        self._mutex.run(lambda: self.buffer.leave(place))
 
     def stats(self, producer_id: str) -> ProducerStats:
         """Return what is queued, and what became of the rest."""
-        accumulator = self.accumulator
+        buffer = self.buffer
 
         def look() -> tuple[int, int, int, int]:
-            return accumulator.held_bytes, len(accumulator.batches), len(self.retry_queue), accumulator.sent_events()
+            return buffer.held_bytes, len(buffer.batches), len(self.retry_queue), buffer.sent_events()
 
         queued, metrics = self._mutex.run(look), self.metrics
-        state = "closed" if self.shutdown.is_finished else "closing" if accumulator.closing else "running"
-        if accumulator.failure is not None:
-            state = f"failed: {type(accumulator.failure).__name__}: {text_of(accumulator.failure)}"
+        state = "closed" if self.shutdown.is_finished else "closing" if buffer.closing else "running"
+        if buffer.failure is not None:
+            state = f"failed: {type(buffer.failure).__name__}: {text_of(buffer.failure)}"
         ended = metrics.stored_events, metrics.dead_letter_events, metrics.failed_events
         counts = metrics.stored_batches, metrics.retries, metrics.failed_attempts
         events, sizes, seconds = metrics.sizes()
@@ -301,7 +303,7 @@ class Pipeline:
 
         def flush() -> int:
             self.accumulator.ship_all()
-            left, outstanding = list(self.accumulator.batches), self.accumulator.batches
+            left, outstanding = list(self.buffer.batches), self.buffer.batches
             if self.own_threads.are_here():
                 return 0
 

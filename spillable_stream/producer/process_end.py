@@ -83,7 +83,7 @@ def forgotten(producer: Producer, pipeline: Pipeline) -> None:
     ``__del__`` calls this, so it may run in any thread, in the middle of anything. A warning may run user code, such as
     a logging handler that sends. Where that code could wait for this thread, the end of the process warns instead.
     """
-    if pipeline not in _running or pipeline.accumulator.closing:
+    if pipeline not in _running or pipeline.buffer.closing:
         return
     me = get_ident()
     if any(p.own_threads.are_here() or p.accumulator.mutex.slot.get(0) == me for p in list(_running)):
@@ -106,7 +106,7 @@ def _end() -> None:
     if _deadline is None:
         _deadline = time.monotonic() + AT_EXIT_SECONDS
     pipelines = list(_running)
-    unclosed = [p.name for p in pipelines if not p.accumulator.closing]
+    unclosed = [p.name for p in pipelines if not p.buffer.closing]
     try:
         _close_all(pipelines)
     except BaseException:  # the user is in a hurry: Ctrl-C, or a signal's SystemExit

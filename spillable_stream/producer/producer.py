@@ -118,7 +118,9 @@ class Producer:
         name = f"spillable-producer-{self.producer_id}"
         self._pipeline = Pipeline(name, self._config, destinations, dead_letters, targets, self._clock, self._rng)
         process_end.started(self._pipeline)
-        self._accumulator = self._pipeline.accumulator
+        self._accumulator, self._buffer = self._pipeline.accumulator, self._pipeline.buffer
+        # Here too, for every send looks at them.
+        self._most_bytes, self._last_index = self._accumulator.most_bytes, self._accumulator.last_index
         self._route: Route = route
         self._only = destinations[0] if isinstance(route, Only) else None
 
@@ -179,18 +181,14 @@ class Producer:
             if size_bytes < _NOT_TINY_BYTES:
                 event, size_bytes = TINY_BODIES[event], TINY_BODY_BYTES
             if callback is None and ttl is None and deliver_after is None and deliver_at is None:
-                future, one, accumulator = _new(SendFuture), (event,), self._accumulator
+                future, one, buffer = _new(SendFuture), (event,), self._buffer
                 # No call from here to the return: a lock that is free stays free (`runs_undivided`).
-                if (batch := destination.open) is not None and not accumulator.mutex.slot:
+                if (batch := destination.open) is not None and not buffer.mutex.slot:
                     index, bodies = batch.count, batch.bodies
-                    batch_bytes, held_bytes = batch.size_bytes + size_bytes, accumulator.held_bytes + size_bytes
-                    if (
-                        held_bytes <= accumulator.bound_bytes
-                        and batch_bytes < accumulator.most_bytes
-                        and index < accumulator.last_index
-                    ):
+                    batch_bytes, held_bytes = batch.size_bytes + size_bytes, buffer.held_bytes + size_bytes
+                    if held_bytes <= buffer.bound_bytes and batch_bytes < self._most_bytes and index < self._last_index:
                         bodies += one
-                        batch.count, batch.size_bytes, accumulator.held_bytes = index + 1, batch_bytes, held_bytes
+                        batch.count, batch.size_bytes, buffer.held_bytes = index + 1, batch_bytes, held_bytes
                         future.batch, future.index, future.count = batch, index, 1
                         return future
         elif destination.typed:
@@ -331,7 +329,7 @@ class Producer:
         Who has the place is called when the room is there, in any thread, and must neither wait nor raise nor use the
         producer; `leave` gives the place up.
         """
-        places, me = self._pipeline.accumulator.places, threading.get_ident()
+        places, me = self._pipeline.buffer.places, threading.get_ident()
         places[me] = place
         try:
             yield

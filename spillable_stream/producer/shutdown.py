@@ -43,7 +43,7 @@ class Shutdown:
     Args:
         name: the pipeline's, for messages.
         clock: the time.
-        accumulator: all batches that have not ended.
+        accumulator: ships what is open; its buffer has all batches that have not ended.
         schedule: those that are tried, or wait for their turn.
         retry_queue: those that wait to be tried again.
         pool: the threads that commit them.
@@ -84,6 +84,7 @@ class Shutdown:
         self._name = name
         self._clock = clock
         self._accumulator = accumulator
+        self._buffer = accumulator.buffer
         self._schedule = schedule
         self._retry_queue = retry_queue
         self._pool = pool
@@ -110,7 +111,7 @@ class Shutdown:
             if self._threads.are_here() or self.wait(lambda: self.is_finished, timeout_seconds):
                 return True, [], 0
             left = self._withdraw()
-            return False, left, len(self._accumulator.batches) - len(left)
+            return False, left, len(self._buffer.batches) - len(left)
 
         done, left, running = self._mutex.run(close)
         why = "the producer was closed before it was sent"
@@ -140,10 +141,10 @@ class Shutdown:
         self._mutex.run(self._begin_close)
 
     def _begin_close(self) -> None:
-        self._accumulator.refuse_new()
+        self._buffer.refuse_new()
         self._accumulator.ship_all()
-        self._accumulator.room.wake_all()  # they are refused
-        self._accumulator.changed.notify_all()
+        self._buffer.room.wake_all()  # they are refused
+        self._buffer.changed.notify_all()
         self._wake()
 
     def wait_until_finished(self, timeout_seconds: float | None) -> None:
@@ -157,7 +158,7 @@ class Shutdown:
             left = None if deadline is None else deadline - self._clock.monotonic()
             if left is not None and left <= 0:
                 return False
-            self._clock.wait(self._accumulator.changed, left)
+            self._clock.wait(self._buffer.changed, left)
         return True
 
     def _withdraw(self) -> list[ProducerBatch]:
@@ -166,7 +167,7 @@ class Shutdown:
         They are found among all, not in the queues: an interrupt after this leaves them to the next who asks.
         """
         running = self._schedule.running()
-        found = [b for b in self._accumulator.batches if b.outcome is None and b not in running]
+        found = [b for b in self._buffer.batches if b.outcome is None and b not in running]
         for batch in found:
             if not batch.sealed:
                 batch.seal()
@@ -176,7 +177,7 @@ class Shutdown:
 
     def is_over(self) -> bool:
         """Tell whether all batches have ended and no more will come. The mutex is held."""
-        return self._accumulator.closing and not self._accumulator.batches
+        return self._buffer.closing and not self._buffer.batches
 
     def finish(self) -> None:
         """Let the other threads end and close the targets. The mover does it: no interrupt comes to its thread."""
@@ -191,7 +192,7 @@ class Shutdown:
                 self._errors.append((f"a target could not be closed: {text_of(e)}", e))
         with self._mutex:
             self.is_finished = True
-            self._accumulator.changed.notify_all()
+            self._buffer.changed.notify_all()
         self._forget()
 
     def _let_threads_end(self) -> None:
@@ -204,7 +205,7 @@ class Shutdown:
 
     def wait_until_told(self, timeout_seconds: float) -> None:
         """Wait, at most for a time, until every batch has ended, callbacks and all."""
-        self._mutex.run(lambda: self.wait(lambda: not self._accumulator.batches, timeout_seconds))
+        self._mutex.run(lambda: self.wait(lambda: not self._buffer.batches, timeout_seconds))
 
     def give_up(self) -> None:
         """Let everything fail that is not stored yet, and say in the log what that is."""
@@ -212,7 +213,7 @@ class Shutdown:
         def take() -> tuple[list[ProducerBatch], list[ProducerBatch]]:
             left = self._withdraw()
             gone = set(left)
-            return left, [b for b in self._accumulator.batches if b.outcome is None and b not in gone]
+            return left, [b for b in self._buffer.batches if b.outcome is None and b not in gone]
 
         left, running = self._mutex.run(take)
         doubtful = [b for b in left if b.in_doubt]
@@ -233,11 +234,11 @@ class Shutdown:
         """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
 
         def abandon() -> None:
-            for batch in list(self._accumulator.batches):
+            for batch in list(self._buffer.batches):
                 batch.settle()
                 if batch.result is not None:
                     self._metrics.ended(batch, self._clock.monotonic())
-                self._accumulator.release(batch)
+                self._buffer.release(batch)
 
         self._mutex.run(abandon)
 
@@ -249,11 +250,11 @@ class Shutdown:
         """
         self._mutex = mutex
         message = "it is the parent process's to send; this is a forked child"
-        for batch in list(self._accumulator.batches):
+        for batch in list(self._buffer.batches):
             attempt = Attempt(False, self._clock.time(), ProducerClosedError.__name__, message)
             batch.after_fork(Result(False, reserved_attempts=(attempt,)))
-        self._accumulator.batches.clear()
-        self._accumulator.held_bytes = 0
+        self._buffer.batches.clear()
+        self._buffer.held_bytes = 0
         self._let_threads_end()  # if it was one of them that forked, it ends there and does nothing
 
     # ── the failure of a thread ─────────────────────────────────────────────────────────────
@@ -262,11 +263,11 @@ class Shutdown:
         """Let everything fail, since a thread ends that must not: this one. The producer ends, too."""
         code, message = type(error).__name__, f"a thread of the producer ended: {text_of(error)}"
         with self._mutex:
-            self._accumulator.failure = self._accumulator.failure or error
-            self._accumulator.refuse_new()
+            self._buffer.failure = self._buffer.failure or error
+            self._buffer.refuse_new()
             self._accumulator.ship_all()
             self._withdraw()
-            batches, running = list(self._accumulator.batches), self._schedule.running()
+            batches, running = list(self._buffer.batches), self._schedule.running()
             self._errors.append((f"the producer failed, and what it had not stored with it: {code}: {message}", error))
         say(logging.CRITICAL, "%s: %s", self._name, message, error=error, about=fields(component=self._name))
         for batch in batches:
@@ -282,7 +283,7 @@ class Shutdown:
                 self._free(batch)
         finally:
             with self._mutex:
-                self._accumulator.batches.clear()  # whatever went wrong above: `close` must end
-                self._accumulator.room.wake_all()
-                self._accumulator.changed.notify_all()
+                self._buffer.batches.clear()  # whatever went wrong above: `close` must end
+                self._buffer.room.wake_all()
+                self._buffer.changed.notify_all()
                 self._wake()

@@ -47,7 +47,7 @@ def produce(clock: FakeClock, target: FakeTarget) -> Iterator[MakeProducer]:
 def assert_nothing_left(producer: Producer) -> None:
     """Assert that every batch has ended, that no memory is held, and that the threads are gone."""
     pipeline = producer._pipeline
-    assert not pipeline.accumulator.batches
+    assert not pipeline.buffer.batches
     stats = producer.stats()
     assert (stats.queued_bytes, stats.queued_batches, stats.retrying_batches) == (0, 0, 0)
     assert stats.sent_events == stats.stored_events + stats.dead_letter_events + stats.failed_events

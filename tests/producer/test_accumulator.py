@@ -1,15 +1,10 @@
-"""Which sends share a batch, when it is shipped, and how much memory all batches hold."""
+"""Which sends share a batch, and when it is shipped."""
 
 from __future__ import annotations
 
-import random
-
 import pyarrow as pa
-import pytest
 
 from spillable_stream import Event
-from spillable_stream.errors import ProducerTimeoutError
-from spillable_stream.producer.event_size import BATCH_BYTES, BODY_BYTES, TINY_BODY_BYTES
 from tests.producer.conftest import MakeProducer
 from tests.support.events import numbered
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
@@ -75,38 +70,6 @@ def test_an_arrow_batch_is_a_batch_of_its_own_and_keeps_its_place(produce: MakeP
     producer.flush(PATIENCE_SECONDS)
     assert target.bodies == [b"before", b"a", b"b", b"after"]
     assert [sequence for sequence, _ in target.attempts] == [1, 2, 3]
-
-
-def test_memory_is_never_held_beyond_its_bound(produce: MakeProducer, target: FakeTarget) -> None:
-    producer = produce(total_size_in_bytes=10_000, batch_count_threshold=7, linger_ms=0, io_thread_count=3)
-    seen: list[int] = []
-    rng = random.Random(2)
-    for _ in range(500):
-        producer.send(b"x" * rng.randrange(2000))
-        seen.append(producer.stats().queued_bytes)
-    producer.flush(PATIENCE_SECONDS)
-    assert max(seen) <= 10_000 + BATCH_BYTES and len(target.bodies) == 500
-
-
-def test_batches_of_one_small_event_fill_the_buffer_and_the_last_one_may_exceed_it(
-    produce: MakeProducer, target: FakeTarget
-) -> None:
-    target.hold()
-    producer = produce(total_size_in_bytes=3 * BATCH_BYTES, batch_count_threshold=1, max_block_ms=0)
-    for _ in range(3):
-        producer.send(b"x")
-    with pytest.raises(ProducerTimeoutError):
-        producer.send(b"x")
-    assert producer.stats().queued_bytes == 3 * (BATCH_BYTES + TINY_BODY_BYTES)
-
-
-def test_an_event_as_large_as_the_buffer_is_accepted_when_nothing_else_is_held(
-    produce: MakeProducer, target: FakeTarget
-) -> None:
-    producer = produce(total_size_in_bytes=1000, linger_ms=0, batch_size_threshold_in_bytes=1000)
-    for send in (lambda: producer.send(b"x" * (1000 - BODY_BYTES)), lambda: producer.send_many([b"x" * 436] * 2)):
-        assert send().result(PATIENCE_SECONDS).successful
-        producer.flush(PATIENCE_SECONDS)
 
 
 def test_events_up_to_the_threshold_share_a_batch(produce: MakeProducer, target: FakeTarget) -> None:

@@ -69,7 +69,7 @@ def test_sends_wait_in_the_order_in_which_they_came_without_a_thread(produce: Ma
         futures = [await task for task in tasks]
         await producer.flush(PATIENCE_SECONDS)
         assert all(result.successful for result in await asyncio.gather(*futures))
-        room = producer._producer._pipeline.accumulator.room
+        room = producer._producer._pipeline.buffer.room
         assert not producer._room._queue and not room.waiters and not room.given
 
     asyncio.run(main())
@@ -123,7 +123,7 @@ def test_a_thread_that_had_a_loop_may_wait_for_room_afterwards(produce: MakeProd
 
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(loop_and_then_send)
-        while not producer._pipeline.accumulator.room.waiters and not sending.done():
+        while not producer._pipeline.buffer.room.waiters and not sending.done():
             pass
         target.let_go()
         assert sending.result(PATIENCE_SECONDS).result(PATIENCE_SECONDS).successful

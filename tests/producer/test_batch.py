@@ -54,7 +54,7 @@ def test_a_batch_that_could_not_be_freed_at_once_is_freed_and_was_stored(
         raise MemoryError
 
     producer = produce(linger_ms=0)
-    monkeypatch.setattr(producer._pipeline.accumulator, "release", release)
+    monkeypatch.setattr(producer._pipeline.buffer, "release", release)
     assert producer.send(b"x").result(PATIENCE_SECONDS).successful
     producer.flush(PATIENCE_SECONDS)
     assert_it_goes_on(producer)

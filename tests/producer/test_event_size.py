@@ -215,7 +215,7 @@ def test_a_batch_that_is_tried_again_and_again_counts_its_attempts(produce: Make
         for i in range(200):
             producer.send(b"%d" % i * 5)
         for attempt in range(1, attempts + 1):
-            while any(b.attempt_count < attempt for b in list(producer._pipeline.accumulator.batches)):
+            while any(b.attempt_count < attempt for b in list(producer._pipeline.buffer.batches)):
                 time.sleep(0)
             while producer.stats().retrying_batches < 200:
                 time.sleep(0)
@@ -241,7 +241,7 @@ def test_a_batch_on_its_way_to_the_dead_letters_counts_its_reasons(produce: Make
     tracemalloc.start()
     for i in range(500):
         producer.send(b"%d" % i * 5)
-    while any(batch.dead is None for batch in list(producer._pipeline.accumulator.batches)):
+    while any(batch.dead is None for batch in list(producer._pipeline.buffer.batches)):
         time.sleep(0)
     gc.collect()
     held, _ = tracemalloc.get_traced_memory()

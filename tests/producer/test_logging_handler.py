@@ -200,7 +200,7 @@ def in_a_thread(call: Callable[[], object]) -> threading.Thread:
 
 
 def wait_until_somebody_waits_for_room(producer: Producer) -> None:
-    while not producer._pipeline.accumulator.room.waiters:
+    while not producer._pipeline.buffer.room.waiters:
         time.sleep(0)
 
 

@@ -93,7 +93,7 @@ def test_a_send_inside_of_a_send_is_refused_and_harms_nobody(produce: MakeProduc
 
     producer = produce(linger_ms=60_000)
     producer.send(b"first")
-    (batch,) = producer._pipeline.accumulator.batches
+    (batch,) = producer._pipeline.buffer.batches
     batch.bodies = Body(producer)  # type: ignore[assignment]
     producer.send(b"outside", {"so that": "it takes the lock"})
     batch.bodies = list(batch.bodies)
@@ -106,7 +106,7 @@ def test_a_send_waits_for_the_lock_though_it_need_not_take_it(produce: MakeProdu
     producer = produce(linger_ms=60_000)
     producer.send(b"first")
     accumulator = producer._pipeline.accumulator
-    (batch,) = accumulator.batches
+    (batch,) = producer._pipeline.buffer.batches
     thread = threading.Thread(target=producer.send, args=(b"second",))
 
     def section() -> int:
@@ -129,7 +129,7 @@ def test_a_send_takes_the_lock_where_a_debugger_follows_each_line(produce: MakeP
         producer.send(b"first")
     finally:
         sys.settrace(before)
-    (batch,) = producer._pipeline.accumulator.batches
+    (batch,) = producer._pipeline.buffer.batches
     assert batch.destination.open is None
     assert producer.send(b"second").batch is batch
 
@@ -170,7 +170,7 @@ def test_an_interrupt_anywhere_leaves_nothing_taken_and_nothing_behind(name: str
             time.sleep(0)
         if then == "flush" and name != "close":
             producer.flush(PATIENCE_SECONDS)
-            assert not producer._pipeline.accumulator.batches
+            assert not producer._pipeline.buffer.batches
         elif name != "close":
             future = producer.send(b"later") if name != "sequence" else producer.send_many([b"later"], sequence=9)
             assert future.result(PATIENCE_SECONDS).successful  # without a flush, which would ship everything again

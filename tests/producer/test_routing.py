@@ -71,7 +71,7 @@ def test_keys_without_end_leave_nothing_behind(produce: MakeProducer) -> None:
         producer.send(b"x", key=f"{i}")
     producer.flush()
     assert len(producer._pipeline.accumulator._open) == 0
-    assert len(producer._pipeline.accumulator.batches) == 0
+    assert len(producer._pipeline.buffer.batches) == 0
 
 
 def test_more_channels_than_buckets_are_refused(produce: MakeProducer) -> None:

@@ -102,7 +102,7 @@ def test_a_close_waits_for_room_once_for_all_batches(produce: MakeProducer, cloc
     wait_for_tries(full, 1)
     with ThreadPoolExecutor(1) as pool:
         closing = pool.submit(producer.close)
-        while not producer._pipeline.accumulator.closing:
+        while not producer._pipeline.buffer.closing:
             time.sleep(0)
         began = clock.now
         look(producer, clock, closing.done)
@@ -282,14 +282,14 @@ def steps(work: Callable[[], object]) -> int:
 
 
 def _release(producer: Producer) -> None:
-    accumulator = producer._pipeline.accumulator
-    batch = next(iter(accumulator.batches))
+    buffer = producer._pipeline.buffer
+    batch = next(iter(buffer.batches))
     size_bytes = batch.size_bytes
-    accumulator.release(batch)
-    assert accumulator.held_bytes == sum(other.size_bytes for other in accumulator.batches)
-    accumulator.batches[batch] = None  # it is to be sent all the same
-    accumulator.held_bytes += size_bytes
-    accumulator._done_events -= batch.count
+    buffer.release(batch)
+    assert buffer.held_bytes == sum(other.size_bytes for other in buffer.batches)
+    buffer.batches[batch] = None  # it is to be sent all the same
+    buffer.held_bytes += size_bytes
+    buffer._done_events -= batch.count
 
 
 @pytest.mark.parametrize(

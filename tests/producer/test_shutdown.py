@@ -87,7 +87,7 @@ def test_one_deadline_is_for_all_of_it(produce: MakeProducer, target: FakeTarget
         producer.send(b"%d" % i)
     target.wait_for_attempts(1)
     closing = ThreadPoolExecutor(1).submit(producer.close, 5.0)
-    while not producer._pipeline.accumulator.closing:
+    while not producer._pipeline.buffer.closing:
         time.sleep(0)
     producer._pipeline._mutex.run(lambda: None)  # it is free once the close waits
     clock.advance(4.9)
