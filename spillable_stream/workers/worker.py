@@ -10,10 +10,8 @@ import logging
 import random
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import CoroutineType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +20,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
-from spillable_stream.errors import REFUSALS, DataLossError, WorkerError
+from spillable_stream.errors import DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import RecordFields, fields
 from spillable_stream.quantities import Duration
@@ -30,11 +28,12 @@ from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.judge import Judge
-from spillable_stream.workers.letters import Origin, dead_letters
-from spillable_stream.workers.reporting import Reporting, one_line
+from spillable_stream.workers.lanes import Lane, Lanes
+from spillable_stream.workers.reporting import Reporting
+from spillable_stream.workers.settling import Settling, Tally
 from spillable_stream.workers.transfer import Transfer, transfer_name
 from spillable_stream.workers.unfinished import Unfinished
-from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue
+from spillable_stream.workers.work import Fate, Work, WorkQueue
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -48,21 +47,6 @@ _POLL_SECONDS = 0.05
 _WAITING_EVENTS = 1000
 _MOST_LEFT = 10
 _HANDS = 2  # each lane has work in its call, and may bring as much back to that which waits
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """A thread of a worker.
-
-    Args:
-        work: what it works on.
-        deadline: when its call should have returned, in seconds of the worker's clock; None outside of a call.
-        is_left: whether nobody waits for it any more: another lane has its work.
-    """
-
-    work: Work | None = None
-    deadline: float | None = None
-    is_left: bool = False
 
 
 class Worker:
@@ -102,21 +86,17 @@ class Worker:
         self._judging = Judge(function, str(channel.path), config, dead_letter is not None, rng)
         self._typed = channel.typed
         self._consumer: Consumer | None = None
-        self._transfer: Transfer | None = None
         self._changed = threading.Condition()
         self._calls: Calls | None = None
+        self._settling: Settling | None = None
         self._looking = threading.Lock()  # held by the one lane that claims, or waits for events
-        self._lanes: set[_Lane] = set()
+        self._lanes = Lanes(self._changed, f"worker-{group}")
         self._queue = WorkQueue()
         self._state = "new"
         self._stopping = False
         self._until_empty = False
         self._error: BaseException | None = None
-        self._trouble = ""
-        self._left: set[_Lane] = set()  # those whose calls are still under way
-        self._settled: Counter[Fate] = Counter()  # events
-        self._failed_calls = 0
-        self._last_error = ""
+        self._tally = Tally()
         self._reporting: Reporting | None = None
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
@@ -153,7 +133,7 @@ class Worker:
             try:
                 self._own()
                 for _ in range(self._config.threads):
-                    self._start_lane()
+                    self._lanes.start(self._run_lane)
                 self._watch()
             except BaseException as e:
                 self._error = self._error or e
@@ -170,20 +150,21 @@ class Worker:
     def stats(self) -> WorkerStats:
         """Return what the worker does, and did."""
         with self._changed:
-            trouble = str(self._error) if self._error is not None else self._trouble
+            tally = self._tally
+            trouble = str(self._error) if self._error is not None else tally.trouble
             return WorkerStats(
                 group=self.group,
                 state="stopping" if self._state == "running" and self._stopping else self._state,
-                is_healthy=self._state in ("new", "running") and not trouble and not self._left,
-                done_events=self._settled[Fate.DONE],
-                dropped_events=self._settled[Fate.DROPPED],
-                dead_letter_events=self._settled[Fate.DEAD],
-                failed_calls=self._failed_calls,
+                is_healthy=self._state in ("new", "running") and not trouble and not self._lanes.left,
+                done_events=tally.settled[Fate.DONE],
+                dropped_events=tally.settled[Fate.DROPPED],
+                dead_letter_events=tally.settled[Fate.DEAD],
+                failed_calls=tally.failed_calls,
                 waiting_events=self._queue.events,
-                busy_threads=sum(lane.work is not None for lane in self._lanes),
-                left_calls=len(self._left),
+                busy_threads=self._lanes.busy(),
+                left_calls=len(self._lanes.left),
                 trouble=trouble,
-                last_error=self._last_error,
+                last_error=tally.last_error,
             )
 
     def close(self) -> None:
@@ -219,20 +200,18 @@ class Worker:
         about = fields(self._channel.path, group=self.group)
         self._calls = Calls(self._changed, most, consumer.write_note, about)
         self._calls.take_over(consumer.former_owner, consumer.untaken)
+        transfer = None
         if self._dead_letter is not None:
-            name = transfer_name("worker", self._channel.uuid, self.group)
-            self._transfer = Transfer(consumer, self._dead_letter, name)
+            transfer = Transfer(consumer, self._dead_letter, transfer_name("worker", self._channel.uuid, self.group))
+        self._settling = Settling(
+            self._channel, consumer, transfer, self._judging, self._calls, self._queue, self._tally, self._changed,
+            self._clock,
+        )  # fmt: skip
         self._reporting = Reporting(self._engine.worker_notes.open(self.group), self.stats)
 
     def _calls_of_it(self) -> Calls:
         assert self._calls is not None
         return self._calls
-
-    def _start_lane(self) -> None:
-        lane = _Lane()
-        with self._changed:
-            self._lanes.add(lane)
-        threading.Thread(target=self._run_lane, args=(lane,), name=f"worker-{self.group}", daemon=True).start()
 
     def _watch(self) -> None:
         """Wait until there is a reason to end, and replace lanes whose calls don't return."""
@@ -240,33 +219,27 @@ class Worker:
         while True:
             self._reporting.look()
             with self._changed:
-                if self._stopping or not self._lanes:
+                if self._stopping or not self._lanes.at_work:
                     return
                 self._changed.wait(_POLL_SECONDS)
             for _ in range(self._leave_late_calls()):
-                self._start_lane()
+                self._lanes.start(self._run_lane)
 
     def _leave_late_calls(self) -> int:
         """Leave the lanes whose calls have taken too long, and return how many they are: others get their work."""
-        found = 0
         with self._changed:
-            now = self._clock()
-            for lane in [x for x in self._lanes if x.deadline is not None and now >= x.deadline]:
+            late, left = self._lanes.late(self._clock()), self._lanes.left
+            for lane in late:
                 work = self._leave(lane)
                 work.error, work.is_left = self._judging.late(work), True
                 self._queue.put(work)
-                found += 1
-            if len(self._left) >= _MOST_LEFT and self._error is None:
-                self._error, self._stopping = self._judging.too_many_late(len(self._left)), True
-        return found if not self._stopping else 0
+            if len(left) >= _MOST_LEFT and self._error is None:
+                self._error, self._stopping = self._judging.too_many_late(len(left)), True
+        return len(late) if not self._stopping else 0
 
-    def _leave(self, lane: _Lane) -> Work:
-        lane.is_left, work = True, lane.work
-        assert work is not None
-        lane.work = lane.deadline = None
+    def _leave(self, lane: Lane) -> Work:
+        work = self._lanes.leave(lane)
         self._calls_of_it().end(work)
-        self._lanes.discard(lane)
-        self._left.add(lane)
         return work
 
     def _finish(self, timeout_seconds: float) -> None:
@@ -274,11 +247,11 @@ class Worker:
         self._stopping = True
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
-            while self._lanes and time.monotonic() < deadline:
+            while self._lanes.at_work and time.monotonic() < deadline:
                 if self._reporting is not None:
                     self._reporting.look()
                 self._changed.wait(_POLL_SECONDS)
-            for lane in list(self._lanes):
+            for lane in list(self._lanes.at_work):
                 if lane.work is None:
                     lane.is_left = True
                     continue
@@ -310,7 +283,7 @@ class Worker:
 
     # ── a lane ──────────────────────────────────────────────────────────────────────────────
 
-    def _run_lane(self, lane: _Lane) -> None:
+    def _run_lane(self, lane: Lane) -> None:
         try:
             while self._next(lane):
                 self._work(lane)
@@ -318,13 +291,8 @@ class Worker:
             with self._changed:
                 if not lane.is_left and self._error is None:
                     self._error, self._stopping = e, True
-        finally:
-            with self._changed:
-                self._lanes.discard(lane)
-                self._left.discard(lane)
-                self._changed.notify_all()
 
-    def _next(self, lane: _Lane) -> bool:
+    def _next(self, lane: Lane) -> bool:
         """Get the lane its next work; tell whether there is any."""
         while True:
             with self._changed:
@@ -347,7 +315,7 @@ class Worker:
                 finally:
                     self._looking.release()
 
-    def _claim(self, lane: _Lane) -> bool:
+    def _claim(self, lane: Lane) -> bool:
         assert self._consumer is not None
         ranges = self._consumer.claim(self._config.batch_size or 1)
         with self._changed:
@@ -363,7 +331,7 @@ class Worker:
     def _is_over(self) -> bool:
         """Tell whether nothing is left to do, for a worker that runs until then; nothing can be claimed now."""
         with self._changed:
-            return self._until_empty and not len(self._queue) and all(x.work is None for x in self._lanes)
+            return self._until_empty and not len(self._queue) and not self._lanes.busy()
 
     def _wait_for_events(self) -> None:
         consumer = self._consumer
@@ -377,9 +345,9 @@ class Worker:
         self._engine.checkpointing.give_back_when_idle()
         self._engine.wait_for(lambda _: is_due() or consumer.available(), IDLE_SECONDS)
 
-    def _work(self, lane: _Lane) -> None:
-        work = lane.work
-        assert work is not None
+    def _work(self, lane: Lane) -> None:
+        work, settling = lane.work, self._settling
+        assert work is not None and settling is not None
         found: list[ReadBatch] = []
         if work.fate is None or (work.fate is Fate.DEAD and not work.prepared):
             found = self._read(work)
@@ -389,9 +357,9 @@ class Worker:
             if not work.is_left and not self._call(lane, work, found):
                 return
             work.is_left = False
-            if not self._judge(work):
+            if not settling.judge(work):
                 return
-        self._settle(work, found)
+        settling.settle(work, found)
 
     def _read(self, work: Work) -> list[ReadBatch]:
         """Return the events; none if they have expired meanwhile."""
@@ -407,7 +375,7 @@ class Worker:
                 self._calls_of_it().settled(work)
             return []
 
-    def _call(self, lane: _Lane, work: Work, found: list[ReadBatch]) -> bool:
+    def _call(self, lane: Lane, work: Work, found: list[ReadBatch]) -> bool:
         """Call the function, and note its error; tell whether this lane still has the work."""
         events, calls = self._events(found), self._calls_of_it()
         if not calls.begin(work, lambda: not (lane.is_left or self._stopping)):
@@ -443,58 +411,6 @@ class Worker:
         for read in found[1:]:
             events += events_from_batch(read)
         return events if self._config.batch_size else events[0]
-
-    # ── what becomes of it ──────────────────────────────────────────────────────────────────
-
-    def _judge(self, work: Work) -> bool:
-        """Set the work's fate, and tell that it has one; else let it wait: another lane may have it by now."""
-        calls = self._calls_of_it()
-        try:
-            waiting = self._judging.judge(work)
-        finally:
-            calls.judged(work)
-        with self._changed:
-            if self._judging.is_failure(work.error):
-                self._failed_calls += 1
-                self._last_error = one_line(work.error)
-        is_decided = work.fate is not None
-        self._wait(waiting)
-        calls.say_what_failed()
-        return is_decided
-
-    def _wait(self, waiting: list[Waiting]) -> None:
-        with self._changed:
-            for work, seconds in waiting:
-                if work.error is not None:
-                    work.error.__traceback__ = None  # it holds the events that the call got
-                self._queue.put(work, self._clock() + seconds if seconds else 0.0)
-
-    def _settle(self, work: Work, found: list[ReadBatch]) -> None:
-        """Commit what is decided; where a channel has no room or no time now, later."""
-        consumer = self._consumer
-        assert consumer is not None
-        try:
-            if work.fate is Fate.DEAD and not work.prepared:
-                assert self._transfer is not None
-                origin = Origin(str(self._channel.path), self._channel.uuid, self.group, work.attempts, work.error)
-                schema = self._engine.schemas()[-1] if self._typed else None
-                work.prepared = self._transfer.store(work.ranges, dead_letters(found, origin, schema))
-            consumer.commit(work.ranges, work.prepared)
-        except REFUSALS as e:
-            with self._changed:
-                self._trouble = str(e)
-            self._wait([self._judging.refused(work)])
-            self._calls_of_it().failed(work)
-            return
-        with self._changed:
-            if work.is_refused:
-                self._trouble = ""
-            assert work.fate is not None
-            self._calls_of_it().settled(work)
-            self._settled[work.fate] += work.count
-        if work.fate is not Fate.DONE:
-            why = f"{type(work.error).__name__}: {work.error}"
-            _log.warning("%s of %s: %s: %s", work, self._channel.path, work.fate.value, why, extra=self._about(work))
 
     def _about(self, work: Work) -> RecordFields:
         return fields(self._channel.path, group=self.group, first_id=work.first_id, last_id=work.last_id)

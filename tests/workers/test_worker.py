@@ -19,8 +19,6 @@ from spillable_stream import (
     Channel,
     ChannelClosedError,
     DataLossError,
-    DeadLetter,
-    Drop,
     Event,
     GroupOwnedError,
     Retry,
@@ -36,58 +34,14 @@ from spillable_stream.objects.identity import WORKERS
 from spillable_stream.state.ranges import Range
 from spillable_stream.workers import reporting
 from spillable_stream.workers import worker as worker_module
-from spillable_stream.workers.config import WorkerConfig
 from spillable_stream.workers.transfer import Transfer, transfer_name
-from spillable_stream.workers.work import Waiting
-from spillable_stream.workers.worker import Worker
 from tests.lab.children import wait_until
 from tests.support.delays import clock_of, put_late
 from tests.support.events import peek, put, take
 from tests.support.interrupts import Interrupts
 from tests.support.object_channels import stores_in_memory
 from tests.support.one_module import replace_in
-
-
-class Clock:
-    """A clock that a test sets, or that jumps to whenever something is due."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def channel(tmp_path: Path) -> Channel:
-    channel = Channel(tmp_path / "c", minimum_required_space=0)
-    put(channel, *(b"%d" % i for i in range(10)))
-    return channel
-
-
-@pytest.fixture
-def dead(tmp_path: Path) -> Channel:
-    return Channel(tmp_path / "dead", minimum_required_space=0)
-
-
-def made(
-    channel: Channel,
-    function: Callable[[Any], object],
-    dead: Channel | None = None,
-    clock: Clock | None = None,
-    **given: Any,
-) -> Worker:
-    values = {"batch_size": None, "max_attempts": 3, "backoff": 0.0, "threads": 1, "timeout": None, **given}
-    return Worker(channel, "g", function, WorkerConfig(**values), dead, clock=clock or Clock(), rng=lambda: 0.0)
-
-
-def lag(channel: Channel) -> int:
-    return channel.stats().groups["g"].lag
-
-
-def letters(dead: Channel) -> list[dict[str, Any]]:
-    return [{**row, "headers": dict(row["headers"])} for batch in dead.read() for row in batch.to_pylist()]
-
+from tests.support.workers import Clock, fails_on_three, lag, letters, made
 
 # ── what the function gets ──────────────────────────────────────────────────────────────────────
 
@@ -128,51 +82,6 @@ def test_one_that_ends_when_nothing_is_left_has_delivered_what_was_due(channel: 
 # ── failures ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_event_that_fails_is_called_again_later_and_the_others_do_not_wait(channel: Channel) -> None:
-    clock, calls = Clock(), list[tuple[float, bytes]]()
-
-    def work(event: Event) -> None:
-        calls.append((clock.now, event.body))
-        if event.body == b"3" and clock.now < 3:
-            raise ValueError
-        if event.body == b"9":
-            clock.now = 1.0  # of its first wait
-
-    worker = made(channel, work, clock=clock, backoff=1.0)
-    thread = threading.Thread(target=lambda: worker.run(until_empty=True))
-    thread.start()
-    assert wait_until(lambda: len(calls) == 11 and worker.stats().waiting_events == 1)  # from 1.0 on
-    clock.now = 2.9
-    assert wait_until(lambda: worker.stats().waiting_events == 1) and len(calls) == 11
-    clock.now = 3.0  # twice as long
-    thread.join(60)
-    assert [body for _, body in calls] == [*(b"%d" % i for i in range(10)), b"3", b"3"]
-    assert calls[-2:] == [(1.0, b"3"), (3.0, b"3")] and lag(channel) == 0
-
-
-def test_a_batch_that_fails_is_bisected_and_only_the_event_at_fault_is_given_up(
-    channel: Channel, dead: Channel
-) -> None:
-    calls: list[list[bytes]] = []
-
-    def work(events: list[Event]) -> None:
-        calls.append([e.body for e in events])
-        if b"6" in calls[-1]:
-            raise ValueError("six")
-
-    worker = made(channel, work, dead, batch_size=8)
-    worker.run(until_empty=True)
-    assert calls[0] == [b"%d" % i for i in range(8)]
-    assert calls[1:5] == [[b"0", b"1", b"2", b"3"], [b"4", b"5", b"6", b"7"], [b"4", b"5"], [b"6", b"7"]]
-    assert calls.count([b"6"]) == 3
-    (letter,) = letters(dead)
-    assert letter["body"] == b"6" and letter["headers"]["dead_letter_attempts"] == "3"
-    assert letter["headers"]["dead_letter_write_order_id"] == "7"
-    stats = worker.stats()
-    assert (stats.done_events, stats.dead_letter_events, stats.failed_calls) == (9, 1, 6)
-    assert lag(channel) == 0
-
-
 def test_without_a_dead_letter_channel_an_event_that_keeps_failing_stops_the_worker(channel: Channel) -> None:
     def work(event: Event) -> None:
         if event.body == b"2":
@@ -185,45 +94,6 @@ def test_without_a_dead_letter_channel_an_event_that_keeps_failing_stops_the_wor
         worker.run(until_empty=True)
     assert worker.stats().state == "failed" and not worker.stats().is_healthy
     assert b"2" in take(channel, 10, "g"), "the event is back in the queue"
-
-
-def test_the_function_may_drop_an_event_or_give_it_up_at_once(channel: Channel, dead: Channel) -> None:
-    def work(event: Event) -> None:
-        if event.body == b"1":
-            raise Drop("old")
-        if event.body == b"2":
-            raise DeadLetter("unknown")
-
-    worker = made(channel, work, dead)
-    worker.run(until_empty=True)
-    stats = worker.stats()
-    assert (stats.done_events, stats.dropped_events, stats.dead_letter_events, stats.failed_calls) == (8, 1, 1, 0)
-    (letter,) = letters(dead)
-    assert (letter["body"], letter["headers"]["dead_letter_error_message"]) == (b"2", "unknown")
-    assert letter["headers"]["dead_letter_attempts"] == "1" and lag(channel) == 0
-
-
-def test_a_batch_may_be_given_up_whole(channel: Channel, dead: Channel) -> None:
-    def work(events: list[Event]) -> None:
-        raise DeadLetter
-
-    made(channel, work, dead, batch_size=5).run(until_empty=True)
-    found = letters(dead)
-    assert [x["body"] for x in found] == [b"%d" % i for i in range(10)]
-    assert [x["headers"]["dead_letter_write_order_id"] for x in found] == [str(i) for i in range(1, 11)]
-
-
-def test_a_retry_keeps_the_batch_whole_and_is_no_attempt(channel: Channel) -> None:
-    calls: list[int] = []
-
-    def work(events: list[Event]) -> None:
-        calls.append(len(events))
-        if len(calls) < 20:
-            raise Retry(after=0)
-
-    worker = made(channel, work, batch_size=10, max_attempts=1)
-    worker.run(until_empty=True)
-    assert calls == [10] * 20 and worker.stats().failed_calls == 0 and lag(channel) == 0
 
 
 def test_a_worker_claims_no_more_while_very_many_events_wait(tmp_path: Path) -> None:
@@ -278,44 +148,6 @@ def test_events_that_are_gone_and_were_not_taken_end_the_worker(
 
 
 # ── dead letters, each once ─────────────────────────────────────────────────────────────────────
-
-
-def test_a_dead_letter_channel_without_room_makes_its_events_wait_and_no_call_is_repeated(
-    channel: Channel, tmp_path: Path
-) -> None:
-    with Channel(tmp_path / "small", overflow_capacity=1, keep_alive=0, minimum_required_space=0) as dead:
-        put(dead, b"full")
-        clock, calls = Clock(), []
-
-        def work(event: Event) -> None:
-            calls.append(event.body)
-            if event.body == b"0":
-                raise DeadLetter
-            if event.body == b"9":
-                assert "does not fit" in worker.stats().trouble and not worker.stats().is_healthy
-                take(dead, 1)
-                clock.now = 1.0
-
-        worker = made(channel, work, dead, clock)
-        worker.run(until_empty=True)
-        assert calls.count(b"0") == 1 and peek(dead)[-1:] == [b"0"] and worker.stats().trouble == ""
-
-
-def test_a_lane_that_let_an_event_wait_leaves_it_to_the_lane_that_called_it_again(
-    channel: Channel, dead: Channel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Worker._wait
-
-    def wait(self: Worker, waiting: list[Waiting]) -> None:
-        real(self, waiting)
-        if waiting:
-            assert wait_until(lambda: worker.stats().dead_letter_events == 1), "another lane gives it up meanwhile"
-
-    monkeypatch.setattr(Worker, "_wait", wait)
-    worker = made(channel, fails_on_three, dead, batch_size=1, threads=2, max_attempts=2)
-    worker.run(until_empty=True)
-    assert (worker.stats().done_events, worker.stats().dead_letter_events) == (9, 1)
-    assert len(letters(dead)) == 1
 
 
 def test_a_dead_letter_that_a_killed_worker_stored_is_taken_without_a_call(channel: Channel, dead: Channel) -> None:
@@ -401,23 +233,6 @@ def test_calls_that_return_late_are_no_reason_to_stop(channel: Channel) -> None:
     worker = made(channel, work, clock=clock, max_attempts=100, timeout=1)
     worker.run(until_empty=True)
     assert worker.stats().failed_calls == 12 and worker.stats().done_events == 10 and lag(channel) == 0
-
-
-def test_the_errors_of_events_that_wait_do_not_keep_the_events(channel: Channel) -> None:
-    clock, found = Clock(), []
-
-    def work(events: list[Event]) -> None:
-        if clock.now == 0:
-            raise Retry(after=1)
-
-    worker = made(channel, work, clock=clock, batch_size=10)
-    thread = threading.Thread(target=lambda: worker.run(until_empty=True))
-    thread.start()
-    assert wait_until(lambda: worker.stats().waiting_events > 0)
-    found += [entry[-1].error.__traceback__ for entry in worker._queue._heap]
-    clock.now = 1.0
-    thread.join()
-    assert found == [None]
 
 
 def test_stop_lets_the_call_under_way_end_and_then_frees_the_group(channel: Channel) -> None:
@@ -576,11 +391,6 @@ def test_a_forked_child_leaves_the_worker_to_its_parent(channel: Channel, monkey
 # ── wherever the channels are ───────────────────────────────────────────────────────────────────
 
 
-def fails_on_three(events: list[Event]) -> None:
-    if b"3" in [event.body for event in events]:
-        raise ValueError
-
-
 def worked_and_replayed(channel: Channel, dead: Channel) -> None:
     """Prove that a bad event becomes a dead letter, and is put back and done."""
     put(channel, *(b"%d" % i for i in range(10)))
@@ -636,23 +446,6 @@ def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer(monkeypat
         thread.join()
         assert before is not None and after is not None
         assert after.writes == before.writes and after.reads - before.reads < 30 * seconds
-
-
-def test_what_becomes_of_events_is_logged_with_fields(
-    channel: Channel, dead: Channel, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(event: Event) -> None:
-        raise ValueError("no")
-
-    with caplog.at_level("INFO"):
-        channel.worker("g", fail, max_attempts=1, dead_letter=dead).run(until_empty=True)
-    about = [
-        (record.levelname, *(getattr(record, name, None) for name in ("channel", "group", "first_id", "last_id")))
-        for record in caplog.records
-        if record.name.startswith("spillable_stream.workers")
-    ]
-    path = str(channel.path)
-    assert about[-2:] == [("INFO", path, None, 10, 10), ("WARNING", path, "g", 10, 10)]
 
 
 def test_an_interrupt_as_a_worker_ends_leaves_the_group_to_the_next_one(

@@ -1,0 +1,141 @@
+"""Settles the work of a worker whose function was called: lets it wait, or commits what becomes of its events."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.errors import REFUSALS
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.log_records import fields
+from spillable_stream.workers.calls import Calls
+from spillable_stream.workers.judge import Judge
+from spillable_stream.workers.letters import Origin, dead_letters
+from spillable_stream.workers.reporting import one_line
+from spillable_stream.workers.transfer import Transfer
+from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["Settling", "Tally"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of a worker's events. The worker's mutex is held.
+
+    Args:
+        settled: how many events have which fate.
+        failed_calls: how many calls have failed.
+        last_error: the error of the last one.
+        trouble: why a channel could not commit a fate when that was tried last; "" if it could.
+    """
+
+    settled: Counter[Fate] = field(default_factory=Counter)
+    failed_calls: int = 0
+    last_error: str = ""
+    trouble: str = ""
+
+
+class Settling:
+    """Settles work, in the thread that called the function. Thread-safe.
+
+    Args:
+        channel: the channel.
+        consumer: of the group.
+        transfer: takes events to the dead-letter channel; None without one.
+        judge: decides what becomes of events.
+        calls: remembers which calls have failed.
+        queue: the work that waits.
+        tally: what became of the rest.
+        changed: the worker's mutex.
+        clock: the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        consumer: Consumer,
+        transfer: Transfer | None,
+        judge: Judge,
+        calls: Calls,
+        queue: WorkQueue,
+        tally: Tally,
+        changed: threading.Condition,
+        clock: Callable[[], float],
+    ) -> None:
+        self._channel = channel
+        self._consumer = consumer
+        self._transfer = transfer
+        self._judge = judge
+        self._calls = calls
+        self._queue = queue
+        self._tally = tally
+        self._changed = changed
+        self._clock = clock
+
+    def judge(self, work: Work) -> bool:
+        """Set the work's fate, and tell that it has one; else let it wait: another lane may have it by now."""
+        try:
+            waiting = self._judge.judge(work)
+        finally:
+            self._calls.judged(work)
+        with self._changed:
+            if self._judge.is_failure(work.error):
+                self._tally.failed_calls += 1
+                self._tally.last_error = one_line(work.error)
+        is_decided = work.fate is not None
+        self._wait(waiting)
+        self._calls.say_what_failed()
+        return is_decided
+
+    def _wait(self, waiting: list[Waiting]) -> None:
+        with self._changed:
+            for work, seconds in waiting:
+                if work.error is not None:
+                    work.error.__traceback__ = None  # it holds the events that the call got
+                self._queue.put(work, self._clock() + seconds if seconds else 0.0)
+
+    def settle(self, work: Work, found: list[ReadBatch]) -> None:
+        """Commit what is decided; where a channel has no room or no time now, later.
+
+        Args:
+            work: events that have a fate.
+            found: the events, where they become dead letters.
+        """
+        try:
+            if work.fate is Fate.DEAD and not work.prepared:
+                work.prepared = self._store(work, found)
+            self._consumer.commit(work.ranges, work.prepared)
+        except REFUSALS as e:
+            with self._changed:
+                self._tally.trouble = str(e)
+            self._wait([self._judge.refused(work)])
+            self._calls.failed(work)
+            return
+        with self._changed:
+            if work.is_refused:
+                self._tally.trouble = ""
+            assert work.fate is not None
+            self._calls.settled(work)
+            self._tally.settled[work.fate] += work.count
+        if work.fate is not Fate.DONE:
+            path, why = self._channel.path, f"{type(work.error).__name__}: {work.error}"
+            about = fields(path, group=self._consumer.group, first_id=work.first_id, last_id=work.last_id)
+            _log.warning("%s of %s: %s: %s", work, path, work.fate.value, why, extra=about)
+
+    def _store(self, work: Work, found: list[ReadBatch]) -> int:
+        """Store events in the dead-letter channel, and return the take transaction that takes them from this one."""
+        channel, transfer = self._channel, self._transfer
+        assert transfer is not None
+        origin = Origin(str(channel.path), channel.uuid, self._consumer.group, work.attempts, work.error)
+        schema = channel.schema if channel.typed else None
+        return transfer.store(work.ranges, dead_letters(found, origin, schema))
