@@ -27,8 +27,9 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.groups import existing_group, has_stayed
-from spillable_stream.engine.held_groups import HeldGroup, is_nobodys, refusal_here
+from spillable_stream.engine.held_groups import is_nobodys, refusal_here
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.object_ownership import ANSWER_SECONDS, ChangeHold, ObjectOwnership
 from spillable_stream.engine.one_look import look_again, one_look
 from spillable_stream.engine.owner_inquiries import OwnerInquiries
 from spillable_stream.engine.owner_requests import Claim, GiveUp, Own
@@ -47,100 +48,11 @@ from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
 from spillable_stream.storage.process_identity import is_gone, process_name
 
-__all__ = ["ANSWER_SECONDS", "ObjectOwners", "ObjectOwnership"]
+__all__ = ["ObjectOwners"]
 
 _log = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 10.0
-"""How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""
-
 _LOOK_SECONDS = 1.0
-
-
-class ObjectOwnership:
-    """A group that this handle owns, as far as it knows. It implements `Ownership`.
-
-    Args:
-        owners: the owners of the handle's groups.
-        group: the group's name.
-        note: what it says of itself.
-
-    Attributes:
-        epoch: the number of the ownership; 0 before it is one.
-        former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
-        left_note: what to write when the group is given up; "" for nothing.
-    """
-
-    def __init__(self, owners: ObjectOwners, group: str, note: str) -> None:
-        self.group = group
-        self.note: str = note
-        self.epoch: int = 0
-        self.former: str = ""
-        self.position: None = None
-        self.left_note: str = ""
-        self._owners = owners
-        self._held = HeldGroup(note)
-
-    def require(self) -> None:
-        """Prove that the state still says so, where a commit is planned.
-
-        Raises:
-            GroupOwnedError: another handle took the group over, or it was dropped.
-        """
-        known = self._owners.known(self.group)
-        if known is None or known.epoch != self.epoch:
-            by = f"{known.note} took it over" if known is not None else "it was dropped or given up"
-            raise GroupOwnedError(
-                f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, and its events are "
-                f"in the queue again. It is lost without an answer to a claim for {ANSWER_SECONDS:g} s, or when its "
-                "owner seems gone",
-                "" if known is None else known.note,
-            )
-
-    def write(self, note: str) -> None:
-        """Write something else about the owner.
-
-        Raises:
-            GroupOwnedError: another handle took the group over, or it was dropped.
-            StorageError: the store refused or failed.
-        """
-        self.note = f"{self.note.partition(', ')[0]}{note and ', '}{note}"
-        self._owners.say_again(self)
-
-    def forget_note(self) -> None:
-        """Do nothing: the state has no note but this owner's."""
-
-    def leave_note(self, note: str) -> None:
-        """Let `close` write it: without one it writes that the group is given up, and nothing else."""
-        self.left_note = note and f"{self.note.partition(', ')[0]}, {note}"
-
-    def close(self) -> None:
-        """Give the group up; where the store does not answer, another owner has to claim it."""
-        self._held.close()
-        self._owners.give_up(self)
-
-    def forget(self) -> None:
-        """Let it be nobody's."""
-        self._held.close()
-        self._owners.forget(self)
-
-    def leave(self) -> None:
-        """In a forked child: leave the group to the parent."""
-
-
-class _ChangeHold:
-    """A group that is owned to be changed; what its last owner wrote is kept apart from what answers claims.
-
-    It is a `GroupHold`.
-    """
-
-    def __init__(self, owned: ObjectOwnership, former: str) -> None:
-        self.note = former
-        self.position: None = None
-        self.require = owned.require
-
-    def forget_note(self) -> None:
-        """Do nothing: whoever gives a group up leaves no note in the state, nor does a drop."""
 
 
 class ObjectOwners:
@@ -317,7 +229,7 @@ class ObjectOwners:
                 owned = self.own(group, timeout_seconds, "to change it")
             except GroupOwnedError as e:
                 raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
-            held = _ChangeHold(owned, former)
+            held = ChangeHold(owned, former)
             try:
                 before = existing_group(self._follower.follow(), group, self.path).image()
                 yield held

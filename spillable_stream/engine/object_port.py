@@ -10,7 +10,7 @@ from spillable_stream.engine.handed_over import HandedOver
 from spillable_stream.engine.last_known import hand_over
 from spillable_stream.engine.object_delays import HeldObjects
 from spillable_stream.engine.object_engine import ObjectEngine
-from spillable_stream.engine.object_owners import ObjectOwnership
+from spillable_stream.engine.object_ownership import ObjectOwnership
 from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, read_query_note
 from spillable_stream.engine.port import PARALLELISM, Held, ProducerClaim, ReadPlan, StagePlan
 from spillable_stream.errors import GroupOwnedError, ProducerBusyError

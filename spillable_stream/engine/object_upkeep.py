@@ -15,7 +15,8 @@ from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.object_log import ObjectLog
-from spillable_stream.engine.object_owners import ObjectOwners, ObjectOwnership
+from spillable_stream.engine.object_owners import ObjectOwners
+from spillable_stream.engine.object_ownership import ObjectOwnership
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError

@@ -17,7 +17,8 @@ import pytest
 from spillable_stream import Channel, GroupOwnedError, OptionError, log_records
 from spillable_stream.engine import object_owners
 from spillable_stream.engine.group_changes import drop_of
-from spillable_stream.engine.object_owners import ANSWER_SECONDS, ObjectOwners
+from spillable_stream.engine.object_owners import ObjectOwners
+from spillable_stream.engine.object_ownership import ANSWER_SECONDS
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.interrupts import Interrupts
@@ -25,6 +26,12 @@ from tests.support.object_channels import OwnersClock, kill, store_of
 from tests.support.spools import without_threads
 
 Open = Callable[..., Channel]
+INTERRUPTED = (
+    "/engine/object_owners.py",
+    "/engine/object_ownership.py",
+    "/channel/consumer.py",
+    "/engine/appender.py",
+)
 
 
 def owners_of(channel: Channel) -> ObjectOwners:
@@ -152,7 +159,7 @@ def test_what_an_interrupt_leaves_owned_amid_a_first_take_is_nobodys_for_this_pr
     put(channel, b"0")
     errors = list[BaseException]()  # with what their tracebacks keep
     for number in itertools.count(1, 5):
-        interrupts = Interrupts(number, "/engine/object_owners.py", "/channel/consumer.py", "/engine/appender.py")
+        interrupts = Interrupts(number, *INTERRUPTED)
         interrupts.run(partial(kept_error, partial(channel.consumer, f"g{number}"), errors))
         assert take(channel, 1, f"g{number}") == [b"0"]
         if not interrupts.hit:
@@ -257,21 +264,6 @@ def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
 # ── former owners ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_former_owner_takes_or_prepares_is_refused_and_names_the_new_one(
-    open_handle: Open, owners_clock: OwnersClock
-) -> None:
-    owner, other = open_handle(), open_handle()
-    put(owner, *numbered(0, 6))
-    former = owner.consumer("default")
-    claimed = former.claim(3)
-    new = other.consumer("default")
-    for verb in (former.prepare, former.commit):
-        with pytest.raises(GroupOwnedError, match=r"owns the group 'default' of .* no more: .* took it over") as caught:
-            verb(claimed)
-        assert caught.value.owner == new.owner
-    assert take(other) == numbered(0, 6)
-
-
 @pytest.mark.parametrize("made_again", [True, False])
 def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
     open_handle: Open, owners_clock: OwnersClock, made_again: bool
@@ -288,29 +280,6 @@ def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
     with pytest.raises(GroupOwnedError, match="no more"):
         former.commit(claimed)
     assert peek(other) == numbered(0, 3)
-
-
-@pytest.mark.parametrize("commits_at", range(9))
-def test_no_event_is_committed_by_two_owners(open_handle: Open, owners_clock: OwnersClock, commits_at: int) -> None:
-    """The former owner sleeps, and wakes up before the takeover, in its middle, or after it."""
-    owner, other = open_handle(), open_handle()
-    put(owner, *numbered(0, 6))
-    former = owner.consumer("default")
-    claimed, done = former.claim(3), list[bytes]()
-
-    def wake() -> None:
-        try:
-            former.commit(claimed)
-            done.extend(numbered(0, 3))
-        except GroupOwnedError:
-            pass
-
-    count = 200 // 7 * commits_at  # of about 200 sleeps
-    owners_clock.meanwhile = lambda: wake() if len(owners_clock.slept) == count else None
-    done += take(other)
-    if len(owners_clock.slept) < count or not count:
-        wake()
-    assert sorted(done) == numbered(0, 6)
 
 
 # ── giving up ───────────────────────────────────────────────────────────────────────────────────

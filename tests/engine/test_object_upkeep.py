@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Channel, log_records
 from spillable_stream.engine import object_upkeep
-from spillable_stream.engine.object_owners import ANSWER_SECONDS
+from spillable_stream.engine.object_ownership import ANSWER_SECONDS
 from spillable_stream.engine.object_upkeep import UPKEEP, ObjectUpkeep
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.identity import QUERIES, WORKERS
