@@ -10,7 +10,6 @@ is planned, the source holds a named group's lock only while Spark asks for batc
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -22,19 +21,17 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort, one_look
-from spillable_stream.errors import SpillableError
-from spillable_stream.log_records import fields
-from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
+from spillable_stream.spark.finished_batches import FinishedBatches
 from spillable_stream.spark.first_batch import planned_batch
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.group_reset import is_done
 from spillable_stream.spark.idle_polls import IdlePolls
-from spillable_stream.spark.late_commit import LateCommit
 from spillable_stream.spark.latest_offset import Waiting, latest_event_id, waiting
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
+from spillable_stream.spark.missed_events import tell_missed
 from spillable_stream.spark.offset import Offset, OffsetJson
-from spillable_stream.spark.partition import check_loss, plan_partitions, read_planned
+from spillable_stream.spark.partition import plan_partitions, read_planned
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.query_group import QueryGroup
@@ -48,8 +45,6 @@ from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["SpillableStreamReader"]
-
-_log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,9 +85,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._start = QueryStart(options, self._group)
         self._load = LoadIdentity(path, load or load_name())
         self._source = SourceChannel(path, options, schema, self._group, self._start, self._load)
-        self._hold = GroupHold(self._source.open, self._own_group, self._commit_before_close)
-        self._takes: BatchTakes
-        self._late = LateCommit(self._commit_due, path)
+        self._hold = GroupHold(self._source.open, self._own_group, lambda: self._finished.commit_before_close())
+        self._finished = FinishedBatches(self._hold, options, path)
         self._query = QueryPosition()
         self._idle = IdlePolls()
         self._target: int | None = None  # the event at which a query with AvailableNow ends
@@ -167,8 +161,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         question = self._query.ask(given, consumer.position(), uuid)
         self._check_batch(question.begin_id, question.begin_id)
         if question.proven_id is not None:
-            self._commit_proven(question.proven_id)
-        return Asked(start, given, question, self._takes.unfinished(question.begin_id))
+            self._finished.commit_proven(question.proven_id)
+        return Asked(start, given, question, self._finished.takes.unfinished(question.begin_id))
 
     @_held
     def waiting(self, asked: Asked) -> Waiting:
@@ -232,9 +226,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with port.snapshot() as state:
             told = self._tell_missed(state, begin, RangeSet())
         self._hold.keep()
-        taken = self._takes.take(begin + 1, last)
-        if not self._takes.due_id:
-            self._late.cancel()
+        taken = self._finished.takes.take(begin + 1, last)
+        self._finished.is_planned()
         with port.snapshot() as state:  # events may have left before the take was in the log, which holds them back
             missed = self._tell_missed(state, begin, told)  # a take that was written before may have them
             absent = missed.union(state.passing(group))
@@ -249,7 +242,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         done = self._parse(end)
         self._hear(done, done.event_id)
         self._consumer()
-        self._commit_done(done.event_id)
+        self._finished.commit(done.event_id)
         self._port().checkpoint_if_due()
 
     def stop(self) -> None:
@@ -300,7 +293,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if end == asked.question.begin_id:
             self._port().give_back_when_idle()
             if self._target is not None:
-                self._commit_due()  # nothing comes any more
+                self._finished.commit_due()  # nothing comes any more
         if asked.start is not None and answer == asked.given:
             return asked.start
         return replace(answer, group=self._group.label, reset=answer.reset or self._start.reset).to_json()
@@ -345,24 +338,13 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             check_batch(state, self._group, begin, end, self._path)
             passed = never_taken(state, self._group.name, begin)
         pass_over(passed, self._group, begin, self._path, fail=self._options.fail_on_data_loss)
-        if passed and self._takes.is_position(begin):
+        if passed and self._finished.takes.is_position(begin):
             consumer.commit(passed)
 
     def _tell_missed(self, state: ChannelState, begin: int, told: RangeSet) -> RangeSet:
-        """Report what the group missed of the query's events, and return all of it.
-
-        Args:
-            state: the channel's state, in a snapshot.
-            begin: the event after which the batch begins.
-            told: what was reported before.
-
-        Raises:
-            DataLossError: there is more of it, and ``failOnDataLoss`` is set.
-        """
-        after, known = self._query.missed_after(begin), state.groups[self._group.name]
-        lost, expired = _beyond(known.lost, after, told), _beyond(known.expired, after, told)
-        check_loss(self._open(), state, lost, self._options, expired)
-        return told.union([*lost, *expired])
+        """Report what the group missed of the query's events after one of them, and return all of it."""
+        after = self._query.missed_after(begin)
+        return tell_missed(self._open(), state, self._group.name, after, told, self._options)
 
     def _reset_group(self, reset: str, begin: int) -> int:
         """Move the group to where the query's first batch begins, unless that was done before.
@@ -389,48 +371,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._start.miss(begin + 1, begins, self._path)
         self._hold.keep()
         consumer.seek(begins, reset)
-        self._takes = BatchTakes(consumer)
+        self._finished.own(consumer)
         return begins
-
-    # ── what Spark has committed ────────────────────────────────────────────────────────────────
-
-    def _commit_proven(self, proven_id: int) -> None:
-        """Commit the takes of the batches that are in Spark's commit log. Spark's request for the next one proves that.
-
-        Waiting for `commit` would deadlock on a full channel. Spark calls it only when it plans the next batch, which
-        needs a put, and a channel full of events that the query has read accepts none.
-
-        Args:
-            proven_id: everything up to this event is in Spark's commit log (`Question.proven_id`).
-        """
-        if not self._options.async_progress_tracking_enabled:
-            self._commit_done(proven_id)
-
-    def _commit_done(self, done_id: int) -> None:
-        """Commit the takes of everything up to an event: now, or with the next take where an append costs much."""
-        delay_seconds = self._port().commit_delay_seconds()
-        if not delay_seconds:
-            self._takes.commit_up_to(done_id)
-        elif self._takes.commit_with_the_next(done_id):
-            self._late.within(delay_seconds)
-
-    def _commit_due(self) -> None:
-        """Commit what waits for the next take, if the group is owned still."""
-        self._late.cancel()
-        with one_look(), self._hold.call():
-            if self._hold.owner() is not None:
-                self._takes.commit_due()
-
-    def _commit_before_close(self) -> None:
-        try:
-            self._commit_due()
-        except SpillableError as e:  # the query's next source commits it, or a listener
-            _log.warning(
-                "%s: the take of a finished micro-batch was not committed before its source closed: %s",
-                self._path,
-                e,
-                extra=fields(self._path),
-            )
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -445,7 +387,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _own_group(self, channel: Channel) -> Consumer:
         consumer = self._source.own(channel)
-        self._takes = BatchTakes(consumer)
+        self._finished.own(consumer)
         if self._group.is_automatic:
             self._hold.keep()
         return consumer
@@ -457,8 +399,3 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _parse(self, value: OffsetJson) -> Offset:
         return Offset.parse(value, self._open().uuid, self._path)
-
-
-def _beyond(missed: Iterable[Range], after: int, told: RangeSet) -> list[Range]:
-    """Return what a group missed after an event, without what was reported before."""
-    return [r for first, last in missed for r in told.gaps(max(first, after + 1), last)]
