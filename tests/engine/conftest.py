@@ -1,4 +1,4 @@
-"""A disk that gets full, and channels in an object store of which every handle has its own view."""
+"""A disk that gets full, handles of a channel in a store each with its own view, and deliveries that fail once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import disk_room
+from spillable_stream.engine import deliveries, disk_room
 from spillable_stream.log import disk_space
 from tests.support.faulty_store import FaultyStore
 from tests.support.full_disk import DiskOf64MiB
@@ -34,3 +34,9 @@ def open_handle() -> Iterator[Callable[..., Channel]]:
             return stack.enter_context(Channel(url, **options))
 
         yield open_handle
+
+
+@pytest.fixture
+def no_second_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no delivery be tried again but where a test says so."""
+    monkeypatch.setattr(deliveries, "_AGAIN_SECONDS", 3600.0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from spillable_stream import Channel, Event
 from spillable_stream.engine.deliveries import Deliveries
 from spillable_stream.format.dues import stretch_of
 
-__all__ = ["Clock", "clock_of", "deliver_all", "deliveries_of", "put_late"]
+__all__ = ["Clock", "clock_of", "deliver_all", "deliveries_of", "put_late", "side_files"]
 
 
 class Clock:
@@ -54,3 +55,8 @@ def put_late(channel: Channel, seconds: float, *bodies: bytes) -> None:
     """Put bodies that wait as one transaction."""
     with channel.put_transaction() as tx:
         tx.put_many([Event(b) for b in bodies], deliver_after=seconds)
+
+
+def side_files(path: Path) -> list[str]:
+    """Return the names of the files in which events of a channel on a disk wait."""
+    return sorted(file.name for file in (path / "data").glob("delayed-*"))
