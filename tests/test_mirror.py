@@ -36,6 +36,8 @@ SCENARIOS = {
     "channel/test_object_faults": "a channel on a store that fails once, and a process that is killed, at each request",
     "channel/test_object_machine": "any sequence of calls to a channel in an object store, beside a model",
     "channel/test_processes": "several processes at once",
+    "channel/test_spool_delays": "events that wait, through a spool in front of a store",
+    "channel/test_spool_ends": "how handles with a spool end, and several of them at once",
     "channel/test_spool_machine": "any sequence of calls through a spool in front of a store, beside a model",
     "channel/test_spool_offline": "a process with a spool that starts while the store is down",
     "channel/test_spool_faults": "a spool whose process is killed, and whose store fails, at each request",

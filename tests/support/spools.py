@@ -11,9 +11,21 @@ from spillable_stream import Channel
 from spillable_stream.channel import spool
 from spillable_stream.engine import object_owners
 from spillable_stream.objects.patience import Patience
-from tests.support.object_channels import URL, kill
+from tests.support.events import take
+from tests.support.faulty_store import Fault
+from tests.support.object_channels import URL, kill, store_of
 
-__all__ = ["ByHand", "kill_with_spool", "open_spooled", "spool_of", "without_threads"]
+__all__ = [
+    "ByHand",
+    "close",
+    "fail_store",
+    "in_store",
+    "kill_with_spool",
+    "mend_store",
+    "open_spooled",
+    "spool_of",
+    "without_threads",
+]
 
 
 class ByHand:
@@ -56,3 +68,26 @@ def kill_with_spool(channel: Channel) -> None:
     found._local._open._engine.close(forked=True)
     found._local._open.is_closed = found._local._open._left = True
     kill(channel)
+
+
+def close(channel: Channel) -> None:
+    """Close a handle whose store may be down."""
+    if not channel._open.is_closed:
+        mend_store(channel)
+        channel.close()
+
+
+def fail_store(channel: Channel, fault: Fault) -> None:
+    """Let the store of a handle fail, until it is mended."""
+    store_of(channel).schedule = lambda request: fault if request.kind in ("create", "get") else None
+
+
+def mend_store(channel: Channel) -> None:
+    """Let the store of a handle work."""
+    store_of(channel).schedule = None
+
+
+def in_store() -> list[bytes]:
+    """Take what is in the store."""
+    with Channel(URL, create=False) as channel:
+        return take(channel)

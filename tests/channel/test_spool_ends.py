@@ -1,0 +1,200 @@
+"""The ends of handles with a spool, and several of them at once."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, Producer, StorageError, TransactionStateError
+from spillable_stream.channel import spool as spool_module
+from spillable_stream.errors import ChannelClosedError
+from tests.support.events import numbered, put, take
+from tests.support.faulty_store import Fault
+from tests.support.object_channels import URL
+from tests.support.spools import fail_store, in_store, open_spooled, spool_of
+from tests.support.waiting import wait_until
+
+Open = Callable[..., Channel]
+
+
+def test_a_close_ships_what_is_there(by_hand: Open) -> None:
+    channel = by_hand()
+    put(channel, *numbered(0, 20))
+    channel.close()
+    channel.close()
+    assert in_store() == numbered(0, 20)
+    with pytest.raises(ChannelClosedError):
+        channel.put_transaction()
+
+
+@pytest.mark.parametrize("durability", ["local", "memory"])
+def test_a_close_while_the_store_is_down_leaves_it_to_the_next_open(
+    by_hand: Open, durability: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = by_hand(durability=durability)
+    put(channel, *numbered(0, 5))
+    channel.flush()
+    put(channel, *numbered(5, 5))
+    fail_store(channel, Fault.UNAVAILABLE)
+    channel.close()
+    assert "5 events are left in the spool" in caplog.text
+    channel = by_hand(durability=durability)
+    assert channel.flush() == 5
+    assert take(channel) == numbered(0, 10)
+
+
+def test_a_close_ships_no_longer_than_its_time(by_hand: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "CLOSE_SECONDS", 0.0)
+    channel = by_hand()
+    put(channel, b"stays")
+    channel.close()
+    assert in_store() == []
+    assert by_hand().flush() == 1
+
+
+def test_a_close_without_a_flush_ships_nothing(by_hand: Open) -> None:
+    channel = by_hand()
+    put(channel, b"stays")
+    channel.close(flush=False)
+    assert in_store() == []
+    assert by_hand().flush() == 1
+
+
+def test_a_close_inside_of_a_call_is_refused_and_the_spool_goes_on(by_hand: Open) -> None:
+    channel = by_hand()
+    calls = spool_of(channel)._local.engine().active_calls
+    with pytest.raises(TransactionStateError):
+        calls.run("a test", channel.close)
+    put(channel, b"goes on")
+    assert channel.flush() == 1
+
+
+def test_a_forked_child_puts_to_the_same_spool(tmp_path: Path) -> None:
+    channel = open_spooled(tmp_path / "spool", f"object+file://{tmp_path}/orders")
+    put(channel, b"parent")
+    child = os.fork()
+    if not child:
+        try:
+            put(channel, b"child")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    channel.flush()
+    put(channel, b"parent again")
+    channel.flush()
+    assert take(channel) == [b"parent", b"child", b"parent again"]
+    channel.close()
+
+
+def test_one_handle_ships_for_all_that_have_the_spool_and_another_when_it_ends(by_hand: Open) -> None:
+    one, other = by_hand(), by_hand()
+    put(one, b"1")
+    one.flush()
+    put(other, b"2")
+    assert other._open.spool is not None and not other._open.spool._ship(), "there are two movers"
+    assert one.flush() == 1
+    put(other, b"3")
+    fail_store(one, Fault.UNAVAILABLE)
+    one.close()
+    assert other.flush() == 1
+    assert take(other) == [b"1", b"2", b"3"]
+
+
+def test_a_flush_that_another_handle_holds_up_says_so(by_hand: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "_STALLED_SECONDS", 0.0)
+    one, other = by_hand(), by_hand()
+    put(one, b"1")
+    one.flush()
+    put(one, b"2")
+    with pytest.raises(StorageError, match=r"another process ships the spool .* still in the spool"):
+        other.flush()
+
+
+def test_threads_and_handles_put_at_once_and_nothing_is_lost_or_doubled(opened: Open) -> None:
+    handles = [opened(), opened(durability="local")]
+
+    def work(number: int) -> None:
+        for i in range(40):
+            put(handles[number % 2], b"%d %d" % (number, i))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for handle in handles:
+        handle.flush()
+    found = take(handles[0])
+    assert sorted(found) == sorted(b"%d %d" % (n, i) for n in range(4) for i in range(40))
+    for number in range(4):
+        assert [b for b in found if b.startswith(b"%d " % number)] == [b"%d %d" % (number, i) for i in range(40)]
+
+
+def test_a_producer_with_a_name_continues_after_what_is_in_the_spool(by_hand: Open) -> None:
+    channel = by_hand()
+    for end in (1, 2):
+        with Producer(channel, producer_id="import") as producer:
+            assert producer.last_sequence() == end - 1
+            producer.send_many([b"line %d" % end], sequence=end).result()
+    channel.flush()
+    assert [e.split()[1] for e in take(channel)] == [b"1", b"2"]
+
+
+def test_another_handle_has_the_same_spool(by_hand: Open) -> None:
+    channel = by_hand()
+    other = channel.another()
+    put(other, b"1")
+    assert spool_of(channel).stats().events == 1
+    other.close(flush=False)
+    plain = Channel(URL)
+    assert plain.another()._open.spool is None
+
+
+def test_a_close_closes_both_channels_if_the_spool_fails(by_hand: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = by_hand()
+    put(channel, b"1")
+    local = spool_of(channel)._local
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="a test"):
+        patch.setattr(local._open._engine, "leave", failing)
+        channel.close()
+    assert local._open.is_closed and channel._open.is_closed and channel._open._engine.closed
+    channel = by_hand()
+    put(channel, b"2")
+    channel.flush()
+    assert take(channel) == [b"1", b"2"]
+
+
+def failing(**_: object) -> None:
+    raise StorageError("a test")
+
+
+def test_a_handle_that_is_forgotten_leaves_its_spool_to_the_next(opened: Open, tmp_path: Path) -> None:
+    url = f"object+file://{tmp_path}/orders"
+    channel = open_spooled(tmp_path / "forgotten", url)
+    put(channel, b"1")
+    channel.flush()
+    put(channel, b"2")
+    spool = weakref.ref(spool_of(channel))
+    del channel
+    wait_until(lambda: gc.collect() is not None and spool() is None)  # its thread may be using it now
+    with open_spooled(tmp_path / "forgotten", url) as channel:
+        put(channel, b"3")
+        channel.flush()
+        assert take(channel) == [b"1", b"2", b"3"]
+
+
+def test_a_spool_that_could_not_be_opened_leaves_nothing_open(by_hand: Open, tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("a file")
+    with pytest.raises(Exception, match="spool"):
+        by_hand()
+    (tmp_path / "spool").unlink()
+    channel = by_hand()
+    put(channel, b"1")
+    assert channel.flush() == 1
