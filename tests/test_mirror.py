@@ -26,6 +26,8 @@ SCENARIOS = {
     "flow/test_failing_sinks": "groups of a real agent's sinks whose servers go down and come back",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
     "workers/test_bad_input": "workers and delays that are asked for wrongly, in every kind of channel",
+    "integrity/test_object_repair_faults": "repairs in a store that fails, and of anything that can be damaged",
+    "integrity/test_repair_behind_holes": "repairs in a store behind a hole in the log",
     "integrity/test_kept_events": "damage among events that no group needs",
     "channel/test_another_engine": "a channel on an engine without tiers and files of its own",
     "channel/test_cost": "how many calls a put and a take cost",

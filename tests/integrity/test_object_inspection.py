@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from spillable_stream.integrity.object_inspection import ObjectInspection, inspect_objects
@@ -12,15 +10,8 @@ from spillable_stream.objects.slots import slot_key
 from tests.support.events import put, take
 from tests.support.faulty_store import FaultyStore, Request
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now, stores_in_memory
+from tests.support.object_channels import collect_now
 from tests.support.object_damage import DAMAGES, damage_object, fill_store, open_here
-
-
-@pytest.fixture
-def store() -> Iterator[MemoryStore]:
-    with stores_in_memory() as stores:
-        stores[URL] = MemoryStore(URL)
-        yield stores[URL]
 
 
 def tail_of(inspection: ObjectInspection) -> tuple[int, bool]:

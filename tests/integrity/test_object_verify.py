@@ -28,13 +28,6 @@ from tests.support.object_damage import DAMAGES, damage_object, fill_store, merg
 CHECKPOINT = "the checkpoint is damaged; it costs nothing but time: the log says the same"
 
 
-@pytest.fixture
-def store() -> Iterator[MemoryStore]:
-    with stores_in_memory() as stores:
-        stores[URL] = MemoryStore(URL)
-        yield stores[URL]
-
-
 def newest(store: MemoryStore, prefix: str) -> str:
     return max(key for key in store.objects if key.startswith(prefix))
 

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from spillable_stream import Channel
 from spillable_stream.integrity.findings import Finding, Report, Severity
-from tests.support.events import put, take
+from spillable_stream.integrity.verify import verify
+from spillable_stream.state.ranges import RangeSet
+from tests.support.events import numbered, put, take
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, make_two_checkpoints
 
@@ -15,12 +17,16 @@ __all__ = [
     "DAMAGES",
     "GROUPS",
     "Contents",
+    "MemoryStoreOf",
     "contents_of",
     "damage_object",
+    "damaged_take",
     "fill_store",
     "flip_at",
+    "keys_of",
     "merge_now",
     "open_here",
+    "require_repaired",
     "wrong",
 ]
 
@@ -112,3 +118,37 @@ def _events(channel: Channel, group: str) -> dict[int, bytes]:
     ids = [number for batch in batches for number in batch.column("write_order_id").to_pylist()]
     assert ids == sorted(set(ids))  # each once, in order
     return dict(zip(ids, (body for batch in batches for body in batch.column("body").to_pylist()), strict=True))
+
+
+def keys_of(kind: str, store: MemoryStore) -> list[str]:
+    """Return the keys of a kind of objects."""
+    return sorted(key for key in store.objects if key.startswith(kind))
+
+
+class MemoryStoreOf(MemoryStore):
+    """A store with these objects."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        super().__init__()
+        self.objects = objects
+
+
+def damaged_take(live: Channel, store: MemoryStore) -> None:
+    """Put 10 events, and let the group "fast" take them; damage alone says that it did but for this handle."""
+    put(live, *numbered(0, 10))
+    take(live, 10, "fast")
+    damage_object(store, keys_of("log/", store)[-1], DAMAGES["one byte of the rest"])
+    put(live, b"next")
+
+
+def require_repaired(before: Contents, report: Report, after: Contents) -> None:
+    """Prove that a repaired channel has all that was there, without what the report says, and nothing altered."""
+    gone = RangeSet([*report.loss.lost, *report.loss.kept, *report.loss.doubtful])
+    for group, events in before.groups.items():
+        repeated = RangeSet(report.loss.repeated.get(group, ()))
+        found = after.groups[group]
+        kept = {number: body for number, body in events.items() if number not in gone}
+        again = {number for number in found if number not in kept}
+        assert {n: body for n, body in found.items() if n in kept} == kept
+        assert all(number in repeated for number in again)
+    assert verify(URL).healthy
