@@ -48,6 +48,7 @@ SCENARIOS = {
     "engine/test_delayed_ttls": "the ttl of events that wait",
     "engine/test_deliveries_in_a_store": "events that wait in a store",
     "engine/test_large_deliveries": "what large backlogs of events that wait cost",
+    "engine/test_memory_elsewhere": "memory tiers of copies, on other mounts and of other hosts",
     "engine/test_large_state": "a state larger than a frame",
     "engine/test_paused_calls": "a process that is paused for longer than objects stay",
     "engine/test_spill_stress": "many threads and processes on little memory",
