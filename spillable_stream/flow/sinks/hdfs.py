@@ -95,20 +95,7 @@ class Hdfs(BucketSink):
         channel: str = "",
         now: Callable[[], float] = time.time,
     ) -> None:
-        kind = file_type.lower()
-        if kind not in ("sequencefile", "datastream", "compressedstream"):
-            raise OptionError(f"there is no file type {file_type!r}; say SequenceFile, DataStream or CompressedStream")
-        compressed = kind == "compressedstream"
-        if compressed and not codec:
-            raise OptionError("a CompressedStream needs a codec; say hdfs.codeC = gzip")
-        if codec:
-            compressor(codec)
-            if kind == "datastream":
-                raise OptionError(
-                    "a DataStream is not compressed; say hdfs.fileType = CompressedStream, or no hdfs.codeC"
-                )
-        if write_format.capitalize() not in ("Writable", "Text"):
-            raise OptionError(f"there is no write format {write_format!r}; say Writable or Text")
+        kind = _checked_kind(file_type, codec, write_format)
         encoder = serializer_of(serializer, serializer_properties) if isinstance(serializer, str) else serializer
         makers: dict[str, Callable[[], Content]] = {
             "sequencefile": lambda: _Sequence(write_format, codec, self),
@@ -126,7 +113,7 @@ class Hdfs(BucketSink):
             rolling=Rolling(roll_interval, roll_size, roll_count, idle_timeout),
             times=Times(time_zone or "", Rounding(round_value, round_unit) if round else None, use_local_time_stamp),
             content=makers[kind],
-            can_be_cut=not compressed,
+            can_be_cut=kind != "compressedstream",
             max_open_files=max_open_files,
             close_tries=close_tries,
             retry_interval=retry_interval,
@@ -134,6 +121,22 @@ class Hdfs(BucketSink):
             channel=channel,
         )
         self.now = now
+
+
+def _checked_kind(file_type: str, codec: str | None, write_format: str) -> str:
+    """Return the file type in lower case; refuse options that do not fit together."""
+    kind = file_type.lower()
+    if kind not in ("sequencefile", "datastream", "compressedstream"):
+        raise OptionError(f"there is no file type {file_type!r}; say SequenceFile, DataStream or CompressedStream")
+    if kind == "compressedstream" and not codec:
+        raise OptionError("a CompressedStream needs a codec; say hdfs.codeC = gzip")
+    if codec:
+        compressor(codec)
+        if kind == "datastream":
+            raise OptionError("a DataStream is not compressed; say hdfs.fileType = CompressedStream, or no hdfs.codeC")
+    if write_format.capitalize() not in ("Writable", "Text"):
+        raise OptionError(f"there is no write format {write_format!r}; say Writable or Text")
+    return kind
 
 
 class _Text(Content):
