@@ -24,6 +24,7 @@ from spillable_stream.channel.taken_events import id_column
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks import destinations
+from spillable_stream.flow.sinks.appended_batch import AppendedBatch
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.bucket_notes import BucketNotes
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling, Times
@@ -89,7 +90,7 @@ class BucketSink(BatchSink):
         self._open = OpenFiles(rolling, max_open_files)
         self._naming = Naming(close_tries, retry_interval)
         self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
-        self._failed: tuple[list[OpenFile], list[OpenFile]] | None = None
+        self._failed: AppendedBatch | None = None
         self._is_opened = False
         self._counter = 0
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
@@ -204,28 +205,26 @@ class BucketSink(BatchSink):
 
     def write(self, taken: Taken) -> None:
         """Write a batch; see `BatchSink.write`."""
-        work: list[tuple[OpenFile, pa.RecordBatch, int]] = []
-        fresh: list[OpenFile] = []
-        noted = self._notes.last
+        batch, noted = AppendedBatch(taken.ranges), self._notes.last
         try:
             for part in self._divide(taken.batch, taken.ids):
                 before = self._open.get(part.place)
-                for file, batch, _, size in self._open.pieces(part):
+                for file, events, _, size in self._open.pieces(part):
                     if file is None:
                         file = self._new(part.place)
-                        fresh.append(file)
+                        batch.fresh.append(file)
                         if before is not None:
                             self._ending.append(before)
                         before = file
-                    work.append((file, batch, size))
-            self._write_all(work, fresh, taken.ranges)
-            self._keep(work, fresh, taken.ranges)
+                    batch.add(file, events, size)
+            self._write_all(batch)
+            self._keep(batch)
         except BaseException:
-            if self._notes.names(taken.ranges, noted):  # an interrupt came after the note
-                self._keep(work, fresh, taken.ranges)
+            if self._notes.names(batch.ranges, noted):  # an interrupt came after the note
+                self._keep(batch)
                 raise
             self._ending.clear()
-            self._failed = fresh, [file for file, _, _ in work]
+            self._failed = batch
             try:
                 self._undo_failed()
             except SpillableError as e:
@@ -234,41 +233,22 @@ class BucketSink(BatchSink):
         self._finish_ending()
         self._finish_surplus()
 
-    def _keep(
-        self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
-    ) -> None:
+    def _keep(self, batch: AppendedBatch) -> None:
         """Let what the note names count; also once more, where that was interrupted."""
-        self.written.add(ranges)
-        for file in fresh:
+        self.written.add(batch.ranges)
+        for file in batch.fresh:
             self._open.add(file)
-        while work:
-            file, batch, size = work[0]
-            assert file.appended is not None
-            file.appended.keep()
-            file.wrote(batch.num_rows, size, time.monotonic())
-            del work[0]
+        batch.keep(time.monotonic())
 
-    def _write_all(
-        self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
-    ) -> None:
-        if fresh:
-            self._note_lengths([*self._open, *fresh], [])
-            for file in fresh:
+    def _write_all(self, batch: AppendedBatch) -> None:
+        if batch.fresh:
+            self._note_lengths([*self._open, *batch.fresh], [])
+            for file in batch.fresh:
                 self._make(file)
-            for directory in {Path(f.in_use).parent for f in fresh}:
+            for directory in {Path(f.in_use).parent for f in batch.fresh}:
                 sync_directory(directory)
-        touched = {id(file): file for file, _, _ in work}
-        begun = set(map(id, fresh))
-        for file, batch, _ in work:
-            assert file.appended is not None
-            if id(file) in begun:
-                begun.discard(id(file))
-                file.appended.append(file.content.begin())
-            file.appended.append(file.content.encode(batch))
-        for file in touched.values():
-            assert file.appended is not None
-            file.appended.sync()
-        self._note_lengths([*self._open, *fresh], ranges)
+        batch.write()
+        self._note_lengths([*self._open, *batch.fresh], batch.ranges)
 
     def _note_lengths(self, files: Iterable[OpenFile], ranges: list[Range]) -> None:
         lengths = {f.in_use: f.appended.size_bytes if f.appended is not None else 0 for f in files}
@@ -283,23 +263,8 @@ class BucketSink(BatchSink):
         """
         if self._failed is not None:
             self._notes.take_back()
-            self._undo(*self._failed)
+            self._failed.undo(self.name)
             self._failed = None
-
-    def _undo(self, fresh: list[OpenFile], touched: list[OpenFile]) -> None:
-        """Cut the files back that a failed batch has written to, and remove those that it has made."""
-        for file in fresh:
-            if file.appended is not None:
-                file.appended.close()
-                Path(file.in_use).unlink(missing_ok=True)
-        made = set(map(id, fresh))
-        for file in {id(f): f for f in touched if id(f) not in made}.values():
-            assert file.appended is not None
-            try:
-                file.appended.cut()
-            except SpillableError as e:
-                about = fields(component=self.name, file=file.in_use)
-                _log.error("%s: %s; it is cut at the next start", self.name, e, extra=about)
 
     def _finish(self, file: OpenFile) -> None:
         """Close a file, and give it its name."""

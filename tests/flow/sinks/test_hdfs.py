@@ -15,6 +15,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sinks import bucket_sink
+from spillable_stream.flow.sinks.appended_batch import AppendedBatch
 from spillable_stream.flow.sinks.base import Taken
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sinks.output_file import OutputFile
@@ -28,6 +29,12 @@ KINDS: list[dict[str, Any]] = [
     {"file_type": "DataStream"},
     {"file_type": "CompressedStream", "codec": "gzip"},
 ]
+WHERE_BATCHES_ARE_WRITTEN = (
+    "sinks/appended_batch.py",
+    "sinks/bucket_sink.py",
+    "sinks/output_file.py",
+    "sinks/written.py",
+)
 
 
 @pytest.fixture
@@ -196,7 +203,7 @@ def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
         sink = opened(channel, out / "%{a}", **options)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(target, name, dies)
-            patch.setattr(BucketSink, "_undo", lambda *_: None)
+            patch.setattr(AppendedBatch, "undo", lambda *_: None)
             patch.setattr(BucketSink, "_discard", lambda *_: None)
             with contextlib.suppress(Killed):
                 drain(sink)
@@ -230,7 +237,7 @@ def test_a_crash_soon_after_a_crash_before_the_commit_leaves_each_event_once(
             owner, method = name.split(".")
             patch.setattr({"OutputFile": OutputFile, "TakeTransaction": TakeTransaction}[owner], method, dies)
             patch.setattr(Consumer if run == 0 else LocalFiles, "commit" if run == 0 else "publish", dies)
-            patch.setattr("spillable_stream.flow.sinks.bucket_sink.BucketSink._undo", dies)
+            patch.setattr(AppendedBatch, "undo", dies)
             patch.setattr("spillable_stream.flow.sinks.bucket_sink.BucketSink._discard", dies)
             drain(sink)
             sink.close()
@@ -414,7 +421,7 @@ def test_an_interrupt_anywhere_in_a_batch_leaves_each_event_once(
         sink = opened(channel, out, **options)
         put(channel, *wanted)
         assert sink.process() is Status.READY
-        interrupts = Interrupts(number, "sinks/bucket_sink.py", "sinks/output_file.py", "sinks/written.py")
+        interrupts = Interrupts(number, *WHERE_BATCHES_ARE_WRITTEN)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sink, "write", interrupted(sink.write, interrupts))
             with contextlib.suppress(KeyboardInterrupt):

@@ -1,0 +1,94 @@
+"""A batch that is appended to files that can be cut: it counts once a note names it, else it is taken back."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.sinks.open_file import OpenFile
+from spillable_stream.log_records import fields
+from spillable_stream.state.ranges import Range
+
+__all__ = ["AppendedBatch"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+
+class AppendedBatch:
+    """A batch on its way into its files.
+
+    Args:
+        ranges: its events.
+
+    Attributes:
+        ranges: its events.
+        fresh: the files that are made for it.
+    """
+
+    def __init__(self, ranges: list[Range]) -> None:
+        self.ranges = ranges
+        self.fresh: list[OpenFile] = []
+        self._pieces: list[tuple[OpenFile, pa.RecordBatch, int]] = []  # that do not count yet
+
+    def add(self, file: OpenFile, events: pa.RecordBatch, body_bytes: int) -> None:
+        """Add some of its events.
+
+        Args:
+            file: where they go.
+            events: the events.
+            body_bytes: the size of their bodies.
+        """
+        self._pieces.append((file, events, body_bytes))
+
+    def write(self) -> None:
+        """Append the events to their files, which are there, and sync these.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        touched = {id(file): file for file, _, _ in self._pieces}
+        begun = set(map(id, self.fresh))
+        for file, events, _ in self._pieces:
+            assert file.appended is not None
+            if id(file) in begun:
+                begun.discard(id(file))
+                file.appended.append(file.content.begin())
+            file.appended.append(file.content.encode(events))
+        for file in touched.values():
+            assert file.appended is not None
+            file.appended.sync()
+
+    def keep(self, now: float) -> None:
+        """Let the events count; also once more, where that was interrupted.
+
+        Args:
+            now: the time, in monotonic seconds.
+        """
+        while self._pieces:
+            file, events, body_bytes = self._pieces[0]
+            assert file.appended is not None
+            file.appended.keep()
+            file.wrote(events.num_rows, body_bytes, now)
+            del self._pieces[0]
+
+    def undo(self, sink: str) -> None:
+        """Cut the files back, and remove those that were made for it.
+
+        Args:
+            sink: the sink's name, for the log.
+        """
+        for file in self.fresh:
+            if file.appended is not None:
+                file.appended.close()
+                Path(file.in_use).unlink(missing_ok=True)
+        made = set(map(id, self.fresh))
+        for file in {id(f): f for f, _, _ in self._pieces if id(f) not in made}.values():
+            assert file.appended is not None
+            try:
+                file.appended.cut()
+            except SpillableError as e:
+                about = fields(component=sink, file=file.in_use)
+                _log.error("%s: %s; it is cut at the next start", sink, e, extra=about)
