@@ -1,4 +1,4 @@
-"""What the disk tier knows once the memory tier is closed, and what may happen meanwhile."""
+"""How memory is moved to disk and closed: what is there then, and what may happen meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,17 @@ from spillable_stream import Channel
 from spillable_stream.channel.open_channel import OpenChannel
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.put_request import Put
-from spillable_stream.errors import ChannelClosedError
+from spillable_stream.errors import ChannelClosedError, MemoryLossWarning, StorageError
 from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import Tier
+from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.log.wal import WriteAheadLog
+from tests.support.damage import kill, lose_memory, memory_of
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.two_tiers import switching
 
 Open = Callable[..., Channel]
 
@@ -198,3 +202,127 @@ def test_memory_that_a_writer_only_begins_to_stage_in_is_not_broken_by_a_look(op
         looking.join()
     assert errors == []
     assert channel.engine().layout.log_files(channel.engine().fs, Tier.MEMORY)
+
+
+def test_the_last_close_moves_memory_to_disk_in_order_and_removes_it(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    other = open_channel()
+    directory = memory_of(path)
+    channel.close()
+    assert directory.exists()
+    other.close()
+    assert not directory.exists() and not os.path.lexists(path / "memory")
+    again = open_channel()
+    assert (again.stats().drain_order, take(again)) == ([-115], bodies)
+
+
+def test_moved_events_keep_their_ids_transactions_and_times(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    switching(channel)
+
+    def seen() -> list[tuple[int | None, int | None, object]]:
+        with channel.take_transaction() as tx:
+            found = [(e.write_order_id, e.transaction_id, e.timestamp) for e in tx.take_many(10_000)]
+            tx.rollback()
+            return found
+
+    before = seen()
+    assert channel.flush() == 15
+    assert channel.stats().drain_order == [-115]
+    assert seen() == before
+
+
+def test_without_flush_on_close_memory_stays_until_somebody_opens_the_channel(path: Path, open_channel: Open) -> None:
+    with open_channel(memory_capacity=10, flush_on_close=False) as channel:
+        put(channel, b"x")
+    assert memory_of(path).exists()
+    assert open_channel().stats().drain_order == [1]
+
+
+def test_a_handle_that_saw_neither_the_puts_nor_the_move_sees_the_move_last(open_channel: Open) -> None:
+    """A moved event has its transaction's ID in both logs, and both commits are read together."""
+    behind = open_channel(memory_capacity=10)
+    channel = open_channel()
+    put(channel, *numbered(0, 4))
+    channel.flush()
+    assert (behind.stats().drain_order, peek(behind)) == ([-4], numbered(0, 4))
+
+
+def test_a_flush_while_a_take_reads_moves_the_reader_along(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=64 << 20)
+    for i in range(40):
+        put(channel, *[bytes([i]) * 100_000] * 5)
+    consumer = channel.consumer("default")
+    ranges = consumer.claim(200)
+    real, extents = EventReader.read, [0]
+
+    def read(self: EventReader, extent: Extent) -> Iterator[ReadBatch]:
+        for found in real(self, extent):
+            extents[0] += 1
+            if extents[0] == 3:
+                open_channel().flush()
+            yield found
+
+    monkeypatch.setattr(EventReader, "read", read)
+    found = [b[0] for read in consumer.read(ranges) for b in read.batch.column("body").to_pylist()]
+    assert extents[0] > 3 and channel.stats().memory.events == 0
+    assert found == [i for i in range(40) for _ in range(5)]
+
+
+def test_a_moved_tier_survives_the_loss_of_the_head(path: Path, open_channel: Open) -> None:
+    with open_channel(memory_capacity=19, overflow_timeout=0) as channel:
+        bodies = switching(channel)
+        take(channel, 10)
+    (path / "head").unlink()
+    channel = open_channel()
+    assert (channel.stats().drain_order, take(channel)) == ([-105], bodies[10:])
+
+
+def test_a_take_prepared_in_memory_and_committed_on_disk_never_comes_back(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10)
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    ranges = consumer.claim(5)
+    tx = consumer.prepare(ranges)
+    channel.flush()
+    consumer.commit(ranges, tx)
+    put(channel, b"in memory")
+    (path / "groups" / "g.position").unlink()
+    kill(channel)
+    lose_memory(path)
+    with pytest.warns(MemoryLossWarning):
+        channel = open_channel()
+    assert peek(channel, 10, "g") == numbered(5, 5)
+
+
+def test_a_prepared_take_outlives_the_memory_tier(path: Path, open_channel: Open) -> None:
+    with open_channel(memory_capacity=10) as channel:
+        put(channel, *numbered(0, 10))
+        tx = channel.consumer("g").prepare([(1, 5)])
+    (path / "head").unlink()
+    with open_channel() as channel:
+        assert channel.consumer("g", resume=True).prepared() == {tx: [(1, 5)]}
+    assert take(open_channel(), 10, "g") == numbered(0, 10)  # who does not resume rolls it back
+
+
+def test_moved_events_between_others_are_found(open_channel: Open) -> None:
+    """What is moved lies behind what was on disk before, whatever its IDs."""
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    assert take(channel, 24) == bodies[:24]
+    channel.flush()
+    put(channel, b"in memory again")
+    channel.flush()
+    assert take(channel) == [*bodies[24:], b"in memory again"]
+
+
+def test_a_flush_that_fails_loses_nothing(path: Path) -> None:
+    fs = FaultyFileSystem()
+    options = {"minimum_required_space": 0, "checkpoint_on_close": False}
+    channel = Channel(path, fs=fs, memory_capacity=10, **options)
+    put(channel, *numbered(0, 10))
+    with fs.failing(lambda call: call.name == "sync" and call.file.startswith("log-")), pytest.raises(StorageError):
+        channel.close()
+    with Channel(path, **options) as again:
+        assert take(again) == numbered(0, 10)

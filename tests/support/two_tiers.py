@@ -27,3 +27,13 @@ def spilled(channel: Channel) -> None:
     for count in (10, 25, 3):
         put(channel, *numbered(0, count))
     assert channel.stats().drain_order == [10, -25, 3]
+
+
+def switching(channel: Channel) -> list[bytes]:
+    """Put ten transactions that go to the tiers in turn, and return their bodies."""
+    bodies = []
+    for i in range(5):
+        for count in (3, 20):
+            bodies.append(numbered(100 * i, count))
+            put(channel, *bodies[-1])
+    return [b for some in bodies for b in some]
