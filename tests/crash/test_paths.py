@@ -232,6 +232,33 @@ def _stray(path: Path, name: str) -> Path:
     return max((path / "data").glob("log-*"))
 
 
+def _lose(lost: Path, how: str) -> None:
+    copy = lost.with_name("copy")
+    if how == "replaced":
+        (shutil.copytree if lost.is_dir() else shutil.copy)(lost, copy)
+    shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+    if how == "replaced":
+        copy.rename(lost)
+
+
+def _use_until_refused(channel: Channel, directory: Path, producer: str, rng: random.Random, go: Path | None) -> None:
+    """Put, wait for a file if it is given, and put on until it is refused."""
+    ledger = LedgerFile(directory / f"{producer}.ledger")
+    put_and_write(channel, ledger, producer, 1, 3, 10)
+    channel.engine().lock_timeout_seconds = 0.5  # from now on it may be refused
+    (directory / f"{producer} is ready").touch()
+    while go is not None and not go.exists():
+        os.sched_yield()
+    with contextlib.suppress(SpillableError):
+        for number in range(2, 12):
+            put_and_write(channel, ledger, producer, number, rng.randint(1, 5), 100)
+            os.sched_yield()
+    with contextlib.suppress(SpillableError):
+        channel.checkpoint()
+    with contextlib.suppress(SpillableError):
+        channel.close()
+
+
 def lost_file(directory: Path, configuration: str, name: str, how: str, seed: int = 1) -> list[str]:
     """Return what is wrong after a file of a channel went away under open handles of two processes, and a third came.
 
@@ -248,22 +275,8 @@ def lost_file(directory: Path, configuration: str, name: str, how: str, seed: in
     wrong: list[str] = []
 
     def use(producer: str, wait: bool) -> None:
-        """Open, put, wait until the file is gone, and put on until it is refused."""
-        rng, ledger = random.Random(f"{seed} {producer}"), LedgerFile(directory / f"{producer}.ledger")
-        channel = Channel(path, **options)
-        put_and_write(channel, ledger, producer, 1, 3, 10)
-        channel.engine().lock_timeout_seconds = 0.5  # from now on it may be refused
-        (directory / f"{producer} is ready").touch()
-        while wait and not go.exists():
-            os.sched_yield()
-        with contextlib.suppress(SpillableError):
-            for number in range(2, 12):
-                put_and_write(channel, ledger, producer, number, rng.randint(1, 5), 100)
-                os.sched_yield()
-        with contextlib.suppress(SpillableError):
-            channel.checkpoint()
-        with contextlib.suppress(SpillableError):
-            channel.close()
+        rng = random.Random(f"{seed} {producer}")
+        _use_until_refused(Channel(path, **options), directory, producer, rng, go if wait else None)
 
     stderr = directory / "stderr"
     with Child(lambda: use("first", True), stderr) as first, Child(lambda: use("second", True), stderr) as second:
@@ -273,12 +286,7 @@ def lost_file(directory: Path, configuration: str, name: str, how: str, seed: in
         lost = _stray(path, name)
         if not lost.exists():
             return []
-        if how == "replaced":
-            copy = lost.with_name("copy")
-            (shutil.copytree if lost.is_dir() else shutil.copy)(lost, copy)
-        shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
-        if how == "replaced":
-            copy.rename(lost)
+        _lose(lost, how)
         with Child(lambda: use("third", False), stderr) as third:
             go.touch()
             wrong += [f"{p} ended with {c.wait()}" for p, c in (("first", first), ("second", second)) if c.wait() != 0]
