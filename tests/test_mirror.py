@@ -24,6 +24,8 @@ SCENARIOS = {
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/test_failing_sinks": "groups of a real agent's sinks whose servers go down and come back",
+    "flow/test_timed_batches": "the times of events that a processor puts",
+    "flow/test_waiting_batches": "batches that wait in a processor while capacities are lowered",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
     "workers/test_bad_input": "workers and delays that are asked for wrongly, in every kind of channel",
     "integrity/test_object_repair_faults": "repairs in a store that fails, and of anything that can be damaged",

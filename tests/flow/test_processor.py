@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,175 +28,19 @@ from spillable_stream.errors import (
     ProducerBusyError,
     PutTooLargeError,
     SpillableError,
-    StorageError,
     TransactionCapacityError,
 )
-from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import EventInterceptor, InterceptorChain
 from spillable_stream.flow.interceptors.headers import Static
 from spillable_stream.flow.interceptors.regex_filter import RegexFilter
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.flow.selectors import LoadBalancing, Multiplexing, Replicating, Selector
-from tests.support.delays import clock_of
-from tests.support.events import peek, take
+from tests.support.events import peek
 from tests.support.examples import examples
-from tests.support.expiry import WallClock
+from tests.support.failing_puts import LIMITS, Faulty, Killed, Upper
 from tests.support.flow_batches import STILL, batch_of
 from tests.support.interrupts import Interrupts
-
-LIMITS = {"keep_alive": 0, "overflow_timeout": 0, "checkpoint_on_close": False}
-
-
-@pytest.fixture
-def channels(tmp_path: Path) -> Iterator[dict[str, Channel]]:
-    found = {name: Channel(tmp_path / name, **LIMITS) for name in ("c1", "c2", "c3")}
-    yield found
-    for channel in found.values():
-        channel.close()
-
-
-class Upper(EventInterceptor):
-    def intercept(self, event: Event) -> Event | None:
-        if event.body == b"bad":
-            raise ValueError("it is bad")
-        return Event(event.body.upper(), event.headers)
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: what was committed by then stays."""
-
-
-class Faulty:
-    """A channel whose puts fail as the plan says: "full", "before" the commit, "after" it, or "killed"."""
-
-    def __init__(self, channel: Channel, plan: list[str]) -> None:
-        self._channel, self._plan = channel, plan
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._channel, name)
-
-    def put_transaction(self) -> PutTransaction:
-        tx = self._channel.put_transaction()
-        fault, commit = (self._plan.pop(0) if self._plan else ""), tx._commit
-
-        def faulty() -> None:
-            if fault == "full":
-                raise ChannelFullError("it is full")
-            if fault == "before":
-                raise StorageError("it failed")
-            if fault == "killed":
-                raise Killed
-            commit()
-            if fault == "after":
-                raise StorageError("the answer is lost")
-            if fault == "killed after":
-                raise Killed
-
-        tx._commit = faulty  # type: ignore[method-assign]
-        return tx
-
-
-# ── capacities that are lowered while a batch waits ─────────────────────────────────────────────
-
-TWO_MIB = {"memory_capacity": 9, "overflow_capacity": 0, "byte_capacity": 2 << 20, "minimum_required_space": 0}
-
-
-def waiting(processor: ChannelProcessor, *bodies: bytes) -> RoutedBatch:
-    """Return a batch that was routed, and that no channel took."""
-    routed = processor.route(batch_of(*bodies))
-    with pytest.raises(DeliveryError):
-        processor.deliver(routed)
-    return routed
-
-
-@pytest.mark.parametrize(
-    ("lowered", "error"),
-    [({"overflow_capacity": 3}, PutTooLargeError), ({"transaction_capacity": 3}, TransactionCapacityError)],
-)
-def test_a_batch_that_waits_is_refused_whole_like_a_later_one_so_that_its_source_divides_it(
-    channels: dict[str, Channel], lowered: dict[str, Any], error: type[Exception]
-) -> None:
-    given = {"c1": Faulty(channels["c1"], ["full"])}
-    with ChannelProcessor(given, [Upper()]) as processor:  # type: ignore[arg-type]
-        routed = waiting(processor, b"1", b"2", b"3", b"4")
-        Channel(channels["c1"].path, **lowered).close()
-        with pytest.raises(error):
-            processor.deliver(routed)
-        for half in (batch_of(b"a", b"b"), batch_of(b"c")):
-            processor.process(half)
-    assert peek(channels["c1"]) == [b"A", b"B", b"C"]
-
-
-def test_an_event_that_waits_and_never_fits_any_more_goes_to_the_dead_letters(
-    tmp_path: Path, channels: dict[str, Channel]
-) -> None:
-    with Channel(tmp_path / "small", **TWO_MIB) as small:
-        plan: list[str] = []
-        given = {"small": Faulty(small, plan)}
-        with ChannelProcessor(given, dead_letter=channels["c3"]) as processor:  # type: ignore[arg-type]
-            routed = processor.route(batch_of(b"s", b"l" * 900_000))
-            plan.append("full")
-            with pytest.raises(DeliveryError):
-                processor.deliver(routed)
-            Channel(small.path, byte_capacity=1 << 20).close()
-            assert processor.deliver(routed) == (2, 2, 1, {"small": 1, "deadLetter": 1})
-        assert (peek(small), peek(channels["c3"])) == ([b"s"], [b"l" * 900_000])
-
-
-def test_a_numbered_batch_that_waits_gives_its_number_to_a_smaller_one(channels: dict[str, Channel]) -> None:
-    given = {"c1": Faulty(channels["c1"], ["full"])}
-    with ChannelProcessor(given, producer="p") as processor:  # type: ignore[arg-type]
-        with pytest.raises(DeliveryError):
-            processor.process(batch_of(b"1", b"2", b"3", b"4"), number=1)
-        Channel(channels["c1"].path, overflow_capacity=3).close()
-        with pytest.raises(PutTooLargeError):
-            processor.process(batch_of(b"1", b"2", b"3", b"4"), number=1)
-        processor.process(batch_of(b"1", b"2"), number=1)
-    assert peek(channels["c1"]) == [b"1", b"2"]
-
-
-def test_a_part_that_waits_is_put_whole_where_another_channel_has_its_own(channels: dict[str, Channel]) -> None:
-    """It can't be divided any more, and a `transactionCapacity` bounds what is put together from now on."""
-    given = {"c1": channels["c1"], "c2": Faulty(channels["c2"], ["full"])}
-    with ChannelProcessor(given) as processor:  # type: ignore[arg-type]
-        routed = waiting(processor, b"1", b"2", b"3", b"4")
-        Channel(channels["c2"].path, transaction_capacity=3).close()
-        assert processor.deliver(routed).stored == {"c1": 4, "c2": 4}
-
-
-@pytest.mark.parametrize("lowered", ["c1", "c2"])
-def test_a_part_that_another_channel_has_since_before_a_restart_is_put_whole(
-    channels: dict[str, Channel], lowered: str
-) -> None:
-    """Its source can't divide it any more, and would put it again and again."""
-    batch = batch_of(b"1", b"2", b"3", b"4")
-    given = {"c1": channels["c1"], "c2": Faulty(channels["c2"], ["full"])}
-    with ChannelProcessor(given, producer="p") as processor, pytest.raises(DeliveryError):  # type: ignore[arg-type]
-        processor.process(batch, number=1)
-    Channel(channels[lowered].path, transaction_capacity=3).close()
-    with ChannelProcessor({name: channels[name] for name in given}, producer="p") as processor:
-        processor.process(batch, number=1)
-        with pytest.raises(TransactionCapacityError):
-            processor.process(batch, number=2)
-    assert [channels[name].stats().channel_size for name in given] == [4, 4]
-
-
-@pytest.mark.parametrize("fault", ["after", "full"])
-def test_a_batch_that_a_channel_has_or_may_have_is_not_divided_again(channels: dict[str, Channel], fault: str) -> None:
-    given = {
-        "c1": Faulty(channels["c1"], [fault, fault] if fault == "after" else []),
-        "c2": Faulty(channels["c2"], ["full"]),
-    }
-    with ChannelProcessor(given) as processor:  # type: ignore[arg-type]
-        routed = waiting(processor, b"1", b"2", b"3", b"4")
-        Channel(channels["c2"].path, overflow_capacity=3).close()
-        with pytest.raises(DeliveryError, match=r"not in .*c2"):
-            processor.deliver(routed)
-        Channel(channels["c2"].path, overflow_capacity=4).close()
-        assert processor.deliver(routed).stored == {"c1": 4, "c2": 4}
-
 
 # ── without numbers ─────────────────────────────────────────────────────────────────────────────
 
@@ -516,92 +359,6 @@ def test_a_process_that_is_killed_again_and_again_leaves_each_event_once_in_each
             processor.process([Event(b"%d.%d" % (newest.number, i)) for i in range(3)], number=newest.number)
         expected = [b"%d.%d" % (n, i) for n in range(1, newest.number + 1) for i in range(3)]
         assert peek(c1) == peek(c2) == expected
-
-
-# ── times ───────────────────────────────────────────────────────────────────────────────────
-
-
-def timed(body: bytes, **headers: str) -> Event:
-    return Event(body, headers)
-
-
-def delayed(channel: Channel) -> int:
-    return channel.stats().delayed.events
-
-
-def test_events_wait_and_expire_in_each_channel_as_it_says(
-    channels: dict[str, Channel], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = WallClock(monkeypatch)
-    now = replace(STILL, now_ms=lambda: clock.now_ns // 1_000_000)
-    times = {"c1": EventTimes(ttl=60, ttl_header="ttl"), "c2": EventTimes(deliver_after_header="after")}
-    with ChannelProcessor(channels, producer="a1.r1", surroundings=now, times=times) as processor:
-        for _ in range(2):  # the second is a repetition
-            batch = [timed(b"1", ttl="5", after="90"), timed(b"2"), timed(b"3", after="80")]
-            assert processor.process(batch, number=1).stored == {"c1": 3, "c2": 3, "c3": 3}
-    assert [delayed(channel) for channel in channels.values()] == [0, 2, 0]
-    assert peek(channels["c2"]) == [b"2"]
-    clock.pass_by(6)
-    assert take(channels["c1"]) == [b"2", b"3"]
-    clock.pass_by(90)
-    assert take(channels["c2"]) == [b"2"] and take(channels["c2"]) == [b"3", b"1"]
-    assert peek(channels["c3"]) == [b"1", b"2", b"3"]
-
-
-def test_a_repetition_does_not_extend_a_delay(channels: dict[str, Channel]) -> None:
-    clock = clock_of(*channels.values())
-    now = replace(STILL, now_ms=clock)
-    with ChannelProcessor(channels, surroundings=now, times={"c1": EventTimes(deliver_after=5)}) as processor:
-        begun_ms, routed = clock.now_ms, processor.route([Event(b"1")])
-        clock.pass_by(3)
-        processor.deliver(routed)
-    assert channels["c1"].stats().delayed.next_due == (begun_ms + 5000) / 1000
-
-
-def test_an_event_with_a_wrong_time_is_a_dead_letter_of_that_channel_alone(
-    channels: dict[str, Channel], tmp_path: Path
-) -> None:
-    wrong = [timed(b"1"), timed(b"2", ttl="soon"), timed(b"3", ttl="60")]
-    with (
-        Channel(tmp_path / "dead") as dead,
-        ChannelProcessor(
-            channels, producer="a1.r1", dead_letter=dead, times={"c1": EventTimes(ttl_header="ttl")}
-        ) as processor,
-    ):
-        done = processor.process(wrong)
-        assert (done.passed, done.dead, done.stored) == (3, 1, {"c1": 2, "c2": 3, "c3": 3, "deadLetter": 1})
-        assert peek(channels["c1"]) == [b"1", b"3"]
-        with dead.take_transaction() as tx:
-            (letter,) = tx.take_many(2)
-        assert letter.headers["deadletter.component"] == "a1.r1/ttl"
-        assert "the header ttl is 'soon'" in letter.headers["deadletter.error"]
-        done = processor.process([timed(b"4", ttl="0")])
-        assert done.stored == {"c2": 1, "c3": 1, "deadLetter": 1}
-
-
-def test_without_dead_letters_an_event_with_a_wrong_time_stops_its_batch(channels: dict[str, Channel]) -> None:
-    processor = ChannelProcessor(channels, times={"c1": EventTimes(ttl_header="ttl")})
-    with processor, pytest.raises(OptionError, match="the header ttl is 'soon'; it must be seconds"):
-        processor.process([timed(b"1"), timed(b"2", ttl="soon")])
-    assert "the header ttl is 'soon'" in processor.stuck.why
-    assert [peek(channel) for channel in channels.values()] == [[], [], []]
-
-
-def test_dead_letters_do_not_wait_where_the_events_of_their_channel_do(channels: dict[str, Channel]) -> None:
-    times = {"c1": EventTimes(deliver_after=60, ttl=1e-6)}
-    with ChannelProcessor(channels, [Upper()], dead_letter=channels["c1"], times=times) as processor:
-        processor.process([Event(b"good"), Event(b"bad"), Event(b"good")])
-    assert delayed(channels["c1"]) == 2
-    assert peek(channels["c1"]) == [b"bad"]
-
-
-def test_times_that_a_channel_can_not_have_are_refused_at_once(tmp_path: Path) -> None:
-    with Channel(tmp_path / "c", overflow_capacity=0, memory_capacity=9) as channel:
-        with pytest.raises(OptionError, match="has no disk tier"):
-            ChannelProcessor({"c": channel}, times={"c": EventTimes(deliver_at_header="at")})
-        with pytest.raises(OptionError, match="times are for 'd', and the channels are c"):
-            ChannelProcessor({"c": channel}, times={"d": EventTimes(ttl=1)})
-        ChannelProcessor({"c": channel}, times={"c": EventTimes(ttl=1)})
 
 
 def test_an_event_that_never_fits_holds_up_only_a_source_that_numbers_its_batches(tmp_path: Path) -> None:
