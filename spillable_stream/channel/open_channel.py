@@ -70,6 +70,7 @@ class OpenChannel:
         # The channel's own is known when it is open.
         self._open_timeout_seconds = given.options.get("lock_timeout", ChannelOptions().lock_timeout)
         self.is_closed: bool = False
+        self._is_parked = False
         self._left = False
         self._mutex = threading.RLock()
         self.owned: OwnedGroups = OwnedGroups(self.path, self._mutex)
@@ -196,8 +197,8 @@ class OpenChannel:
         return options
 
     def is_mine_and_open(self) -> bool:
-        """Tell whether it is open in this process, and not only in the parent of it."""
-        return not self.is_closed and self._pid == os.getpid()
+        """Tell whether it is open in this process: neither parked, nor only open in the parent of it."""
+        return not (self.is_closed or self._is_parked) and self._pid == os.getpid()
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -247,12 +248,14 @@ class OpenChannel:
     def park(self) -> None:
         """Leave the channel as `Channel.park` does; raises what that raises."""
         self._engine.park()
+        self._is_parked = True
 
     def resume(self, options: Mapping[str, Any], schema: pa.Schema | SparkSchema | None) -> bool:
         """Resume after `park` as `Channel.resume` does, with its arguments; raises what that raises."""
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
         if self.is_closed or self._pid != os.getpid() or not self._engine.resume():
             return False
+        self._is_parked = False
         self._engine.lock_timeout_seconds = self._engine.follow().options.lock_timeout
         self._settle(given, schema)
         return True

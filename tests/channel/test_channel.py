@@ -255,17 +255,20 @@ def test_a_channel_can_not_be_pickled_and_says_what_to_send_instead(open_channel
         pickle.dumps(channel)
 
 
-def test_a_handle_that_is_forgotten_says_so_once_it_is_gone_and_one_that_was_closed_does_not(
+def test_a_handle_that_is_forgotten_says_so_once_it_is_gone_and_one_that_was_closed_or_parked_does_not(
     path: Path, tmp_path: Path
 ) -> None:
     channel = Channel(path, minimum_required_space=0)
     with pytest.warns(ResourceWarning, match=r"the channel /.* was forgotten, but not closed"):
         del channel
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
         with pytest.raises(NotAChannelError):
             Channel(tmp_path / "missing", create=False)
         with Channel(path) as channel:
             put(channel, b"1")
-        del channel
+        parked = Channel(path)
+        parked.park()  # as those that Spark's process keeps until it ends
+        del channel, parked
         gc.collect()
+    assert [str(warning.message) for warning in said] == []
