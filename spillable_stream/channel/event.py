@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spillable_stream.errors import SchemaError
-from spillable_stream.format.value_leaf import shown
+from spillable_stream.shown_value import shown
 
 __all__ = ["ID_COLUMN", "Event", "event_list", "read_body", "read_event", "read_headers"]
 
@@ -36,18 +36,15 @@ class Event:
     timestamp: float = field(default=0.0, compare=False)
 
     def __repr__(self) -> str:
-        body = _shown_up_to(self.body, bytes, "bytes")
         return (
-            f"{type(self).__qualname__}(body={body}, headers={_shown_headers(self.headers)}, "
+            f"{type(self).__qualname__}(body={_shown_text(self.body)}, headers={_shown_headers(self.headers)}, "
             f"write_order_id={self.write_order_id!r}, transaction_id={self.transaction_id!r}, "
             f"timestamp={self.timestamp!r})"
         )
 
 
-def _shown_up_to(value: object, kind: type[bytes] | type[str], unit: str) -> str:
-    if not isinstance(value, kind):
-        return shown(value)
-    return repr(value) if len(value) <= _SHOWN_SIZE else f"{value[:_SHOWN_SIZE]!r}… ({len(value):,} {unit})"
+def _shown_text(value: object) -> str:
+    return shown(value, _SHOWN_SIZE) if type(value) in (bytes, str) else shown(value)
 
 
 def _shown_headers(headers: object) -> str:
@@ -59,7 +56,7 @@ def _shown_headers(headers: object) -> str:
     for name, value in headers.items():
         if letters > _SHOWN_LETTERS:
             return f"{{{', '.join(parts)}, … ({len(headers):,} headers)}}"
-        parts.append(": ".join(_shown_up_to(text, str, "characters") for text in (name, value)))
+        parts.append(": ".join(map(_shown_text, (name, value))))
         letters += len(parts[-1])
     return f"{{{', '.join(parts)}}}"
 

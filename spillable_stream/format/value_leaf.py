@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import reprlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,14 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.errors import SchemaError
+from spillable_stream.shown_value import shown
 
-__all__ = ["GC_HEAD_BYTES", "Place", "Reader", "is_arrow_null", "leaf", "native", "shown"]
+__all__ = ["GC_HEAD_BYTES", "Place", "Reader", "is_arrow_null", "leaf", "native"]
 
 GC_HEAD_BYTES = 16
 """The size of the garbage collector's header in front of a container; `__sizeof__` leaves it out."""
-
-_shortened = reprlib.Repr()
-_shortened.maxstring = _shortened.maxother = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +66,6 @@ class Place:
         )
         error.__cause__ = cause
         return error
-
-
-def shown(value: Any) -> str:
-    """Return a short representation of any value."""
-    try:
-        return _shortened.repr(value)
-    except Exception:  # from the value's own __repr__
-        return f"a {type(value).__name__}"
 
 
 def leaf(place: Place, convert: Callable[[Any], Any], size_bytes: int | Callable[[Any], int]) -> Reader:

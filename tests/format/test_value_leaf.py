@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import SchemaError
-from spillable_stream.format.value_leaf import Place, Reader, is_arrow_null, leaf, native, shown
+from spillable_stream.format.value_leaf import Place, Reader, is_arrow_null, leaf, native
 from tests.support.python_values import read_back
 
 
@@ -54,11 +54,6 @@ def test_an_array_of_numpy_without_a_dimension_is_its_one_value() -> None:
 PLACE = Place("a.key", pa.int8(), "something else")
 
 
-class Broken:
-    def __repr__(self) -> str:
-        raise ValueError
-
-
 def upper(value: Any) -> Any:
     return value.upper()
 
@@ -87,12 +82,6 @@ def test_a_value_of_which_nothing_is_made_does_not_fit() -> None:
 def test_none_does_not_fit_because_the_column_is_not_nullable() -> None:
     with pytest.raises(SchemaError, match=r"the column 'a\.key' is not nullable"):
         leaf(PLACE, upper, 0).read(None)
-
-
-def test_any_value_is_shown_in_a_short_text() -> None:
-    assert shown("x" * 1000).startswith("'xxx") and len(shown("x" * 1000)) <= 80
-    assert "Broken" in shown(Broken())
-    assert shown(type("list", (), {})()) == "a list", "which reprlib takes for one"
 
 
 def test_what_is_no_scalar_is_left_as_it_is() -> None:

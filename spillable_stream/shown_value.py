@@ -1,0 +1,51 @@
+"""How messages show a value that somebody gave: whole where it is short, else its beginning, and how long it is."""
+
+from __future__ import annotations
+
+import reprlib
+from functools import cache
+
+__all__ = ["shown"]
+
+_MOST = 200  # characters, or bytes, of a text
+_MOST_ELEMENTS = 20
+_MOST_LEVELS = 3
+_MOST_IN_ALL = 5  # times as much
+
+
+def shown(value: object, most: int = _MOST) -> str:
+    """Return a short representation of any value; of a long text, without a copy of all of it.
+
+    Args:
+        value: the value.
+        most: how many characters, or bytes, of a text it may have.
+    """
+    try:
+        text = _shortened(most).repr(value)
+    except Exception:  # from the value's own __repr__
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _MOST_IN_ALL * most else f"{text[: _MOST_IN_ALL * most]}…"
+
+
+class _Shortened(reprlib.Repr):
+    def repr_str(self, x: str, level: int) -> str:
+        return repr(x) if len(x) <= self.maxstring else f"{x[: self.maxstring]!r}… ({len(x):,} characters)"
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x) if len(x) <= self.maxstring else f"{x[: self.maxstring]!r}… ({len(x):,} bytes)"
+
+    repr_bytearray = repr_bytes
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() <= 4 * self.maxlong:
+            return super().repr_int(x, level)
+        return f"an integer of {x.bit_length():,} bits"  # whose digits cost much, or are refused
+
+
+@cache
+def _shortened(most: int) -> _Shortened:
+    found = _Shortened()
+    found.maxstring = found.maxother = found.maxlong = most
+    found.maxlist = found.maxtuple = found.maxdict = found.maxset = found.maxfrozenset = _MOST_ELEMENTS
+    found.maxlevel = _MOST_LEVELS
+    return found
