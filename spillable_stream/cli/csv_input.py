@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 
 import pyarrow as pa
 
-from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource, SourceInput, read_batches, without_nulls
+from spillable_stream.cli.float_columns import change, may_change, narrowest_float, whole_number
+from spillable_stream.cli.input_source import (
+    CHUNK_BYTES,
+    InputSource,
+    SourceInput,
+    read_batches,
+    without_nulls,
+)
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES
 from spillable_stream.format.types import NOT_ARROW
 
 __all__ = ["CsvInput"]
 
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, before the names
 _VALUE = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|(?:[^",\r\n][^,\r\n]*+)?+)'  # a quote counts where a value begins
 _WHOLE_ROWS = re.compile(rb"(?:(?:%b,)*+%b[\r\n]++)*+" % (_VALUE, _VALUE))
 _MOST_ROW_BYTES = MAX_PAYLOAD_BYTES
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
+_DIGIT = re.compile(r"[0-9]")
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 class CsvInput(SourceInput):
@@ -29,7 +38,8 @@ class CsvInput(SourceInput):
 
     Args:
         source: the bytes.
-        schema: the columns; None to infer them.
+        known: the columns whose types are known.
+        more: whether there may be others, whose types the first rows say.
 
     Raises:
         SchemaError: the names are not UTF-8.
@@ -37,18 +47,21 @@ class CsvInput(SourceInput):
 
     schema: pa.Schema
 
-    def __init__(self, source: InputSource, schema: pa.Schema | None) -> None:
+    def __init__(self, source: InputSource, known: pa.Schema, *, more: bool) -> None:
         super().__init__(source)
         self._beginning = b""
-        self.schema = self._inferred() if schema is None else schema
+        self.schema = self._inferred(known) if more else known
 
-    def _inferred(self) -> pa.Schema:
+    def _inferred(self, known: pa.Schema) -> pa.Schema:
         while len(self._beginning) < CHUNK_BYTES and (data := self._source.read(CHUNK_BYTES)):
             self._beginning += data
         rows = self._beginning[: _end_of_rows(self._beginning)] or self._beginning
-        schema = _parsed(rows, [], None).schema
+        table = _read(rows, [], known)
         try:
-            return without_nulls(pa.schema([(f.name, f.type) for f in schema]))
+            as_text = {name for _, name, _ in _changed(rows, [], table)} - set(known.names)
+            return without_nulls(
+                pa.schema([(f.name, pa.string() if f.name in as_text else f.type) for f in table.schema])
+            )
         except UnicodeDecodeError as e:
             raise SchemaError(
                 f"{self._source.name} can't be read as csv: its columns' names are not UTF-8; convert it"
@@ -118,20 +131,63 @@ def _with_row_number(text: str, before: int) -> str:
     return _ROW_NUMBER.sub(lambda found: f"Row #{int(found[1]) + before}", text)
 
 
-def _parsed(rows: bytes, names: list[str], schema: pa.Schema | None) -> pa.Table:
-    """Return rows of CSV as a table, whose columns are of a schema's types, or of those that the rows suggest.
+def _parsed(rows: bytes, names: list[str], known: pa.Schema) -> pa.Table:
+    """Return rows of CSV as a table, whose columns are of known types, or of those that the rows suggest.
 
     Args:
         rows: the rows.
         names: the columns' names; none if the first row has them.
-        schema: the types.
+        known: the columns whose types are known.
+
+    Raises:
+        ValueError: a number is in a column that would change it; and what Arrow raises.
     """
+    table = _read(rows, names, known)
+    for row, name, why in _changed(rows, names, table):
+        raise ValueError(f"Row #{row}, column {name!r}: {why}")
+    return table
+
+
+def _read(rows: bytes, names: list[str], known: pa.Schema, only: list[str] | None = None) -> pa.Table:
+    """Return rows of CSV as a table, whatever Arrow rounds; ``only`` some columns, or all."""
     from pyarrow import csv
 
-    types = None if schema is None else {field.name: field.type for field in schema}
     return csv.read_csv(
         pa.BufferReader(rows),
         csv.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names),
         csv.ParseOptions(newlines_in_values=True),
-        csv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False),
+        csv.ConvertOptions(
+            column_types={field.name: field.type for field in known},
+            include_columns=only or [],
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
     )
+
+
+def _changed(rows: bytes, names: list[str], table: pa.Table) -> Iterator[tuple[int, str, str]]:
+    """Yield the numbers that columns of floats would change: the row, the column, and why.
+
+    Args:
+        rows: the rows.
+        names: the columns' names; none if the first row has them, which Arrow's errors count, too.
+        table: what Arrow makes of them.
+    """
+    import pyarrow.compute as pc
+
+    floats = [field for field in table.schema if pa.types.is_floating(field.type)]
+    width = narrowest_float(table.schema)
+    is_infinite = any(pc.any(pc.is_inf(table.column(field.name))).as_py() for field in floats)
+    if width is None or not (is_infinite or may_change(rows, width, quoted=True)):
+        return
+    only = [field.name for field in floats]
+    texts = _read(rows, names, pa.schema([(name, pa.string()) for name in only]), only)
+    for field in floats:
+        for row, text in enumerate(texts.column(field.name).to_pylist(), 1 if names else 2):
+            if text and _DIGIT.search(text) and (why := change(_number(text), field.type)):
+                yield row, field.name, why
+
+
+def _number(text: str) -> float | Decimal:
+    return whole_number(text.strip()) if _WHOLE_NUMBER.fullmatch(text) else float(text)

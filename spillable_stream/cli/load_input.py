@@ -92,7 +92,9 @@ class Input(Protocol):
         """Close the file."""
 
 
-def open_input(file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bool) -> Input:
+def open_input(
+    file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bool, may_add_columns: bool = False
+) -> Input:
     """Open an input.
 
     Args:
@@ -100,6 +102,7 @@ def open_input(file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bo
         kind: its format.
         schema: the columns of the typed channel that it goes to; None to infer the types of JSON and CSV.
         as_rows: whether lines of JSON become rows, rather than the bodies of events.
+        may_add_columns: whether JSON and CSV may have others, whose types are inferred.
 
     Raises:
         OptionError: the file can't be opened.
@@ -107,7 +110,8 @@ def open_input(file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bo
     """
     source = InputSource(file, compressed=kind in (Format.LINES, Format.JSONL, Format.CSV))
     try:
-        found = _input_of(source, kind, schema, as_rows=as_rows)
+        known = pa.schema([]) if schema is None else schema
+        found = _input_of(source, kind, known, as_rows=as_rows, more=schema is None or may_add_columns)
         names = found.schema.names
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
             raise SchemaError(f"{source.name} has more than one column {twice[0]!r}: rename all but one")
@@ -119,13 +123,13 @@ def open_input(file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bo
         raise
 
 
-def _input_of(source: InputSource, kind: Format, schema: pa.Schema | None, *, as_rows: bool) -> Input:
+def _input_of(source: InputSource, kind: Format, known: pa.Schema, *, as_rows: bool, more: bool) -> Input:
     if kind is Format.LINES or (kind is Format.JSONL and not as_rows):
         return _LineInput(source)
     if kind is Format.JSONL:
-        return JsonInput(source, schema)
+        return JsonInput(source, known, more=more)
     if kind is Format.CSV:
-        return CsvInput(source, schema)
+        return CsvInput(source, known, more=more)
     return _ParquetInput(source) if kind is Format.PARQUET else _ArrowInput(source)
 
 

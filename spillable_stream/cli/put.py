@@ -134,7 +134,8 @@ def _opened(path: str, file: str, kind: Format, typed: bool) -> tuple[Channel, I
             source.fit(channel.schema)
         return channel, source
     try:
-        source = open_input(file, kind, channel.schema if channel.typed and not typed else None, as_rows=channel.typed)
+        columns = channel.schema if channel.typed else None
+        source = open_input(file, kind, columns, as_rows=channel.typed, may_add_columns=typed)
         if typed:
             channel.evolve(_with_columns_of(channel.schema, _columns(source, kind)))
             source.fit(channel.schema)

@@ -6,7 +6,7 @@ as a separate message. A type that some readers could not read is refused, with 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ __all__ = [
     "has_dictionary",
     "is_list",
     "is_list_view",
+    "leaves",
     "stored_schema",
     "with_leaves",
 ]
@@ -73,6 +74,15 @@ def with_leaves(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> p
     if is_list(t):
         return (pa.list_ if pa.types.is_list(t) else pa.large_list)(inside(t.value_field))
     return leaf(t)
+
+
+def leaves(t: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield the types in a type that have none inside; itself, if it has none."""
+    inner = _inner(t)
+    if not inner:
+        yield t
+    for found in inner:
+        yield from leaves(found)
 
 
 def has_dictionary(t: pa.DataType) -> bool:

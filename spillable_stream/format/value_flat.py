@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from spillable_stream.format.value_leaf import Place, Reader, leaf, native
 
-__all__ = ["number_reader", "text_reader"]
+__all__ = ["exact_float", "number_reader", "text_reader"]
 
 _FIRST_INFINITE = {16: 65520.0, 32: (2 - 2**-24) * 2.0**127, 64: math.inf}  # the least value that rounds to infinity
 _FLOAT_FORMATS = {16: "<e", 32: "<f", 64: "<d"}
@@ -104,9 +104,7 @@ def _floats(t: pa.DataType, path: str) -> Reader:
             return struct.unpack(shape, struct.pack(shape, number))[0] if half else number
         if not issubclass(kind, int) or issubclass(kind, bool):
             return None
-        whole = int.__index__(value)
-        number = struct.unpack(shape, struct.pack(shape, whole))[0]
-        return number if number == whole else None
+        return exact_float(t, int.__index__(value))
 
     wants = "a float that is not too large, or a whole number that it has exactly"
     slow = leaf(Place(path, t, wants), convert, _FLOAT_BYTES).read
@@ -117,6 +115,16 @@ def _floats(t: pa.DataType, path: str) -> Reader:
 
         return Reader(read, _FLOAT_BYTES, lambda vs: _all(float, vs))
     return Reader(slow, _FLOAT_BYTES)
+
+
+def exact_float(t: pa.DataType, whole: int | Decimal) -> float | None:
+    """Return a whole number as a float type has it; None where that would be another number."""
+    shape = _FLOAT_FORMATS[t.bit_width]
+    try:
+        number: float = struct.unpack(shape, struct.pack(shape, whole))[0]
+    except (OverflowError, struct.error):  # it is larger than all of them
+        return None
+    return number if number == whole else None
 
 
 def _decimals(t: pa.DataType, path: str) -> Reader | None:

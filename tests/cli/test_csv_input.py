@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,3 +110,73 @@ def test_arrow_never_reads_csv_from_python_whose_threads_would_outlive_an_error(
         with pytest.raises(SchemaError):
             loaded_rows(tmp_path / "f.csv", Format.CSV, schema)
         assert given and all(type(file) is pa.BufferReader for file in given)
+
+
+HUGE = 18_446_744_073_709_551_617
+
+
+@pytest.mark.parametrize("before", [[], ["1.5"], ["1"] * 400_000])
+def test_a_whole_number_in_csv_that_its_column_would_round_is_refused_with_its_row_and_column(
+    tmp_path: Path, before: list[str]
+) -> None:
+    (tmp_path / "f.csv").write_text("\n".join(["s,id", *(f"x,{n}" for n in before), f"x,{HUGE}", ""]))
+    known = pa.schema([("s", pa.string()), ("id", pa.float64())])
+    with pytest.raises(SchemaError) as caught:
+        loaded_rows(tmp_path / "f.csv", Format.CSV, known)
+    assert f"Row #{len(before) + 2}, column 'id': {HUGE} is a whole number that the type double" in str(caught.value)
+
+
+@pytest.mark.parametrize("before", [[], ["1.5"], ["1"]])
+def test_a_column_of_csv_with_a_number_that_no_type_holds_is_of_texts_where_types_are_inferred(
+    tmp_path: Path, before: list[str]
+) -> None:
+    (tmp_path / "f.csv").write_text("\n".join(["id,x", *(f"{n},1.5" for n in before), f"{HUGE},2", ""]))
+    found = loaded_rows(tmp_path / "f.csv", Format.CSV)
+    assert [row["id"] for row in found] == [*before, str(HUGE)] and found[-1]["x"] == 2.0
+    (tmp_path / "f.csv").write_text("\n".join(["id", *["1.5"] * 300_000, f"{HUGE}", ""]))
+    with pytest.raises(SchemaError, match=f"Row #300002, column 'id': {HUGE} is a whole number that the type double"):
+        loaded_rows(tmp_path / "f.csv", Format.CSV)
+
+
+def test_a_whole_number_in_csv_that_its_column_holds_is_stored_with_every_digit(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text(f"d,s,x\n{HUGE},{HUGE},{2**70}\n")
+    known = pa.schema([("d", pa.decimal128(38, 0)), ("s", pa.string()), ("x", pa.float64())])
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV, known) == [
+        {"d": Decimal(HUGE), "s": str(HUGE), "x": float(2**70)}
+    ]
+
+
+def test_a_number_in_csv_that_its_column_would_make_infinite_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("x,f\n1,inf\n1e400,1e39\n")
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV) == [{"x": "1", "f": float("inf")}, {"x": "1e400", "f": 1e39}]
+    for name, of in (("x", pa.float64()), ("f", pa.float32())):
+        known = pa.schema([("x", pa.string()), ("f", pa.float64())])
+        known = known.set(known.get_field_index(name), pa.field(name, of))
+        with pytest.raises(
+            SchemaError, match=f"Row #3, column '{name}': it is larger than any number of the type {of}"
+        ):
+            loaded_rows(tmp_path / "f.csv", Format.CSV, known)
+
+
+def test_only_an_empty_value_in_csv_is_null(tmp_path: Path) -> None:
+    words = ["NA", "null", "NULL", "nan", "N/A", "#N/A"]
+    (tmp_path / "f.csv").write_text("".join(f"{w}\n" for w in ["s", *words]))
+    for known in (None, pa.schema([("s", pa.string())])):
+        assert [row["s"] for row in loaded_rows(tmp_path / "f.csv", Format.CSV, known)] == words
+    (tmp_path / "f.csv").write_text("x,n\n1.5,1\nnan,\n-inf,2\n,3\n")
+    assert str(loaded_rows(tmp_path / "f.csv", Format.CSV)) == str(
+        [{"x": 1.5, "n": 1}, {"x": float("nan"), "n": None}, {"x": float("-inf"), "n": 2}, {"x": None, "n": 3}]
+    )
+    (tmp_path / "f.csv").write_text("n\nNA\n")
+    with pytest.raises(SchemaError, match=r"Row #2.*invalid value 'NA'"):
+        loaded_rows(tmp_path / "f.csv", Format.CSV, pa.schema([("n", pa.int64())]))
+
+
+@pytest.mark.parametrize("known", [None, pa.schema([("s", pa.string())])])
+def test_bytes_in_csv_that_are_no_text_are_bytes_or_refused(tmp_path: Path, known: pa.Schema | None) -> None:
+    (tmp_path / "f.csv").write_bytes(b"s\n\xff\n")
+    if known is None:
+        assert loaded_rows(tmp_path / "f.csv", Format.CSV) == [{"s": b"\xff"}]
+    else:
+        with pytest.raises(SchemaError, match=r"Row #2.*UTF8"):
+            loaded_rows(tmp_path / "f.csv", Format.CSV, known)

@@ -44,7 +44,7 @@ def test_json_rows_that_were_exported_are_read_without_their_ids(tmp_path: Path)
         ('[{"n": 1}]\n', "line 1: not a JSON object, but a list: write an object on each line"),
         ('{"n": 1}{"n": 2}\n', "line 1: not a whole JSON object: "),
         ("{\n", "line 1: not a whole JSON object: "),
-        ('{"n": "x"}\n', "lines 1 to 1: not JSON of the channel's columns: "),
+        ('{"n": "x"}\n', "line 1, column 'n': 'x' is not of the column's type, int64"),
     ],
 )
 def test_json_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, text: str, said: str) -> None:
