@@ -14,6 +14,7 @@ from spillable_stream.cli.input_source import (
     InputSource,
     SourceInput,
     read_batches,
+    read_beginning,
     without_nulls,
 )
 from spillable_stream.errors import SchemaError
@@ -24,6 +25,7 @@ __all__ = ["CsvInput"]
 
 _VALUE = rb'(?:"(?:[^"]++|"")*+"[^,\r\n]*+|(?:[^",\r\n][^,\r\n]*+)?+)'  # a quote counts where a value begins
 _WHOLE_ROWS = re.compile(rb"(?:(?:%b,)*+%b[\r\n]++)*+" % (_VALUE, _VALUE))
+_WHOLE_ROW = re.compile(rb"[\r\n]*+(?:%b,)*+%b[\r\n]++" % (_VALUE, _VALUE))
 _MOST_ROW_BYTES = MAX_PAYLOAD_BYTES
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 _DIGIT = re.compile(r"[0-9]")
@@ -49,12 +51,10 @@ class CsvInput(SourceInput):
 
     def __init__(self, source: InputSource, known: pa.Schema, *, more: bool) -> None:
         super().__init__(source)
-        self._beginning = b""
+        self._beginning = read_beginning(source, _has_row) if more else b""
         self.schema = self._inferred(known) if more else known
 
     def _inferred(self, known: pa.Schema) -> pa.Schema:
-        while len(self._beginning) < CHUNK_BYTES and (data := self._source.read(CHUNK_BYTES)):
-            self._beginning += data
         rows = self._beginning[: _end_of_rows(self._beginning)] or self._beginning
         table = _read(rows, [], known)
         try:
@@ -111,6 +111,12 @@ class CsvInput(SourceInput):
             yield data[:end]
         if end < len(data):  # Arrow would take all the rest for the value
             raise ValueError(f"{_shown(data[end:])} has a quote that is not closed")
+
+
+def _has_row(data: bytes) -> bool:
+    """Tell whether there is a whole row behind the line of names."""
+    names = _WHOLE_ROW.match(data)
+    return names is not None and _end_of_rows(data[names.end() :].lstrip(b"\r\n")) > 0
 
 
 def _shown(row: bytes) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +25,7 @@ __all__ = [
     "WholeReads",
     "lines_of",
     "read_batches",
+    "read_beginning",
     "standard_input",
     "without_nulls",
 ]
@@ -32,6 +34,8 @@ STANDARD_INPUT = "-"
 
 CHUNK_BYTES = 1 << 20
 """How much is read at once."""
+
+_SAMPLE_SECONDS = 1.0
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """The compressions of an input, by the ends of names."""
@@ -97,10 +101,14 @@ class InputSource(io.RawIOBase):
 
     def has_more_now(self) -> bool:
         """Tell whether a read would return at once."""
+        return self.has_more_within(0.0)
+
+    def has_more_within(self, seconds: float) -> bool:
+        """Wait until a read would return at once, for some seconds at most; tell whether it would."""
         if self.is_file or not self._is_plain:
             return True
         try:
-            return has_input(self.raw)
+            return has_input(self.raw, seconds)
         except (OSError, ValueError):  # it has no descriptor that can be asked
             return True
 
@@ -182,10 +190,35 @@ class WholeReads(io.RawIOBase):
         return done
 
 
-def lines_of(source: InputSource) -> Iterator[list[bytes]]:
-    """Yield the lines of a source without their ends, as many as were read at once; the last one may lack its end."""
+def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> bytes:
+    """Return the beginning of a source, whose rows say the columns' types: `CHUNK_BYTES`, or what comes in time.
+
+    A source that is slow is waited for until a row is there, and a second longer: its next rows say more of the types.
+
+    Args:
+        source: the source.
+        has_row: tells whether a beginning has a whole row.
+    """
+    data, until = b"", None
+    while len(data) < CHUNK_BYTES and (until is None or source.has_more_within(until - time.monotonic())):
+        if not (more := source.read(CHUNK_BYTES)):
+            break
+        data += more
+        if until is None and has_row(data):
+            until = time.monotonic() + _SAMPLE_SECONDS
+    return data
+
+
+def lines_of(source: InputSource, beginning: bytes = b"") -> Iterator[list[bytes]]:
+    """Yield the lines of a source without their ends, as many as were read at once; the last one may lack its end.
+
+    Args:
+        source: the source.
+        beginning: what was read of it already.
+    """
     parts: list[bytes] = []
-    while data := source.read(CHUNK_BYTES):
+    while data := beginning or source.read(CHUNK_BYTES):
+        beginning = b""
         lines = data.split(b"\n")
         parts.append(lines[0])
         if len(lines) > 1:

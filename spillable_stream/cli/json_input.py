@@ -15,6 +15,7 @@ from spillable_stream.cli.input_source import (
     SourceInput,
     lines_of,
     read_batches,
+    read_beginning,
     without_nulls,
 )
 from spillable_stream.cli.json_lines import Columns, LineFault, Lines, inferred_columns, parse_lines
@@ -40,7 +41,7 @@ class JsonInput(SourceInput):
     def __init__(self, source: InputSource, known: pa.Schema, *, more: bool) -> None:
         super().__init__(source)
         self.schema = known
-        self._rest = self._numbered_lines()
+        self._rest = self._numbered_lines(read_beginning(source, _has_row) if more else b"")
         self._first = Lines(1, [])
         if more:
             self._first = next((lines for lines in self._rest if lines.count_rows()), self._first)
@@ -53,10 +54,10 @@ class JsonInput(SourceInput):
         """Read with the types of a channel's columns; see `Input.fit`."""
         self.schema = schema
 
-    def _numbered_lines(self) -> Iterator[Lines]:
+    def _numbered_lines(self, beginning: bytes) -> Iterator[Lines]:
         """Yield lines, as many as come at once."""
         number = 1
-        for lines in lines_of(self._source):
+        for lines in lines_of(self._source, beginning):
             yield Lines(number, lines)
             number += len(lines)
 
@@ -79,3 +80,7 @@ class JsonInput(SourceInput):
             yield
         except LineFault as e:
             raise SchemaError(f"{self._source.name}, {e}") from e
+
+
+def _has_row(data: bytes) -> bool:
+    return bool(data[: data.rfind(b"\n") + 1].strip())

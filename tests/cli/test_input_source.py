@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event, SchemaError
@@ -63,3 +64,39 @@ def test_a_closed_standard_input_is_a_wrong_option_and_nobody_to_ask(path: Path)
         process = start(*verb, stdin=None, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(0))
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 2 and said in stderr.decode(), stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "then"), [(Format.CSV, b"n\n1\n", b"1.5\n"), (Format.JSONL, b'\n{"n": 1}\n', b'{"n": 1.5}\n')]
+)
+def test_what_a_pipe_has_soon_after_the_first_row_says_the_types_too(
+    monkeypatch: pytest.MonkeyPatch, kind: Format, first: bytes, then: bytes
+) -> None:
+    out, into = os.pipe()
+    rest = [then]
+
+    def has_input(_: object, seconds: float = 0.0) -> bool:
+        if not rest:
+            return False
+        os.write(into, rest.pop())
+        return True
+
+    monkeypatch.setattr(input_source, "has_input", has_input)
+    os.write(into, first)
+    source = open_input(f"/dev/fd/{out}", kind, None, as_rows=True)
+    assert source.schema == pa.schema([("n", pa.float64())])
+    os.close(into)
+    assert [row["n"] for batch in source.batches() for row in batch.to_pylist()] == [1.0, 1.5]
+    source.close()
+    os.close(out)
+
+
+def test_of_a_source_that_is_not_slow_a_whole_chunk_says_the_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_source, "CHUNK_BYTES", 100)
+    (tmp_path / "f").write_bytes(b"x\n" * 80)
+    source = input_source.InputSource(str(tmp_path / "f"), compressed=False)
+    assert input_source.read_beginning(source, lambda _: True) == b"x\n" * 50
+    assert list(input_source.lines_of(source, b"a\nb")) == [[b"a"], [b"bx", *[b"x"] * 29]]
+    source.close()

@@ -147,6 +147,32 @@ def test_csv_that_trickles_in_is_stored_as_it_comes_and_ctrl_c_ends_the_wait_for
         process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [("csv", ["n,", "s\n", "1,a\n2", ",b\n"]), ("jsonl", ['{"n": 1, ', '"s": "a"}\n', '{"n": 2, "s": "b"', "}\n"])],
+)
+def test_rows_that_trickle_in_are_stored_as_they_come_also_in_a_new_channel(
+    path: Path, kind: str, parts: list[str]
+) -> None:
+    process = start("put", path, "--typed", "--format", kind, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stdin is not None
+
+    def rows() -> list[dict[str, object]]:
+        with Channel(path, create=False, readonly=True) as channel:
+            return [row for batch in channel.read() for row in batch.drop_columns("write_order_id").to_pylist()]
+
+    for part in parts:
+        process.stdin.write(part.encode())
+        process.stdin.flush()
+        if part == parts[2]:
+            deadline = time.monotonic() + 60
+            while not (path / "channel.json").exists() or rows() != [{"n": 1, "s": "a"}]:
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.05)
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and rows() == [{"n": 1, "s": "a"}, {"n": 2, "s": "b"}]
+
+
 def killed_again_and_again(path: Path, file: Path, kills: int, rows: int, signals: list[int], **options: int) -> None:
     """Make a channel, load a file into it, kill the load at random moments, and run it again to its end."""
     while not each_was_killed(path, file, kills, rows, signals, **options):  # as on a busy machine
