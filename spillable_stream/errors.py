@@ -343,7 +343,18 @@ class SchemaError(SpillableError):
 
 
 class OptionError(SpillableError, ValueError):
-    """An unknown option, or a value outside its range."""
+    """An unknown option, or a value outside its range.
+
+    Attributes:
+        option: the option, as a keyword argument; "" for another argument, or where no one option is at fault.
+    """
+
+    def __init__(self, message: str = "", option: str = "") -> None:
+        super().__init__(message)
+        self.option = option
+
+    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
+        return type(self), (self.args[0], self.option)
 
 
 class CheckpointMismatchError(SpillableError):

@@ -348,15 +348,19 @@ def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: 
     for name, value in given.items():
         option = allowed.get(_key(name))
         if option is None:
-            raise OptionError(_unknown(name, by_key.get(_key(name)), allowed, where))
+            elsewhere = by_key.get(_key(name))
+            text = _unknown(name, elsewhere, allowed, where)
+            raise OptionError(text, name if elsewhere is None else elsewhere.keyword)
         if value is None:
             continue
         if option.keyword in parsed:
-            raise OptionError(f"{named_like(name, option.name)} is given twice, by two of its names")
+            text = f"{named_like(name, option.name)} is given twice, by two of its names"
+            raise OptionError(text, option.keyword)
         try:
             parsed[option.keyword] = option.parse(value)
         except REFUSED:
-            raise OptionError(f"{_as_given(name, option)} must be {option.range}, not {value!r}") from None
+            text = f"{_as_given(name, option)} must be {option.range}, not {value!r}"
+            raise OptionError(text, option.keyword) from None
     return parsed
 
 

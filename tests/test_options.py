@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,20 @@ def test_options_that_came_later_are_stored_where_they_are_not_at_their_default(
     (option,) = [o for o in OPTIONS if o.name == name]
     assert not option.stored_at_default
     assert option.keyword not in ChannelOptions().image()
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"keepAlive": "soon"}, "keep_alive"),
+        ({"keep_alive": 1, "keepAlive": 2}, "keep_alive"),
+        ({"maxEventsPerTrigger": 5}, "max_events_per_trigger"),
+        ({"keepAlife": 5}, "keepAlife"),
+    ],
+)
+def test_a_refusal_says_of_which_option_it_is(given: dict[str, object], option: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_options(given, [CHANNEL], where="a channel")
+    assert caught.value.option == option
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again), again.option) == (OptionError, str(caught.value), option)

@@ -55,7 +55,7 @@ def environment_options(environment: Mapping[str, str] | None = None) -> dict[st
         try:
             found |= parse_options({option.name: text}, (CHANNEL, CREATION), where="a channel")
         except OptionError as e:
-            raise OptionError(f"the variable {variable}: {e}") from e
+            raise OptionError(f"the variable {variable}: {e}", e.option) from e
     return found
 
 

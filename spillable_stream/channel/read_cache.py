@@ -30,9 +30,13 @@ def divide_cache_options(given: Mapping[str, Any], *, in_store: bool) -> tuple[d
     if directory is None and most_bytes == _DEFAULT_BYTES:
         return rest, None
     if not in_store:
-        name = named("cacheBytes" if directory is None else "cacheDir")
-        raise OptionError(f"{name} is for channels in an object store: what is on a disk needs no cache; leave it out")
+        wrong = "cache_bytes" if directory is None else "cache_dir"
+        raise OptionError(
+            f"{named(wrong)} is for channels in an object store: what is on a disk needs no cache; leave it out", wrong
+        )
     if directory is None:
         size, place = named("cacheBytes"), named("cacheDir")
-        raise OptionError(f"{size} says how large the read cache may get; give {place}, too, or leave it out")
+        raise OptionError(
+            f"{size} says how large the read cache may get; give {place}, too, or leave it out", "cache_bytes"
+        )
     return rest, DiskCache(directory, most_bytes)

@@ -77,28 +77,37 @@ def divide_spool_options(
     if durability == "object" and path is None:
         return rest, None
     if not in_store:
+        wrong = "spool" if durability == "object" else "durability"
         raise OptionError(
-            f"{'spool' if durability == 'object' else 'durability'} is for channels in an object store: "
-            f"{_SYNCED_AT_ONCE}, and {named('memoryCapacity')} puts memory in front of it; leave it out"
+            f"{wrong} is for channels in an object store: {_SYNCED_AT_ONCE}, and {named('memoryCapacity')} puts memory "
+            "in front of it; leave it out",
+            wrong,
         )
     if path is None:
-        raise OptionError(f"durability={durability} needs a directory of this host to put to first; give spool, too")
+        raise OptionError(
+            f"durability={durability} needs a directory of this host to put to first; give spool, too", "durability"
+        )
     if durability == "object":
         raise OptionError(
             "with durability=object a put goes to the store at once, so a spool would be empty; give spool with "
-            "durability=local or durability=memory, or leave it out"
+            "durability=local or durability=memory, or leave it out",
+            "spool",
         )
     if readonly:
-        raise OptionError("a handle that only looks puts nothing, so it has no spool; leave durability and spool out")
+        raise OptionError(
+            "a handle that only looks puts nothing, so it has no spool; leave durability and spool out", "spool"
+        )
     of_spool = {name: rest.pop(name) for name in map(keyword_of, _OF_DISKS) if name in rest}
     if durability == "local" and of_spool.get("memory_capacity"):
         raise OptionError(
             f"{named('memoryCapacity')} contradicts durability=local, with which a put is synced on disk when it is "
-            "acknowledged; leave it out, or use durability=memory"
+            "acknowledged; leave it out, or use durability=memory",
+            "memory_capacity",
         )
     if durability == "memory" and of_spool.get("memory_capacity") == 0:
         raise OptionError(
-            f"durability=memory needs a {named('memoryCapacity')} above 0; raise it, or use durability=local"
+            f"durability=memory needs a {named('memoryCapacity')} above 0; raise it, or use durability=local",
+            "memory_capacity",
         )
     return rest, SpoolOptions(path, durability, of_spool)
 
@@ -126,7 +135,8 @@ def refuse_options_of_disks(given: Mapping[str, object]) -> None:
     for name, why in _OF_DISKS.items():
         if _is_given(name, given):
             raise OptionError(
-                f"{named(name)} is for channels on a disk: {why}; leave it out, or use a directory's path"
+                f"{named(name)} is for channels on a disk: {why}; leave it out, or use a directory's path",
+                keyword_of(name),
             )
 
 
@@ -141,7 +151,9 @@ def refuse_options_of_stores(given: Mapping[str, object]) -> None:
     """
     for name, why in _OF_STORES.items():
         if _is_given(name, given):
-            raise OptionError(f"{named(name)} is for channels in an object store: {why}; leave it out")
+            raise OptionError(
+                f"{named(name)} is for channels in an object store: {why}; leave it out", keyword_of(name)
+            )
 
 
 def _is_given(name: str, given: Mapping[str, object]) -> bool:

@@ -37,15 +37,17 @@ OF_STORES = {"commitInterval": 5, "pollInterval": 50, "gcDelay": 5.0}
 @pytest.mark.parametrize("name", OF_DISKS)
 def test_an_option_of_disks_is_refused_in_a_store_with_its_reason(name: str) -> None:
     value, why = OF_DISKS[name]
-    with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels on a disk: {why}"):
+    with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels on a disk: {why}") as caught:
         refuse_options_of_disks({keyword_of(name): value})
+    assert caught.value.option == keyword_of(name)
 
 
 @pytest.mark.parametrize("name", OF_STORES)
 def test_an_option_of_stores_is_refused_on_a_disk_with_its_reason(name: str) -> None:
     why = {"pollInterval": "a look at a disk", "gcDelay": "a slow reader"}.get(name, "a commit to a disk is synced")
-    with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels in an object store: {why}"):
+    with pytest.raises(OptionError, match=f"^{keyword_of(name)} is for channels in an object store: {why}") as caught:
         refuse_options_of_stores({keyword_of(name): OF_STORES[name]})
+    assert caught.value.option == keyword_of(name)
 
 
 def test_defaults_and_options_of_both_are_refused_nowhere() -> None:
@@ -105,8 +107,9 @@ def test_a_channel_in_a_store_is_neither_made_nor_changed_by_an_option_of_disks(
     ],
 )
 def test_a_spool_that_cannot_be_is_refused_with_its_reason(given: dict[str, object], in_store: bool, said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+    with pytest.raises(OptionError, match=said) as caught:
         divide_spool_options(given, in_store=in_store, readonly=False)
+    assert caught.value.option in given
 
 
 def test_a_handle_that_only_looks_has_no_spool() -> None:

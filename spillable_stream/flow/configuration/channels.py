@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
@@ -240,11 +239,5 @@ def _check_place(raw: RawComponent, channel: ComponentConfig, findings: Findings
         path = channel_path(given if "://" in given else "a directory")
         OpenArguments.of(path, options, None, readonly=False).check_place()
     except OptionError as e:
-        text = str(e)
-        name = next((n for n in raw.entries if keyword_of(n) in options and {n, keyword_of(n)} & _words(text)), "")
-        at = raw.entries.get(name, raw.first)
-        raise Refusal(findings.add("bad-value", at, raw.path, f"it does not run: {text}")) from None
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text))
+        at = next((entry for name, entry in raw.entries.items() if keyword_of(name) == e.option), raw.first)
+        raise Refusal(findings.add("bad-value", at, raw.path, f"it does not run: {e}")) from None
