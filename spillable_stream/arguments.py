@@ -17,6 +17,7 @@ from spillable_stream.quantities import (
     milliseconds,
     size_bytes,
 )
+from spillable_stream.shown_value import shown
 
 __all__ = [
     "flag",
@@ -52,7 +53,7 @@ def whole_number(name: str, value: object, least: int | None = 1, most: int | No
         if (least is None or found >= least) and (most is None or found <= most):
             return found
     bounds = "" if least is None else f", {least:,} or more" if most is None else f" from {least:,} to {most:,}"
-    raise OptionError(f"{name} must be an integer{bounds}, not {value!r}")
+    raise OptionError(f"{name} must be an integer{bounds}, not {shown(value)}")
 
 
 def seconds(name: str, value: object) -> float:
@@ -68,9 +69,9 @@ def seconds(name: str, value: object) -> float:
     try:
         found = duration_seconds(value)
     except ValueError:
-        raise OptionError(f"{name} must be {DURATION_RANGE}, or a timedelta, not {value!r}") from None
+        raise OptionError(f"{name} must be {DURATION_RANGE}, or a timedelta, not {shown(value)}") from None
     if found < 0:
-        raise OptionError(f"{name} must be 0 or more, not {value!r}; math.inf means no limit")
+        raise OptionError(f"{name} must be 0 or more, not {shown(value)}; math.inf means no limit")
     return min(found, threading.TIMEOUT_MAX)
 
 
@@ -101,7 +102,7 @@ def whole_milliseconds(name: str, value: object, least: int) -> int:
         return whole_number(name, milliseconds(value), least)
     except OptionError:
         bounds = "or -1 for no limit" if least == -1 else f"{least} or more"
-        raise OptionError(f"{name} must be {MILLISECONDS_RANGE}; {bounds}, not {value!r}") from None
+        raise OptionError(f"{name} must be {MILLISECONDS_RANGE}; {bounds}, not {shown(value)}") from None
 
 
 def whole_bytes(name: str, value: object) -> int:
@@ -117,7 +118,7 @@ def whole_bytes(name: str, value: object) -> int:
     try:
         return whole_number(name, size_bytes(value))
     except OptionError:
-        raise OptionError(f"{name} must be {SIZE_RANGE}; 1 or more, not {value!r}") from None
+        raise OptionError(f"{name} must be {SIZE_RANGE}; 1 or more, not {shown(value)}") from None
 
 
 def flag(name: str, value: object) -> bool:
@@ -131,7 +132,7 @@ def flag(name: str, value: object) -> bool:
         OptionError: it is neither True nor False: a text such as "false" would count as true.
     """
     if value is not True and value is not False:
-        raise OptionError(f"{name} must be True or False, not {value!r}")
+        raise OptionError(f"{name} must be True or False, not {shown(value)}")
     return value
 
 
@@ -150,7 +151,7 @@ def text(name: str, value: object) -> str:
     except UnicodeEncodeError:
         is_valid = False
     if not is_valid:
-        raise OptionError(f"{name} must be a str of valid Unicode, not {value!r}")
+        raise OptionError(f"{name} must be a str of valid Unicode, not {shown(value)}")
     return cast(str, value)
 
 
@@ -165,7 +166,7 @@ def function(name: str, value: F) -> F:
         OptionError: it can't be called.
     """
     if not callable(value):
-        raise OptionError(f"{name} must be a function, or another callable, not {value!r}")
+        raise OptionError(f"{name} must be a function, or another callable, not {shown(value)}")
     return value
 
 
@@ -181,7 +182,7 @@ def instance(name: str, value: object, kind: type[T]) -> T:
         OptionError: it is of another class.
     """
     if not isinstance(value, kind):
-        raise OptionError(f"{name} must be an instance of {kind.__name__}, not {value!r}")
+        raise OptionError(f"{name} must be an instance of {kind.__name__}, not {shown(value)}")
     return value
 
 
@@ -197,7 +198,7 @@ def path_text(name: str, value: object) -> str:
     """
     text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str):
-        raise OptionError(f"{name} must be a path, as a str or a pathlib.Path, not {value!r}")
+        raise OptionError(f"{name} must be a path, as a str or a pathlib.Path, not {shown(value)}")
     if not text:
         raise OptionError(f"{name} is empty: give a path")
     try:
@@ -205,5 +206,5 @@ def path_text(name: str, value: object) -> str:
     except UnicodeEncodeError:
         is_possible = False
     if not is_possible:
-        raise OptionError(f"{name} can't be {text!r}: no file can have this name")
+        raise OptionError(f"{name} can't be {shown(text)}: no file can have this name")
     return text

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import shown
 
 __all__ = [
     "APPLICATION",
@@ -69,7 +70,7 @@ def check_group(value: object) -> str:
         OptionError: it is not allowed.
     """
     if not is_name(value):
-        raise OptionError(f"group must be {NAME}, not {value!r}")
+        raise OptionError(f"group must be {NAME}, not {shown(value)}")
     return str(value)
 
 
@@ -80,7 +81,7 @@ def check_producer(value: object) -> str:
         OptionError: it is not allowed.
     """
     if not is_name(value):
-        raise OptionError(f"producer_id must be {NAME}, not {value!r}")
+        raise OptionError(f"producer_id must be {NAME}, not {shown(value)}")
     return str(value)
 
 
@@ -91,7 +92,7 @@ def check_owner(value: object) -> str:
         OptionError: it is not allowed.
     """
     if not isinstance(value, str) or not _OWNER.match(value):
-        raise OptionError(f"a query's ID must be letters, digits, - and _, at most 128, not {value!r}")
+        raise OptionError(f"a query's ID must be letters, digits, - and _, at most 128, not {shown(value)}")
     return value
 
 

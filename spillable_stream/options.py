@@ -37,6 +37,7 @@ from spillable_stream.option_parsers import (
     timestamp,
 )
 from spillable_stream.quantities import DURATION_RANGE, MILLISECONDS_RANGE, SIZE_RANGE
+from spillable_stream.shown_value import shown
 
 __all__ = [
     "BATCH",
@@ -359,7 +360,7 @@ def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: 
         try:
             parsed[option.keyword] = option.parse(value)
         except REFUSED:
-            text = f"{_as_given(name, option)} must be {option.range}, not {value!r}"
+            text = f"{_as_given(name, option)} must be {option.range}, not {shown(value)}"
             raise OptionError(text, option.keyword) from None
     return parsed
 
@@ -383,8 +384,8 @@ def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option],
 
     near = difflib.get_close_matches(_key(name), allowed, n=1)
     if not near:
-        return f"{name!r} is not an option of {where}, nor like one: the documentation has a list of options"
-    return f"{name!r} is not an option of {where}; the nearest is {named_like(name, allowed[near[0]].name)!r}"
+        return f"{shown(name)} is not an option of {where}, nor like one: the documentation has a list of options"
+    return f"{shown(name)} is not an option of {where}; the nearest is {named_like(name, allowed[near[0]].name)!r}"
 
 
 def defaults(scope: str) -> dict[str, Any]:

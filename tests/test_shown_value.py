@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import spillable_stream as ss
+from spillable_stream import OptionError
+from spillable_stream.options import OPTIONS, parse_options
 from spillable_stream.shown_value import shown
 
-LONG = 10_000_000
+PACKAGE = Path(ss.__file__).parent
+LONG, MILLION = 10_000_000, 1_000_000
 
 
 class Broken:
@@ -51,3 +57,40 @@ def test_lists_in_lists_are_shown_to_some_depth() -> None:
 def test_a_text_may_be_shown_up_to_another_length() -> None:
     assert shown("x" * 1024, 1024) == repr("x" * 1024)
     assert shown("x" * 1025, 1024) == repr("x" * 1024) + "… (1,025 characters)"
+
+
+# ── whoever refuses something ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize("value", ["x" * MILLION, b"x" * MILLION, [b"x" * MILLION] * 20], ids=["text", "bytes", "list"])
+def test_no_option_is_refused_with_all_of_a_huge_value(option: Any, value: object) -> None:
+    try:
+        parse_options({option.name: value}, option.scopes, where="here")
+    except OptionError as e:
+        assert len(str(e)) < 2000
+
+
+def test_no_name_of_an_option_is_refused_with_all_of_it() -> None:
+    with pytest.raises(OptionError, match=r"… \(10,000,000 characters\) is not an option of here") as caught:
+        parse_options({"x" * LONG: 1}, ["channel"], where="here")
+    assert len(str(caught.value)) < 500
+
+
+def refusals() -> Iterator[tuple[str, ast.Call]]:
+    """Yield each call in the package that makes a refusal of what somebody gave, with its place."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("OptionError", "typer.BadParameter"):
+                yield f"{file.relative_to(PACKAGE)}:{node.lineno}", node
+
+
+def test_each_refusal_shows_the_value_by_this_rule() -> None:
+    found = list(refusals())
+    assert len(found) > 100
+    whole = [
+        place
+        for place, call in found
+        if any(isinstance(part, ast.FormattedValue) and part.conversion == ord("r") for part in ast.walk(call))
+    ]
+    assert whole == [], "write {shown(value)} for {value!r}"

@@ -28,6 +28,7 @@ from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.quantities import Size, span_with_unit
+from spillable_stream.shown_value import shown as shown_value
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, shown
 
@@ -106,8 +107,8 @@ def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState],
         return lambda state: min(following, state.next_id) - 1
     if (wanted := event_id(end)) is None or wanted < 1:
         raise OptionError(
-            f"a read of {path} can't end with {end!r}: give a write-order ID, a datetime with a zone, or a time back "
-            "from now, as '15m' or a timedelta"
+            f"a read of {path} can't end with {shown_value(end)}: give a write-order ID, a datetime with a zone, or a "
+            "time back from now, as '15m' or a timedelta"
         )
 
     def choose(state: ChannelState) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from spillable_stream.arguments import path_text, text
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import shown
 
 __all__ = ["read_config"]
 
@@ -52,7 +53,7 @@ def read_config(path: str | os.PathLike[str], name: str | None = None) -> dict[s
         if kind.lower() not in _MEMORY_CAPACITIES:
             raise OptionError(
                 f"{os.fspath(path)}: the type of a channel must be FILE or SPILLABLEMEMORY (for Flume's MEMORY: "
-                f"with an overflowCapacity of 0), not {kind!r}"
+                f"with an overflowCapacity of 0), not {shown(kind)}"
             )
         renamed = _RENAMED[kind.lower()]
         values = {renamed.get(key, key): value for key, value in values.items()}
@@ -86,7 +87,7 @@ def _of_ini(path: str | os.PathLike[str], content: str) -> Mapping[str, str]:
         raise OptionError(f"{os.fspath(path)} must have a section [{_SECTION}]")
     for key, value in parser[_SECTION].items():
         if _COMMENT.search(value):
-            raise OptionError(f"{os.fspath(path)}: {key} is {value!r}; write a comment on a line of its own")
+            raise OptionError(f"{os.fspath(path)}: {key} is {shown(value)}; write a comment on a line of its own")
     return parser[_SECTION]
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from spillable_stream.errors import OptionError
 from spillable_stream.option_names import named
 from spillable_stream.quantities import DURATION_RANGE, Duration, duration_seconds
+from spillable_stream.shown_value import shown
 
 __all__ = ["MOST_DELAY_SECONDS", "due_ms", "require_orderable", "without_disk"]
 
@@ -39,7 +40,8 @@ def require_orderable(schema: pa.Schema, path: object) -> None:
     if name := _fixed_column(schema):
         raise OptionError(
             f"{path} can delay no rows: Arrow can't put values of the type {schema.field(name).type} of the column "
-            f"{name!r} in another order; declare the column as string, binary or of its values' type. Nothing was put"
+            f"{shown(name)} in another order; declare the column as string, binary or of its values' type. Nothing was "
+            "put"
         )
 
 
@@ -85,7 +87,7 @@ def _delay_ms(given: object) -> int:
         seconds = -1.0
     if seconds < 0:
         raise OptionError(
-            f"deliver_after must be {DURATION_RANGE}, 0 or more, or a timedelta, not {given!r}. Nothing was put"
+            f"deliver_after must be {DURATION_RANGE}, 0 or more, or a timedelta, not {shown(given)}. Nothing was put"
         )
     bounded = min(seconds, 2.0 * MOST_DELAY_SECONDS)
     return math.ceil(round(bounded * 1000, 3))  # 0.001 of a float is a bit more, or less
@@ -93,7 +95,7 @@ def _delay_ms(given: object) -> int:
 
 def _moment_ms(given: object) -> int:
     if not isinstance(given, datetime):
-        raise OptionError(f"deliver_at is {given!r}; give a datetime with its time zone. Nothing was put")
+        raise OptionError(f"deliver_at is {shown(given)}; give a datetime with its time zone. Nothing was put")
     if given.utcoffset() is None:
         raise OptionError(
             f"deliver_at is {given.isoformat()}, which says no time zone; give one, as "

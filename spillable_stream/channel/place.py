@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from spillable_stream.channel.seek_target import SeekTarget
 from spillable_stream.errors import OptionError
 from spillable_stream.quantities import span_with_unit
+from spillable_stream.shown_value import shown
 
 __all__ = ["PLACES", "parse_end", "parse_place"]
 
@@ -36,7 +37,7 @@ def parse_place(text: str) -> SeekTarget:
         moment = datetime.fromisoformat(word)
         return moment if moment.utcoffset() is not None else moment.astimezone()
     except (ValueError, OverflowError):
-        raise OptionError(f"{text!r} is not a place in a channel: give {PLACES}") from None
+        raise OptionError(f"{shown(text)} is not a place in a channel: give {PLACES}") from None
 
 
 def parse_end(text: str) -> int | datetime | timedelta:
@@ -48,4 +49,4 @@ def parse_end(text: str) -> int | datetime | timedelta:
     place = parse_place(text)
     if isinstance(place, int | datetime | timedelta):
         return place
-    raise OptionError(f"a read can't end at {text!r}: give a write-order ID, a time, or 15m ago")
+    raise OptionError(f"a read can't end at {shown(text)}: give a write-order ID, a time, or 15m ago")

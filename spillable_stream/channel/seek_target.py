@@ -12,6 +12,7 @@ from spillable_stream.engine.seeking import Choose, checked_position
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import OptionError
 from spillable_stream.quantities import span_with_unit
+from spillable_stream.shown_value import shown
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Moment", "SeekTarget", "chosen_position", "event_id", "time_of"]
@@ -49,7 +50,7 @@ def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
     if (wanted := event_id(to)) is not None:
         return lambda state: checked_position(wanted - 1, state, engine.path)
     raise OptionError(
-        f"nothing in {engine.path} begins at {to!r}: give 'earliest', 'latest', a write-order ID, a datetime "
+        f"nothing in {engine.path} begins at {shown(to)}: give 'earliest', 'latest', a write-order ID, a datetime "
         "with a zone, or a time back from now, as '15m' or a timedelta"
     )
 
@@ -79,12 +80,15 @@ def time_of(moment: datetime | timedelta) -> int:
     """
     if isinstance(moment, timedelta):
         if moment < timedelta(0):
-            raise OptionError(f"a timedelta says how far back from now, and {moment!r} is negative: leave out its sign")
+            raise OptionError(
+                f"a timedelta says how far back from now, and {shown(moment)} is negative: leave out its sign"
+            )
         return time.time_ns() // 1000 - moment // _MICROSECOND
     if moment != moment:  # pandas' NaT
-        raise OptionError(f"{moment!r} says no time: give a datetime with a zone, or a timedelta back from now")
+        raise OptionError(f"{shown(moment)} says no time: give a datetime with a zone, or a timedelta back from now")
     if moment.utcoffset() is None:
         raise OptionError(
-            f"{moment!r} is a time without a zone: give it one, as datetime.now(timezone.utc) has, or use .astimezone()"
+            f"{shown(moment)} is a time without a zone: give it one, as datetime.now(timezone.utc) has, or use "
+            ".astimezone()"
         )
     return (moment - _EPOCH) // _MICROSECOND

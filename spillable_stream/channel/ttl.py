@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spillable_stream.errors import OptionError
 from spillable_stream.quantities import DURATION_RANGE, Duration, duration_seconds
+from spillable_stream.shown_value import shown
 
 __all__ = ["MOST_TTL_US", "ttl_left_us", "ttl_us"]
 
@@ -29,11 +30,12 @@ def ttl_us(ttl: Duration | None) -> int:
         seconds = duration_seconds(ttl)
     except ValueError:
         raise OptionError(
-            f"ttl must be {DURATION_RANGE}, or a timedelta, not {ttl!r}; leave it out for events that never expire"
+            f"ttl must be {DURATION_RANGE}, or a timedelta, not {shown(ttl)}; leave it out for events that never expire"
         ) from None
     if not _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
         raise OptionError(
-            f"ttl must be more than 0 and at most 100 years, not {ttl!r}: leave it out for events that never expire"
+            f"ttl must be more than 0 and at most 100 years, not {shown(ttl)}: leave it out for events that never "
+            "expire"
         )
     return max(1, round(seconds * 1_000_000))
 

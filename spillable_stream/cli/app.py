@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
+from spillable_stream.shown_value import shown
 from spillable_stream.termination import Terminated
 
 __all__ = [
@@ -159,9 +160,9 @@ def time_span(least: float = 0.0, most: float = math.inf) -> Callable[[Any], flo
         try:
             found = duration_seconds(text)
         except ValueError:
-            raise typer.BadParameter(f"{text!r} is not a time: give {DURATION_RANGE}; {bounds}") from None
+            raise typer.BadParameter(f"{shown(text)} is not a time: give {DURATION_RANGE}; {bounds}") from None
         if not least <= found <= most:
-            raise typer.BadParameter(f"{text!r} is too {'short' if found < least else 'long'}: give {bounds}")
+            raise typer.BadParameter(f"{shown(text)} is too {'short' if found < least else 'long'}: give {bounds}")
         return found
 
     return parse

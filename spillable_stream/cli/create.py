@@ -9,6 +9,7 @@ import typer
 from spillable_stream.cli.app import ChannelPath, app, ending
 from spillable_stream.errors import ChannelError, NotAChannelError, OptionError
 from spillable_stream.option_names import name_of
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +96,7 @@ def _given(options: list[str] | None) -> dict[str, str]:
     for text in options or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise OptionError(f"-o {text!r} has no value: write -o NAME=VALUE")
+            raise OptionError(f"-o {shown(text)} has no value: write -o NAME=VALUE")
         if name in found:
             raise OptionError(f"{name} is given twice")
         found[name] = value

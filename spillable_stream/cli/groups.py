@@ -13,6 +13,7 @@ from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, end
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 from spillable_stream.names import check_group
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -71,7 +72,7 @@ def create_group(path: ChannelPath, group: _GroupName, start: _From = "earliest"
     with ending(path), Channel(path, create=False) as channel:
         if not (start in ("earliest", "latest") or start.isdigit()):
             raise OptionError(
-                f"a group can't begin at {start!r}: give earliest, latest or an ID, and 'groups seek' then"
+                f"a group can't begin at {shown(start)}: give earliest, latest or an ID, and 'groups seek' then"
             )
         check_group(group)
         if left := _given_up(channel, start):

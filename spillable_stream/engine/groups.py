@@ -16,6 +16,7 @@ from spillable_stream.errors import DataLossError, OptionError, SpillableError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group, is_name
+from spillable_stream.shown_value import shown
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.image import GroupImage
@@ -115,7 +116,9 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
     if starting == "latest":
         return state.last_id
     if not isinstance(starting, str) or not _EVENT_ID.fullmatch(starting):
-        raise OptionError(f"a group starts at 'earliest', 'latest', or the ID of an event as text, not at {starting!r}")
+        raise OptionError(
+            f"a group starts at 'earliest', 'latest', or the ID of an event as text, not at {shown(starting)}"
+        )
     wanted = int(starting.removesuffix("+"))
     if 0 < wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
@@ -167,7 +170,7 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
         return found
     known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
     more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""
-    raise OptionError(f"{path} has no group {group!r}; its groups are: {known}{more}")
+    raise OptionError(f"{path} has no group {shown(group)}; its groups are: {known}{more}")
 
 
 def has_stayed(group: str, before: GroupImage, appender: Appender, follower: Follower) -> bool:

@@ -22,6 +22,7 @@ from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.surroundings import REAL
+from spillable_stream.shown_value import shown
 
 __all__ = [
     "Place",
@@ -149,7 +150,7 @@ def opened_processor(config: AgentConfig, source: str, system: Mapping[str, str]
     found = next((s for s in config.sources if s.name == source), None)
     if found is None:
         names = ", ".join(s.name for s in config.sources) or "none"
-        raise OptionError(f"no source {source!r} of {config.name} can run; there are: {names}")
+        raise OptionError(f"no source {shown(source)} of {config.name} can run; there are: {names}")
     wanted = {*found.channels, *([found.dead_letter] if found.dead_letter else [])}
     with ExitStack() as stack:
         places = build_channels(config.name, [c for c in config.channels if c.name in wanted], system)

@@ -23,6 +23,7 @@ from typing import (
 
 from spillable_stream.arguments import flag, function, instance, path_text, seconds, text, whole_number
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import shown
 
 __all__ = ["Count", "OneOf", "Port", "Size", "Within", "check_fields", "checked"]
 
@@ -59,7 +60,7 @@ class OneOf:
     def check(self, name: str, value: object) -> None:
         """Raise OptionError for a value that is none of the words."""
         if not isinstance(value, str) or value not in self.words:
-            raise OptionError(f"{name} must be {' or '.join(self.words)}, not {value!r}")
+            raise OptionError(f"{name} must be {' or '.join(self.words)}, not {shown(value)}")
 
 
 Count: TypeAlias = Annotated[int, Within(1)]
@@ -129,7 +130,7 @@ def _check(name: str, value: object, hint: Any) -> None:
         _CHECKS[kind](name, value)
     elif getattr(kind, "_is_protocol", False):
         if isinstance(value, type) or not isinstance(value, kind):
-            raise OptionError(f"{name} must be {_words(hint)}, not {value!r}")
+            raise OptionError(f"{name} must be {_words(hint)}, not {shown(value)}")
     elif isinstance(kind, type) and kind is not object:
         instance(name, value, kind)
 
@@ -150,12 +151,12 @@ def _check_one_of(name: str, value: object, hints: tuple[Any, ...]) -> None:
     if len(errors) == 1:
         raise errors[0]
     inner = [e for e in errors if not str(e).startswith(f"{name} ")]  # an element is wrong, and the kind is right
-    raise inner[0] if inner else OptionError(f"{name} must be {' or '.join(map(_words, kinds))}, not {value!r}")
+    raise inner[0] if inner else OptionError(f"{name} must be {' or '.join(map(_words, kinds))}, not {shown(value)}")
 
 
 def _check_elements(name: str, value: object, kind: type[Any], element: Any) -> None:
     if isinstance(value, (str, bytes, bytearray, Mapping)) or not isinstance(value, kind):
-        raise OptionError(f"{name} must be {_words(kind[element])}, not {value!r}")
+        raise OptionError(f"{name} must be {_words(kind[element])}, not {shown(value)}")
     if kind is Sequence and isinstance(value, Sequence):
         for i, item in enumerate(value):
             _check(f"{name}[{i}]", item, element)
@@ -163,7 +164,7 @@ def _check_elements(name: str, value: object, kind: type[Any], element: Any) -> 
 
 def _check_mapping(name: str, value: object, key: Any, of: Any) -> None:
     if not isinstance(value, Mapping):
-        raise OptionError(f"{name} must be a dict, or another mapping, not {value!r}")
+        raise OptionError(f"{name} must be a dict, or another mapping, not {shown(value)}")
     for found, item in value.items():
         _check(f"a key of {name}", found, key)
         _check(f"{name}[{found!r}]", item, of)

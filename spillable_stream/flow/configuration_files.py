@@ -10,6 +10,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, Loaded
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.loading import load
+from spillable_stream.shown_value import shown
 
 __all__ = ["ConfigurationFiles", "not_running", "reasons_against", "runnable"]
 
@@ -54,8 +55,8 @@ def runnable(loaded: Loaded, name: str) -> AgentConfig:
         return config
     findings = "\n".join(str(f) for f in loaded.errors)
     if config is None:
-        raise OptionError(f"there is no agent {name!r} in the files\n{findings}".rstrip())
-    raise OptionError(f"nothing of the agent {name!r} can run\n{findings}".rstrip())
+        raise OptionError(f"there is no agent {shown(name)} in the files\n{findings}".rstrip())
+    raise OptionError(f"nothing of the agent {shown(name)} can run\n{findings}".rstrip())
 
 
 def not_running(config: AgentConfig) -> list[str]:

@@ -19,6 +19,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.event_batch import header
 from spillable_stream.flow.java_dates import DAYS, MONTHS
 from spillable_stream.flow.surroundings import REAL, Surroundings
+from spillable_stream.shown_value import shown
 
 __all__ = ["Bucketed", "PathEscapes", "Rounding"]
 
@@ -48,7 +49,7 @@ class Rounding(NamedTuple):
         """
         most = {"second": 60, "minute": 60, "hour": 24}.get(self.unit)
         if most is None:
-            raise OptionError(f"a time is rounded to second, minute or hour, not to {self.unit!r}")
+            raise OptionError(f"a time is rounded to second, minute or hour, not to {shown(self.unit)}")
         if not 0 < self.value <= most:
             raise OptionError(f"a time is rounded to 1 to {most} {self.unit}s, not to {self.value}")
 
@@ -129,7 +130,7 @@ class PathEscapes:
             "IP": around.host_address,
         }
         if word not in known:
-            raise OptionError(f"the path {self.text!r} has %[{word}]; there are %[localhost], %[IP] and %[FQDN]")
+            raise OptionError(f"the path {shown(self.text)} has %[{word}]; there are %[localhost], %[IP] and %[FQDN]")
         return known[word]() or ""
 
     def expand(self, headers: Mapping[str, str], time_ms: int | None = None, time_text: str = "") -> str:

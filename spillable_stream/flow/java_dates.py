@@ -8,6 +8,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import shown
 
 __all__ = ["DAYS", "MONTHS", "JodaPattern", "time_zone"]
 
@@ -45,7 +46,7 @@ def time_zone(name: str | None) -> tzinfo | None:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as e:
-        raise OptionError(f"there is no time zone {name!r}; give one such as UTC or Europe/Berlin") from e
+        raise OptionError(f"there is no time zone {shown(name)}; give one such as UTC or Europe/Berlin") from e
 
 
 class _Field(NamedTuple):
@@ -115,7 +116,7 @@ class JodaPattern:
             most = max(_NUMBER[letter], count)
             return rf"\d{{{count}}}" if is_followed else rf"\d{{1,{most}}}"
         raise OptionError(
-            f"the pattern of times {self.pattern!r} has the letter {letter}, which is not supported; quote text"
+            f"the pattern of times {shown(self.pattern)} has the letter {letter}, which is not supported; quote text"
         )
 
     def milliseconds(self, text: str | None) -> int | None:
@@ -141,7 +142,7 @@ def _parts(pattern: str) -> list[_Field | str]:
         if match["letter"]:
             found.append(_Field(match["letter"], len(text)))
         elif text == "'":
-            raise OptionError(f"the pattern of times {pattern!r} has a quote that does not end")
+            raise OptionError(f"the pattern of times {shown(pattern)} has a quote that does not end")
         elif match[1] is not None and text != "''":
             found.append(match[1].replace("''", "'"))
         else:

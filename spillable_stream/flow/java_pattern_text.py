@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import shown
 
 __all__ = ["Flags", "PatternText"]
+
+_MOST_SHOWN = 1000  # of an expression, so that a place in it can be found
 
 _CONTROLS = {"t": 9, "n": 10, "r": 13, "f": 12, "a": 7, "e": 27}
 
@@ -47,7 +50,9 @@ class PatternText:
         Raises:
             OptionError: always; it names the place.
         """
-        raise OptionError(f"the regular expression {self.text!r} can't be used: {why}, at position {self.at}")
+        raise OptionError(
+            f"the regular expression {shown(self.text, _MOST_SHOWN)} can't be used: {why}, at position {self.at}"
+        )
 
     def peek(self) -> str:
         """Return the next character that counts; "" at the end."""

@@ -38,6 +38,7 @@ from spillable_stream.flow.router import Router
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
+from spillable_stream.shown_value import shown
 
 __all__ = ["ChannelProcessor"]
 
@@ -120,7 +121,7 @@ class ChannelProcessor:
         for name, of_channel in instance("times", times, Mapping).items():  # type: ignore[type-abstract]
             instance(f"the times of {name!r}", of_channel, EventTimes)
             if name not in self._channels:
-                raise OptionError(f"times are for {name!r}, and the channels are {', '.join(self._channels)}")
+                raise OptionError(f"times are for {shown(name)}, and the channels are {', '.join(self._channels)}")
             if of_channel.may_delay:
                 self._channels[name].put_transaction().require_delays()
         return {name: of_channel for name, of_channel in times.items() if of_channel != EventTimes()}
@@ -340,4 +341,4 @@ class ChannelProcessor:
 def _require_channel(name: str, channel: object) -> None:
     """Refuse what is not a channel, such as a path; something that stands for a channel is one."""
     if isinstance(channel, type) or not callable(getattr(channel, "put_transaction", None)):
-        raise OptionError(f"{name} must be an open Channel, not {channel!r}")
+        raise OptionError(f"{name} must be an open Channel, not {shown(channel)}")

@@ -15,6 +15,7 @@ from spillable_stream.flow.character_run import find_runs
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.java_regex import Translation, translate
 from spillable_stream.flow.re2_groups import groups_of
+from spillable_stream.shown_value import shown
 
 __all__ = ["JavaPattern", "Replacement", "Texts"]
 
@@ -68,7 +69,9 @@ class Replacement:
             c = text[at]
             if c == "\\":
                 if at + 1 == len(text):
-                    raise OptionError(f"the replacement {text!r} ends with a backslash; write two for the character")
+                    raise OptionError(
+                        f"the replacement {shown(text)} ends with a backslash; write two for the character"
+                    )
                 literal, at = literal + text[at + 1], at + 2
             elif c == "$":
                 self.parts += [literal] if literal else []
@@ -94,16 +97,18 @@ def _group_of(text: str, at: int, pattern: Translation) -> tuple[int, int]:
         end = text.find("}", at)
         name = text[at + 1 : end]
         if end < 0 or name not in pattern.names:
-            raise OptionError(f"the replacement {text!r} names a group that {pattern.java!r} does not have: {name!r}")
+            raise OptionError(
+                f"the replacement {shown(text)} names a group that {shown(pattern.java)} does not have: {shown(name)}"
+            )
         return pattern.names[name], end + 1
     if not (text[at : at + 1].isascii() and text[at : at + 1].isdigit()):
-        raise OptionError(f"the replacement {text!r} has a $ without a group; write \\$ for the character")
+        raise OptionError(f"the replacement {shown(text)} has a $ without a group; write \\$ for the character")
     number, at = int(text[at]), at + 1
     while at < len(text) and text[at] in "0123456789" and number * 10 + int(text[at]) <= pattern.groups:
         number, at = number * 10 + int(text[at]), at + 1
     if number > pattern.groups:
         raise OptionError(
-            f"the replacement {text!r} names group {number}, and {pattern.java!r} has "
+            f"the replacement {shown(text)} names group {number}, and {shown(pattern.java)} has "
             f"{counted(pattern.groups, 'group')}"
         )
     return number, at
@@ -129,7 +134,7 @@ class JavaPattern:
             self.compiled: re.Pattern[str] = re.compile(self.translation.python, re.ASCII)
             self._whole = re.compile(rf"(?:{self.translation.python})\Z", re.ASCII)
         except (re.error, OverflowError) as e:
-            raise OptionError(f"the regular expression {pattern!r} can't be used: {e}") from e
+            raise OptionError(f"the regular expression {shown(pattern)} can't be used: {e}") from e
         self._re2 = self._sound_re2()
 
     def _sound_re2(self) -> str | None:

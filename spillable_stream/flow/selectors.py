@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import header
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +61,7 @@ class Selector:
         for name in self.named():
             if name not in self.channels:
                 raise OptionError(
-                    f"the selector names the channel {name!r}, and the source has {', '.join(self.channels)}; "
+                    f"the selector names the channel {shown(name)}, and the source has {', '.join(self.channels)}; "
                     "add it there"
                 )
 
@@ -181,7 +182,7 @@ class LoadBalancing(Selector):
     @checked
     def __init__(self, *, policy: str = "round_robin") -> None:
         if policy.lower() not in ("round_robin", "random"):
-            raise OptionError(f"a load_balancing selector's policy is round_robin or random, not {policy!r}")
+            raise OptionError(f"a load_balancing selector's policy is round_robin or random, not {shown(policy)}")
         self.policy: str = policy.lower()
 
     def select(self, batch: pa.RecordBatch, number: int) -> Routes:

@@ -17,6 +17,7 @@ from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.log_records import fields
+from spillable_stream.shown_value import shown
 
 __all__ = ["Default", "Failover", "GroupedSink", "LoadBalance", "SinkProcessor", "SinkStatus"]
 
@@ -278,7 +279,7 @@ def _order_selector(given: str | OrderSelector) -> OrderSelector:
         found = getattr(import_module(module), name)()
     except (ImportError, AttributeError, ValueError, TypeError) as e:
         raise OptionError(
-            f"a load_balance sink processor's selector is round_robin, random or a class, not {given!r} ({e})"
+            f"a load_balance sink processor's selector is round_robin, random or a class, not {shown(given)} ({e})"
         ) from e
     if not isinstance(found, OrderSelector):
         raise OptionError(f"{given} is not an OrderSelector; derive it from that")

@@ -24,6 +24,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.tap import Chosen, shown_row, tap
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.readiness import has_input
+from spillable_stream.shown_value import shown
 
 __all__ = ["TapServer", "socket_directory", "tap_component"]
 
@@ -171,7 +172,7 @@ class TapServer:
         found = _points(self._agent)
         if component not in found:
             names = ", ".join([*found, *self._agent.places])
-            raise OptionError(f"the agent {self._agent.name} has no component {component!r}; it has {names}")
+            raise OptionError(f"the agent {self._agent.name} has no component {shown(component)}; it has {names}")
         return found[component]
 
     def _is_over(self, client: socket.socket) -> bool:

@@ -43,6 +43,7 @@ from spillable_stream.flow.event_batch import EventInput, events_of, select_rows
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.loading import load
 from spillable_stream.flow.surroundings import Surroundings
+from spillable_stream.shown_value import shown
 
 __all__ = [
     "ConfigurationTest",
@@ -232,7 +233,7 @@ class _Fields:
 
     def __init__(self, where: str, table: object, known: Sequence[str]) -> None:
         if not isinstance(table, dict):
-            raise OptionError(f"{where} must be a table, not {table!r}")
+            raise OptionError(f"{where} must be a table, not {shown(table)}")
         self._where, self._table = where, table
         for name in table:
             if name not in known:
@@ -247,14 +248,14 @@ class _Fields:
             return None
         if not isinstance(value, kinds) or isinstance(value, bool):
             what = " or ".join(kind.__name__ for kind in kinds)
-            raise OptionError(f"{self._where} needs {name}: a {what}, not {value!r}")
+            raise OptionError(f"{self._where} needs {name}: a {what}, not {shown(value)}")
         return value
 
     def texts(self, name: str) -> Mapping[str, str]:
         """Return a table of texts."""
         table = self.get(name, dict) or {}
         if not all(isinstance(value, str) for value in table.values()):
-            raise OptionError(f"{self._where}: the {name} must be texts, not {table!r}")
+            raise OptionError(f"{self._where}: the {name} must be texts, not {shown(table)}")
         return table
 
 
@@ -274,7 +275,7 @@ def read_tests(content: str) -> tuple[list[str], list[ConfigurationTest]]:
     top = _Fields("the file", table, ("files", "test"))
     files = top.get("files", list) or []
     if not all(isinstance(file, str) for file in files):
-        raise OptionError(f"the file needs files: names of files, not {files!r}")
+        raise OptionError(f"the file needs files: names of files, not {shown(files)}")
     tests = top.get("test", list) or []
     if not tests:
         raise OptionError("it has no test: begin one with [[test]]")

@@ -16,6 +16,7 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import SourceBase
+from spillable_stream.shown_value import shown
 
 __all__ = ["SinkGroup", "Source", "Wired", "wire"]
 
@@ -121,7 +122,7 @@ def _place(sink: Sink, places: Places) -> Place:
     place = places.get(sink.channel_name)
     if place is None:
         known = ", ".join(places) or "none"
-        raise OptionError(f"the sink {sink.name} takes from the channel {sink.channel_name!r}; there are {known}")
+        raise OptionError(f"the sink {sink.name} takes from the channel {shown(sink.channel_name)}; there are {known}")
     return place
 
 

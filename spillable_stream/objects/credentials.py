@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from spillable_stream.arguments import function, text
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.location import Location
+from spillable_stream.shown_value import shown
 
 __all__ = [
     "CREDENTIALS",
@@ -94,8 +95,9 @@ def provider_of(name: str, location: Location) -> CredentialsProvider:
         factory = _imported(name)
     if factory is None:
         raise OptionError(
-            f"this process has no provider of credentials named {name!r}, only {known}: call register_credentials() in "
-            f"every process that opens the store, or set {CREDENTIALS} to module:factory, which each imports by itself"
+            f"this process has no provider of credentials named {shown(name)}, only {known}: call "
+            f"register_credentials() in every process that opens the store, or set {CREDENTIALS} to module:factory, "
+            "which each imports by itself"
         )
     return _Guarded(name, _call(name, lambda: factory(location)))
 
@@ -110,8 +112,8 @@ def _imported(name: str) -> CredentialsFactory:
     else:
         return cast(CredentialsFactory, found)
     raise OptionError(
-        f"{CREDENTIALS} is {name!r}, which this process can't import ({failed}): write module:factory, with a module "
-        "that every process finds"
+        f"{CREDENTIALS} is {shown(name)}, which this process can't import ({failed}): write module:factory, with a "
+        "module that every process finds"
     )
 
 

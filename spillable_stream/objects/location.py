@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import shown
 
 __all__ = ["DIRECTORY", "Location", "channel_path", "is_location"]
 
@@ -40,7 +41,8 @@ def channel_path(path: str | os.PathLike[str]) -> Path | Location:
     if is_location(path):
         return Location.parse(text)
     if text.startswith("~") and not os.path.lexists(text):
-        raise OptionError(f"path can't be {text!r}: only a shell replaces ~, so give os.path.expanduser({text!r})")
+        home = f"os.path.expanduser({shown(text)})"
+        raise OptionError(f"path can't be {shown(text)}: only a shell replaces ~, so give {home}")
     _require_no_address(text)
     return Path(text).absolute()
 
@@ -95,7 +97,7 @@ class Location:
         if not separator:
             raise OptionError(f"{url} is not the address of a store: write s3://bucket/orders, or {DIRECTORY}:///path")
         if not url.isprintable():
-            raise OptionError(f"the address {url!r} has characters that can't be printed: leave them out")
+            raise OptionError(f"the address {shown(url)} has characters that can't be printed: leave them out")
         if scheme not in _SCHEMES:
             raise _wrong_scheme(scheme)
         if "?" in rest or "#" in rest or "@" in rest.partition("/")[0]:
@@ -115,9 +117,7 @@ class Location:
                 "bucket"
             )
         if any(part in (".", "..") for part in parts):
-            raise OptionError(
-                f"{url} has a part {'.'!r} or {'..'!r} in its path, which stores keep as it is: leave it out"
-            )
+            raise OptionError(f"{url} has a part '.' or '..' in its path, which stores keep as it is: leave it out")
         if (size_bytes := len(prefix.encode())) > _MOST_PREFIX_BYTES:
             raise OptionError(
                 f"the path of {url[:60]}… has {size_bytes:,} bytes: take one of {_MOST_PREFIX_BYTES} at most. An "

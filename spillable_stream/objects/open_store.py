@@ -9,6 +9,7 @@ from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.location import DIRECTORY, Location
 from spillable_stream.objects.store import Store
+from spillable_stream.shown_value import shown
 
 __all__ = ["open_store"]
 
@@ -27,5 +28,5 @@ def open_store(location: Location, provider: str = "") -> Store:
     if location.scheme != DIRECTORY:
         return CloudStore(location, provider)
     if provider:
-        raise OptionError(f"{location} is a directory: leave out the provider of credentials {provider!r}")
+        raise OptionError(f"{location} is a directory: leave out the provider of credentials {shown(provider)}")
     return DirectoryStore(Path(location.prefix))

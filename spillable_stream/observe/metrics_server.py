@@ -20,6 +20,7 @@ from spillable_stream.observe.flume_counters import flume_counters
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observer import Observer
 from spillable_stream.observe.prometheus_export import prometheus_registry
+from spillable_stream.shown_value import shown
 
 __all__ = ["MetricsServer", "serve_metrics"]
 
@@ -190,7 +191,7 @@ def serve_metrics(
         OSError: the port is not available.
     """
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
-        raise OptionError(f"port must be an integer, 0 to 65,535, not {port!r}")
+        raise OptionError(f"port must be an integer, 0 to 65,535, not {shown(port)}")
     text("host", host)
     observer = Observer(channels)
     try:

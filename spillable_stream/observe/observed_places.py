@@ -16,6 +16,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.objects.location import channel_path, is_location
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observed_channel import FAILURES, ObservedChannel
+from spillable_stream.shown_value import shown
 
 __all__ = ["ObservedPlaces"]
 
@@ -65,7 +66,9 @@ class ObservedPlaces:
         self._places: dict[str, ObservedChannel | _Pattern] = {}
         self._due = float("-inf")
         if isinstance(channels, (str, bytes, PathLike)) or not isinstance(channels, Iterable):
-            raise OptionError(f"channels must be a list or another iterable of handles and paths, not {channels!r}")
+            raise OptionError(
+                f"channels must be a list or another iterable of handles and paths, not {shown(channels)}"
+            )
         for channel in channels:
             text = str(channel.path) if isinstance(channel, Channel) else path_text("a channel", channel)
             is_search = not isinstance(channel, Channel) and _is_search(text)

@@ -20,6 +20,7 @@ from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.send_times import SendTimes
 from spillable_stream.producer.target import ChannelTarget, Target
 from spillable_stream.quantities import Duration
+from spillable_stream.shown_value import shown
 
 __all__ = ["Destination"]
 
@@ -116,7 +117,7 @@ class Destination:
             ProducerSequenceError: an earlier batch failed and was not sent again.
         """
         if type(sequence) is not int or not 0 < sequence < 2**63:
-            raise OptionError(f"sequence must be an integer of at least 1, not {sequence!r}")
+            raise OptionError(f"sequence must be an integer of at least 1, not {shown(sequence)}")
         self._number_by("the application")
         failed = min(self._failed, default=sequence)
         if sequence > failed:

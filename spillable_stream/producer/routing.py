@@ -10,6 +10,7 @@ from spillable_stream.arguments import text
 from spillable_stream.errors import OptionError
 from spillable_stream.producer.destination import Destination
 from spillable_stream.sharding import HASH_BITS, shard_hash, shard_of_hash
+from spillable_stream.shown_value import shown
 
 __all__ = ["ByName", "Forked", "Only", "Route", "Sharded"]
 
@@ -65,7 +66,9 @@ class ByName:
         """
         found = self._destinations.get(key) if isinstance(key, str) else None
         if found is None:
-            raise OptionError(f"the key must name a channel: {', '.join(map(repr, self._destinations))}; not {key!r}")
+            raise OptionError(
+                f"the key must name a channel: {', '.join(map(repr, self._destinations))}; not {shown(key)}"
+            )
         return found
 
     fixed = to
@@ -115,7 +118,8 @@ class Sharded:
             return shard_hash(key, self._buckets)
         if len(key) != HASH_BITS // 4 or not all(c in "0123456789abcdefABCDEF" for c in key):
             raise OptionError(
-                f"without adjust_shard_hash a key must be a hash of {HASH_BITS // 4} hexadecimal digits, not {key!r}"
+                f"without adjust_shard_hash a key must be a hash of {HASH_BITS // 4} hexadecimal digits, not "
+                f"{shown(key)}"
             )
         return key
 

@@ -21,6 +21,7 @@ from spillable_stream.errors import NotAChannelError, OptionError, SchemaError, 
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.options import BATCH, SOURCE, parse_options
+from spillable_stream.shown_value import shown
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.load_identity import load_name
 from spillable_stream.spark.metadata import metadata_types, with_metadata
@@ -186,7 +187,7 @@ class SpillableDataSource(DataSource):
         if not path:
             raise OptionError(
                 f'a channel needs the path of a local directory, as in load("/data/orders"), or a place in an object '
-                f'store, as in load("s3://bucket/orders"), not {given!r}'
+                f'store, as in load("s3://bucket/orders"), not {shown(given)}'
             )
         return path
 

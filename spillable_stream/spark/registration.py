@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 from spillable_stream.errors import OptionError, PythonMismatchError
+from spillable_stream.shown_value import shown
 from spillable_stream.spark.cluster_size import tell_workers
 from spillable_stream.spark.datasource import SpillableDataSource
 
@@ -55,7 +56,7 @@ def require_session(spark: Any) -> None:
         OptionError: it has nothing to read with.
     """
     if not hasattr(spark, "read") or not hasattr(spark, "streams"):
-        raise OptionError(f"spark must be a SparkSession, not {spark!r}")
+        raise OptionError(f"spark must be a SparkSession, not {shown(spark)}")
 
 
 def _ask(spark: Any) -> str:

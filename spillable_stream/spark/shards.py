@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from spillable_stream.errors import OptionError
 from spillable_stream.options import BUCKETS, MOST_BUCKETS
 from spillable_stream.sharding import shard_of_key
+from spillable_stream.shown_value import shown
 
 __all__ = ["SEPARATOR", "Shards"]
 
@@ -55,13 +56,14 @@ class Shards:
         for name in columns:
             if name not in schema.names:
                 raise OptionError(
-                    f"shardBy names the column {name!r}, and the rows have {', '.join(schema.names)}; name one of these"
+                    f"shardBy names the column {shown(name)}, and the rows have {', '.join(schema.names)}; name one of "
+                    "these"
                 )
             kind = schema.field(name).type
             if not _has_text(kind):
                 raise OptionError(
-                    f"shardBy names the column {name!r} of the type {kind}, which has no text to hash; name columns of "
-                    "texts, numbers or times, such as a field of it that is selected beside it"
+                    f"shardBy names the column {shown(name)} of the type {kind}, which has no text to hash; name "
+                    "columns of texts, numbers or times, such as a field of it that is selected beside it"
                 )
         return cls(count, tuple(columns), tuple([str(schema.field(name).type) for name in columns]))
 

@@ -20,6 +20,7 @@ from spillable_stream.engine.port import HandedOver, SinkBatch, StagePlan, one_l
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, defaults, parse_options
+from spillable_stream.shown_value import shown
 from spillable_stream.spark.channel_commit import ChannelCommit
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
@@ -267,7 +268,7 @@ def _times(sink: Mapping[str, Any]) -> SinkTimes:
     if after and at_column is not None:
         raise OptionError("deliverAfter and deliverAtColumn are both given; give one of them")
     if ttl_column is not None and ttl_column == at_column:
-        raise OptionError(f"ttlColumn and deliverAtColumn both name the column {ttl_column!r}; give each its own")
+        raise OptionError(f"ttlColumn and deliverAtColumn both name the column {shown(ttl_column)}; give each its own")
     return SinkTimes(ttl_us(sink["ttl"]), ttl_column, due_ms(after, None, 0), at_column)
 
 

@@ -12,6 +12,7 @@ from spillable_stream.channel.due_time import MOST_DELAY_SECONDS
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.channel.ttl import MOST_TTL_US
 from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.shown_value import shown
 from spillable_stream.spark.schema import arrow_schema
 
 __all__ = ["SinkTimes", "wall_clock_ms"]
@@ -68,10 +69,12 @@ class SinkTimes:
                 continue
             if name not in schema.names:
                 found = ", ".join(schema.names)
-                raise OptionError(f"{option} names the column {name!r}, and the rows have {found}; name one of these")
+                raise OptionError(
+                    f"{option} names the column {shown(name)}, and the rows have {found}; name one of these"
+                )
             if not fits(arrow_schema(StructType([schema[name]])).field(0).type):
                 found = schema[name].dataType.simpleString()
-                raise OptionError(f"{option} names the column {name!r} of the type {found}; give it {wanted}")
+                raise OptionError(f"{option} names the column {shown(name)} of the type {found}; give it {wanted}")
         left = StructType([f for f in schema.fields if f.name not in self.columns])
         if not left.fields:
             raise SchemaError("the rows have nothing but the columns of their times; select some that can be stored")
@@ -118,8 +121,8 @@ def _ttls(values: pa.Array, name: str, otherwise_us: int) -> pa.Int64Array:
     wrong = values.filter(pc.invert(pc.and_(pc.greater_equal(exact, 1), pc.less_equal(exact, MOST_TTL_US))))
     if len(wrong):
         raise OptionError(
-            f"the column {name!r} has the ttl {wrong[0].as_py()}; it must be more than 0 and at most 100 years, or "
-            "null for that of the option ttl. Nothing was stored"
+            f"the column {shown(name)} has the ttl {wrong[0].as_py()}; it must be more than 0 and at most 100 years, "
+            "or null for that of the option ttl. Nothing was stored"
         )
     return exact.cast(pa.int64()).fill_null(otherwise_us)
 
@@ -132,7 +135,8 @@ def _dues(values: pa.Array, name: str, now_ms: int) -> pa.Int64Array:
     wrong = values.filter(pc.greater(exact_us, 1000 * (now_ms + 1000 * MOST_DELAY_SECONDS)))
     if len(wrong):
         raise OptionError(
-            f"the column {name!r} has the time {wrong[0].as_py()}, and a row waits at most a year. Nothing was stored"
+            f"the column {shown(name)} has the time {wrong[0].as_py()}, and a row waits at most a year. Nothing was "
+            "stored"
         )
     due_ms = pc.divide(pc.add(exact_us, 999), 1000)  # not before its time
     return pc.if_else(pc.greater(due_ms, now_ms), due_ms, 0).fill_null(0)

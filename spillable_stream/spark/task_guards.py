@@ -9,6 +9,7 @@ from __future__ import annotations
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.names import is_name
+from spillable_stream.shown_value import shown
 
 __all__ = ["refuse_self_read"]
 
@@ -32,6 +33,6 @@ def refuse_self_read(channel: Channel, query: str | None) -> None:
         note = port.query_note(group)
         if note is not None and note.query == query:
             raise OptionError(
-                f"the query {query} reads {channel.path} (as the group {group!r}) and writes to it, so it would never "
-                "end; write to another channel"
+                f"the query {query} reads {channel.path} (as the group {shown(group)}) and writes to it, so it would "
+                "never end; write to another channel"
             )

@@ -8,6 +8,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.place import parse_place
 from spillable_stream.errors import OptionError, ReadonlyChannelError
 from spillable_stream.options import CHANNEL, OPTIONS, Option
+from spillable_stream.shown_value import shown
 
 __all__ = ["Changes", "changeable_options", "creation_question"]
 
@@ -42,10 +43,10 @@ class Changes:
     def create_group(self, path: str, group: str, at: str) -> str:
         """Create a group, and return what was done; ``at`` is ``earliest`` or ``latest``."""
         if at not in ("earliest", "latest"):
-            raise OptionError(f"a new group begins at earliest or latest, not {at!r}")
+            raise OptionError(f"a new group begins at earliest or latest, not {shown(at)}")
         with self._opened(path, "a new group") as channel:
             if group in channel.stats().groups:
-                raise OptionError(f"{path} has a group {group!r} already")
+                raise OptionError(f"{path} has a group {shown(group)} already")
             channel.consumer(group, starting=at)
             return f"{group} was created at {at}."
 
@@ -59,7 +60,7 @@ class Changes:
         """Change an option, and return what was done."""
         found = next((o for o in changeable_options() if o.name == option), None)
         if found is None:
-            raise OptionError(f"{option!r} can't be changed in a channel that exists")
+            raise OptionError(f"{shown(option)} can't be changed in a channel that exists")
         with self._opened(path, "another option", {found.keyword: value}) as channel:
             stored: dict[str, Any] = {**channel.options}
             return f"{option} is {stored[found.keyword]} now."

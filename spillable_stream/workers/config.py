@@ -11,6 +11,7 @@ from spillable_stream.arguments import seconds
 from spillable_stream.errors import OptionError
 from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
+from spillable_stream.shown_value import shown
 
 __all__ = ["WorkerConfig", "function_name"]
 
@@ -120,12 +121,14 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
 def _check_count(name: str, value: object, most: int | None = None) -> None:
     is_count = isinstance(value, int) and not isinstance(value, bool)
     if not is_count or value < 1 or (most and value > most):  # type: ignore[operator]
-        raise OptionError(f"{name} must be {f'1 to {most:,}' if most else 'an integer of at least 1'}, not {value!r}")
+        raise OptionError(
+            f"{name} must be {f'1 to {most:,}' if most else 'an integer of at least 1'}, not {shown(value)}"
+        )
 
 
 def _check_seconds(name: str, value: float) -> None:
     if not 0 <= value <= _LONGEST_SECONDS:
-        raise OptionError(f"{name} must be 0 to {_LONGEST_SECONDS:,.0f} seconds, not {value!r}")
+        raise OptionError(f"{name} must be 0 to {_LONGEST_SECONDS:,.0f} seconds, not {shown(value)}")
 
 
 def function_name(function: Callable[..., Any]) -> str:

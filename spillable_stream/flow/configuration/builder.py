@@ -17,6 +17,7 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.configuration.registry import find_type, nearest
+from spillable_stream.shown_value import shown
 
 __all__ = ["ENTRY_POINTS", "PythonClasses", "build"]
 
@@ -155,5 +156,5 @@ def _converted(name: str, value: object, annotation: object) -> object:
         if annotation in (bool, bool | None):
             return _BOOLEANS[str(value).lower()]
     except (ValueError, KeyError):
-        raise OptionError(f"{name} must be {getattr(annotation, '__name__', annotation)}, not {value!r}") from None
+        raise OptionError(f"{name} must be {getattr(annotation, '__name__', annotation)}, not {shown(value)}") from None
     return value

@@ -16,6 +16,7 @@ from spillable_stream.flow.configuration.options import ComponentType, Kind, Len
 from spillable_stream.flow.configuration.properties import Entry
 from spillable_stream.flow.configuration.registry import find_type, names_of, nearest
 from spillable_stream.flow.configuration.tree import RawComponent
+from spillable_stream.shown_value import shown
 
 __all__ = ["Classes", "Refusal", "configure", "type_of"]
 
@@ -202,7 +203,7 @@ class _Reader:
             return known.parse(entry.value)
         except ValueError:
             pass
-        wrong = f"{name} must be {known.range}, not {entry.value!r}"
+        wrong = f"{name} must be {known.range}, not {shown(entry.value)}"
         if known.parse is boolean:
             self._add("bad-boolean", entry, f"{wrong}, which counts as false")
             return False

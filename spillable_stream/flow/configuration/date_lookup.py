@@ -7,6 +7,7 @@ from datetime import datetime
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.java_dates import DAYS, MONTHS
+from spillable_stream.shown_value import shown
 
 __all__ = ["formatted"]
 
@@ -28,7 +29,7 @@ def formatted(pattern: str, when: datetime) -> str:
         if part["letter"]:
             written.append(_written(pattern, part["letter"], len(part[0]), when))
         elif part[0] == "'":
-            raise OptionError(f"the pattern of times {pattern!r} has a quote that does not end")
+            raise OptionError(f"the pattern of times {shown(pattern)} has a quote that does not end")
         else:
             text = part[0] if part["quoted"] is None else part["quoted"].replace("''", "'") or "'"
             written.append(text)
@@ -64,6 +65,7 @@ def _written(pattern: str, letter: str, width: int, when: datetime) -> str:
     }
     if letter not in numbers:
         raise OptionError(
-            f"the pattern of times {pattern!r} has the letter {letter}, which is not supported; put text into quotes"
+            f"the pattern of times {shown(pattern)} has the letter {letter}, which is not supported; put text into "
+            "quotes"
         )
     return f"{numbers[letter]:0{width}}"

@@ -18,6 +18,7 @@ from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import EventInput, Header, add_headers, as_event_batch, concat, events_of
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.flow.tap_point import TapPoint
+from spillable_stream.shown_value import shown
 
 __all__ = [
     "AnyInterceptor",
@@ -140,7 +141,9 @@ class InterceptorChain:
         self.interceptors: list[AnyInterceptor] = list(interceptors)
         for interceptor in self.interceptors:
             if not isinstance(interceptor, (Interceptor, EventInterceptor)):
-                raise OptionError(f"an interceptor must be an Interceptor or an EventInterceptor, not {interceptor!r}")
+                raise OptionError(
+                    f"an interceptor must be an Interceptor or an EventInterceptor, not {shown(interceptor)}"
+                )
             interceptor.surroundings = surroundings
         self._steps = [(step, TapPoint()) for step in _steps(self.interceptors)]
         numbered = [f"i{n}" for n in range(1, len(self.interceptors) + 1)]

@@ -11,6 +11,7 @@ from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import with_bodies
 from spillable_stream.flow.interceptors.base import Interceptor
 from spillable_stream.flow.regex import JavaPattern, Replacement
+from spillable_stream.shown_value import shown
 
 __all__ = ["SearchReplace"]
 
@@ -38,7 +39,7 @@ class SearchReplace(Interceptor):
         try:
             self.charset: str = codecs.lookup(charset).name
         except LookupError:
-            raise OptionError(f"there is no charset {charset!r}; write one such as UTF-8 or ISO-8859-1") from None
+            raise OptionError(f"there is no charset {shown(charset)}; write one such as UTF-8 or ISO-8859-1") from None
 
     def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the events with their new bodies."""

@@ -18,6 +18,7 @@ from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
 from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents
 from spillable_stream.log_records import fields
+from spillable_stream.shown_value import shown
 from spillable_stream.state.ranges import Range
 
 __all__ = ["FileRoll"]
@@ -70,7 +71,7 @@ class FileRoll(BatchSink):
             else serializer
         )
         if path_manager.upper() not in ("DEFAULT", "ROLLTIME"):
-            raise OptionError(f"there is no path manager {path_manager!r}; say DEFAULT or ROLLTIME")
+            raise OptionError(f"there is no path manager {shown(path_manager)}; say DEFAULT or ROLLTIME")
         self._by_time = path_manager.upper() == "ROLLTIME"
         self._prefix, self._extension = path_manager_prefix, path_manager_extension
         self._file: OutputFile | None = None

@@ -21,6 +21,7 @@ from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sinks.sequence_file import SequenceFileEncoder
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
+from spillable_stream.shown_value import shown
 
 __all__ = ["Hdfs"]
 
@@ -127,7 +128,7 @@ def _checked_kind(file_type: str, codec: str | None, write_format: str) -> str:
     """Return the file type in lower case; refuse options that do not fit together."""
     kind = file_type.lower()
     if kind not in ("sequencefile", "datastream", "compressedstream"):
-        raise OptionError(f"there is no file type {file_type!r}; say SequenceFile, DataStream or CompressedStream")
+        raise OptionError(f"there is no file type {shown(file_type)}; say SequenceFile, DataStream or CompressedStream")
     if kind == "compressedstream" and not codec:
         raise OptionError("a CompressedStream needs a codec; say hdfs.codeC = gzip")
     if codec:
@@ -135,7 +136,7 @@ def _checked_kind(file_type: str, codec: str | None, write_format: str) -> str:
         if kind == "datastream":
             raise OptionError("a DataStream is not compressed; say hdfs.fileType = CompressedStream, or no hdfs.codeC")
     if write_format.capitalize() not in ("Writable", "Text"):
-        raise OptionError(f"there is no write format {write_format!r}; say Writable or Text")
+        raise OptionError(f"there is no write format {shown(write_format)}; say Writable or Text")
     return kind
 
 

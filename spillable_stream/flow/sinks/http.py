@@ -14,6 +14,7 @@ from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.request_limit import RequestLimit
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     import httpx
@@ -93,7 +94,7 @@ class HttpSink(BatchSink):
         except ImportError as e:
             raise ImportError("the http sink needs httpx; install spillable-stream[flow]") from e
         if not endpoint.lower().startswith(("http://", "https://")):
-            raise OptionError(f"endpoint must be an address such as http://host:8080/events, not {endpoint!r}")
+            raise OptionError(f"endpoint must be an address such as http://host:8080/events, not {shown(endpoint)}")
         self._endpoint = endpoint
         self._timeouts_seconds = (connect_timeout / 1000, request_timeout / 1000)
         self._headers = {"Content-Type": content_type_header, "Accept": accept_header}

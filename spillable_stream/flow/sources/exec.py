@@ -21,6 +21,7 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.log_records import fields
 from spillable_stream.readiness import has_input
+from spillable_stream.shown_value import shown
 
 __all__ = ["Exec"]
 
@@ -70,7 +71,7 @@ class Exec(EventSource):
         try:
             codecs.lookup(charset)
         except LookupError as e:
-            raise OptionError(f"there is no character set {charset!r}; say one such as UTF-8") from e
+            raise OptionError(f"there is no character set {shown(charset)}; say one such as UTF-8") from e
         self._restart = restart
         self._throttle_seconds = restart_throttle / 1000
         self._log_std_err = log_std_err
@@ -101,7 +102,9 @@ class Exec(EventSource):
                 self._arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
             )
         except OSError as e:
-            raise OptionError(f"the command {self._arguments[0]!r} can't be started ({e.strerror}); correct it") from e
+            raise OptionError(
+                f"the command {shown(self._arguments[0])} can't be started ({e.strerror}); correct it"
+            ) from e
         if self._process.stderr is not None:
             threading.Thread(target=self._log_errors, args=(self._process.stderr,), daemon=True).start()
         return self._process

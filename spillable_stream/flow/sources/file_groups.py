@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.regex import JavaPattern
+from spillable_stream.shown_value import shown
 
 __all__ = ["FileGroup", "Found", "file_groups"]
 
@@ -45,12 +46,12 @@ class FileGroup:
         directory, slash, pattern = path.rpartition("/")
         if not slash or not pattern:
             raise OptionError(
-                f"the file group {name!r} is {path!r}; say a directory and a pattern, as /var/log/.*[.]log"
+                f"the file group {shown(name)} is {shown(path)}; say a directory and a pattern, as /var/log/.*[.]log"
             )
         try:
             self._pattern = JavaPattern(pattern)
         except OptionError as e:
-            raise OptionError(f"the file group {name!r}: {e}") from e
+            raise OptionError(f"the file group {shown(name)}: {e}") from e
         self.name = name
         self.directory: str = os.path.abspath(os.path.expanduser(directory) or "/")
         self._cached = cached

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.flow.sources.event_columns import events_of
+from spillable_stream.shown_value import shown
 
 __all__ = ["BlobHandler", "Handler", "JsonHandler", "Request", "handler"]
 
@@ -127,5 +128,5 @@ def handler(name: str, properties: Mapping[str, str]) -> Handler:
         words = properties.get("mandatoryParameters", "").split(",")
         return BlobHandler(tuple(word.strip() for word in words if word.strip()))
     raise OptionError(
-        f"there is no handler {name!r}; say JSONHandler or BLOBHandler, or give an object with events(request)"
+        f"there is no handler {shown(name)}; say JSONHandler or BLOBHandler, or give an object with events(request)"
     )

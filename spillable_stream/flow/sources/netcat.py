@@ -18,6 +18,7 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource
 from spillable_stream.log_records import fields
+from spillable_stream.shown_value import shown
 
 __all__ = ["Netcat"]
 
@@ -57,7 +58,7 @@ class Netcat(StreamSource):
         try:
             self._encoding = codecs.lookup(encoding).name
         except LookupError as e:
-            raise OptionError(f"there is no character set {encoding!r}; say one such as utf-8") from e
+            raise OptionError(f"there is no character set {shown(encoding)}; say one such as utf-8") from e
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection; see `StreamSource.serve`."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.log_records import fields
+from spillable_stream.shown_value import shown
 
 __all__ = ["NetworkSource", "ServerTls", "StreamSource", "bound_socket"]
 
@@ -75,7 +76,7 @@ def bound_socket(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STR
     try:
         family, _, _, _, address = socket.getaddrinfo(host or None, port, type=kind, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as e:
-        raise OptionError(f"there is no address {host!r} to listen on ({e}); correct bind") from e
+        raise OptionError(f"there is no address {shown(host)} to listen on ({e}); correct bind") from e
     found = socket.socket(family, kind)
     try:
         if kind == socket.SOCK_STREAM:

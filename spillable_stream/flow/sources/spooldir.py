@@ -27,6 +27,7 @@ from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
 from spillable_stream.log_records import fields
+from spillable_stream.shown_value import shown
 
 __all__ = ["SpoolDir"]
 
@@ -347,5 +348,5 @@ def _is_blob(deserializer: str) -> bool:
             "channel with `spillable`, or put what a reader of your own gives into the channel with a `Producer`"
         )
     if name != "line" and not name.endswith("linedeserializer$builder"):
-        raise OptionError(f"there is no deserializer {deserializer!r}; say LINE or BlobDeserializer")
+        raise OptionError(f"there is no deserializer {shown(deserializer)}; say LINE or BlobDeserializer")
     return False

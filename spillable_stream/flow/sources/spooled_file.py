@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.sources.lines import Lines, cut_long, split_lines
+from spillable_stream.shown_value import shown
 
 __all__ = ["Decoding", "FileState", "Part", "SpooledFile", "UnreadableFileError"]
 
@@ -74,7 +75,9 @@ class Decoding:
             try:
                 codecs.lookup(name)
             except LookupError as e:
-                raise OptionError(f"there is no character set {name!r}; say one such as UTF-8 or ISO-8859-1") from e
+                raise OptionError(
+                    f"there is no character set {shown(name)}; say one such as UTF-8 or ISO-8859-1"
+                ) from e
 
     @property
     def python_errors(self) -> str:

@@ -17,6 +17,7 @@ from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.network import StreamSource, server_tls
 from spillable_stream.flow.sources.syslog_parser import Message, SyslogParser
+from spillable_stream.shown_value import shown
 
 __all__ = ["MultiportSyslogTcp", "SyslogTcp", "SyslogUdp"]
 
@@ -91,7 +92,7 @@ class MultiportSyslogTcp(StreamSource):
     ) -> None:
         chosen = [port for port in ports if port]  # any number of 0, each of which is a port that is free
         if not ports or len(set(chosen)) < len(chosen):
-            raise OptionError(f"ports must be one or more ports, each once, not {ports!r}")
+            raise OptionError(f"ports must be one or more ports, each once, not {shown(ports)}")
         tls = server_tls(ssl, keystore, keystore_password, keystore_type)
         super().__init__([(host, port) for port in ports], tls)
         self._parser = SyslogParser(keep_fields, capitals=self.capitals, now=now)
@@ -238,7 +239,7 @@ def _batch(messages: list[Message], headers: dict[str, str]) -> pa.RecordBatch:
 
 def _port_of(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 65535):
-        raise OptionError(f"a key of charset_port must be a port, as 5140, not {text!r}")
+        raise OptionError(f"a key of charset_port must be a port, as 5140, not {shown(text)}")
     return int(text)
 
 
@@ -246,4 +247,4 @@ def _charset(name: str) -> str:
     try:
         return codecs.lookup(name).name
     except LookupError as e:
-        raise OptionError(f"there is no character set {name!r}; say one such as UTF-8") from e
+        raise OptionError(f"there is no character set {shown(name)}; say one such as UTF-8") from e

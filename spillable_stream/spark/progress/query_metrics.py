@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from spillable_stream.errors import OptionError
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -43,7 +44,7 @@ class QueryMetrics:
         serve = isinstance(prometheus, int) and not isinstance(prometheus, bool)
         registry = CollectorRegistry() if serve else prometheus
         if not hasattr(registry, "register"):
-            raise OptionError(f"prometheus must be a port or a CollectorRegistry, not {prometheus!r}")
+            raise OptionError(f"prometheus must be a port or a CollectorRegistry, not {shown(prometheus)}")
         try:
             self._gauges = {
                 name: Gauge(f"spillable_query_{name}", text, _LABELS, registry=registry)
