@@ -40,7 +40,7 @@ __all__ = [
     "timestamp",
 ]
 
-REFUSED = (ValueError, TypeError, LookupError, OverflowError)
+REFUSED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 """What a parser raises at a value that it does not take."""
 
 _MOST_SECONDS = 36_525 * 86_400

@@ -1,4 +1,8 @@
-"""Time spans and sizes as users say them: a number, or a text with a unit. Options and calls take the same ones."""
+"""Time spans and sizes as users say them: a number, or a text of one, or with a unit.
+
+Options, files and calls take the same ones. A number has the unit of whatever it is given to, also as a text: what
+comes from a file, a variable of the environment or Spark is one.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ __all__ = [
 ]
 
 Duration = float | str | timedelta
-"""A time span: a number of seconds, a text such as ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"`` or ``"7d"``, or a
-timedelta."""
+"""A time span: a number of seconds, a text such as ``"30"``, ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"`` or ``"7d"``, or
+a timedelta."""
 
 Milliseconds = int | str | timedelta
-"""A time span: a number of milliseconds, or what `Duration` has."""
+"""A time span: a number of milliseconds, or what `Duration` has; so a text without a unit is one of milliseconds."""
 
 Size = int | str
-"""A size: a number of bytes, or a text such as ``"64KiB"``, ``"64MiB"`` or ``"2GiB"``."""
+"""A size: a number of bytes, or a text such as ``"4096"``, ``"64KiB"``, ``"64MiB"`` or ``"2GiB"``."""
 
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SIZE_UNITS = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
@@ -82,28 +86,32 @@ def span_with_unit(value: object) -> object:
 
 
 def milliseconds(value: object) -> object:
-    """Return a time span with a unit in milliseconds, to the nearest one; anything else as it is.
+    """Return a time span in milliseconds, of one with a unit to the nearest; anything else as it is.
 
     Args:
         value: `Milliseconds`, or anything else.
     """
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
-    found = _with_unit(value, _TIME_UNITS) if isinstance(value, str) else None
-    with suppress(OverflowError):  # longer than any number can say
-        return value if found is None else round(found * 1000)
-    return value
+    return _whole(value, _TIME_UNITS, 1000)
 
 
 def size_bytes(value: object) -> object:
-    """Return a size with a unit in bytes, to the nearest one; anything else as it is.
+    """Return a size in bytes, of one with a unit to the nearest; anything else as it is.
 
     Args:
         value: a `Size`, or anything else.
     """
-    found = _with_unit(value, _SIZE_UNITS) if isinstance(value, str) else None
-    with suppress(OverflowError):  # larger than any number can say
-        return value if found is None else round(found)
+    return _whole(value, _SIZE_UNITS, 1)
+
+
+def _whole(value: object, units: Mapping[str, float], per_unit: int) -> object:
+    """Return a text of a whole number, or of a number with a unit, as a whole number; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    found = _with_unit(value, units)
+    with suppress(OverflowError, ValueError):  # larger than any number can say, or no number
+        return int(value.replace("_", "")) if found is None else round(found * per_unit)
     return value
 
 

@@ -60,14 +60,19 @@ def test_milliseconds_and_bytes_are_whole_numbers_or_have_a_unit() -> None:
     assert [whole_bytes("b", b) for b in (1, np.int64(7), "64KiB", "1.5 MiB")] == [1, 7, 65_536, 1_572_864]
 
 
-@pytest.mark.parametrize("value", [None, "5", 1.5, True, "5 weeks", -2, "9" * 400 + "d"])
+def test_a_text_of_a_number_is_that_number_of_times_and_sizes_alike() -> None:
+    assert (seconds("t", "30"), whole_milliseconds("t", "30", 0), whole_bytes("b", "4096")) == (30, 30, 4096)
+    assert (whole_milliseconds("t", " -1 ", -1), whole_bytes("b", "1_000")) == (-1, 1000)
+
+
+@pytest.mark.parametrize("value", [None, "5x", "1.5", "", "-2", 1.5, True, "5 weeks", -2, "9" * 400 + "d"])
 def test_what_is_no_milliseconds_is_refused_by_its_name(value: object) -> None:
     wanted = r"^max_block_ms must be milliseconds, or a number with ms, s, m, h or d; or -1 for no limit, not "
     with pytest.raises(OptionError, match=wanted):
         whole_milliseconds("max_block_ms", value, -1)
 
 
-@pytest.mark.parametrize("value", [None, "5", 1.5, True, "5MB", 0, "9" * 400 + "KiB"])
+@pytest.mark.parametrize("value", [None, "5x", "1.5", "", "0", 1.5, True, "5MB", 0, "9" * 400 + "KiB", "9" * 5000])
 def test_what_is_no_bytes_is_refused_by_its_name(value: object) -> None:
     wanted = r"^max_bytes must be bytes, or a number with KiB, MiB, GiB or TiB; 1 or more, not "
     with pytest.raises(OptionError, match=wanted):

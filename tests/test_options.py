@@ -187,3 +187,9 @@ def test_a_refusal_says_of_which_option_it_is(given: dict[str, object], option: 
     assert caught.value.option == option
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), str(again), again.option) == (OptionError, str(caught.value), option)
+
+
+def test_an_offset_that_is_nested_too_deep_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"^startingOffsets must be earliest") as caught:
+        parse_options({"startingOffsets": '{"writeOrderId": ' + "[" * 100_000}, [SOURCE], where="a read")
+    assert len(str(caught.value)) < 1000

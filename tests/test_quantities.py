@@ -46,16 +46,10 @@ def test_anything_else_is_no_time_span(value: object) -> None:
 
 
 def test_what_has_a_unit_is_converted_and_the_rest_left_to_its_check() -> None:
-    assert [milliseconds(v) for v in ("2s", "1.4ms", timedelta(hours=1), 5, "5", None)] == [
-        2000,
-        1,
-        3600000,
-        5,
-        "5",
-        None,
-    ]
-    sizes = [size_bytes(v) for v in ("64KiB", "2 mib", "1.5GiB", "1TiB", 5, "5", "64MB", None)]
-    assert sizes == [65_536, 2 << 20, 3 << 29, 1 << 40, 5, "5", "64MB", None]
+    times = [milliseconds(v) for v in ("2s", "1.4ms", timedelta(hours=1), 5, "5", "-1", "1.5", "soon", None)]
+    assert times == [2000, 1, 3_600_000, 5, 5, -1, "1.5", "soon", None]
+    sizes = [size_bytes(v) for v in ("64KiB", "2 mib", "1.5GiB", "1TiB", 5, "5", " 4_096 ", "1.5", "64MB", None)]
+    assert sizes == [65_536, 2 << 20, 3 << 29, 1 << 40, 5, 5, 4096, "1.5", "64MB", None]
 
 
 def test_a_number_is_any_real_one_and_no_truth_value_or_time_span() -> None:
@@ -143,7 +137,7 @@ def channel(path: Path) -> Iterator[Channel]:
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("time", ["5m", timedelta(seconds=30), 30])
+@pytest.mark.parametrize("time", ["5m", "30", timedelta(seconds=30), 30])
 def test_a_call_takes_a_time_with_a_unit(channel: Channel, call: str, time: object) -> None:
     CALLS[call](channel, time)
 
@@ -158,6 +152,6 @@ def test_a_call_refuses_what_is_no_time_and_what_is_negative(channel: Channel, c
 def test_sizes_of_options_and_calls_have_units(path: Path) -> None:
     with Channel(path, minimum_required_space="1MiB", max_file_size="16 MiB") as channel:
         assert (channel.options["minimum_required_space"], channel.options["max_file_size"]) == (1 << 20, 16 << 20)
-        assert list(channel.read(max_bytes="64KiB")) == []
+        assert list(channel.read(max_bytes="64KiB")) == list(channel.read(max_bytes="65536")) == []
         with pytest.raises(OptionError, match=r"^max_bytes must be bytes, or a number with KiB, MiB, GiB or TiB"):
             channel.read(max_bytes="64MB")

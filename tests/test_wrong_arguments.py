@@ -27,10 +27,11 @@ NO_NAME = (None, "", *NO_TEXT, NUL)
 NO_PATH = (None, "", 5, NAN, True, b"x", [], {}, NUL, SURROGATE, NAIVE)
 NO_DIRECTORY = (5, NAN, True, b"x", {}, NUL, SURROGATE, NAIVE, "")
 NO_COUNT = (None, "5", 0, -1, NAN, INFINITE, 3.7, True, b"x", Path("x"), [], NAIVE)
+NO_SIZE = ("64MB", *(value for value in NO_COUNT if value != "5"))
 NO_SECONDS = ("soon", -1, NAN, True, b"x", Path("x"), [], NAIVE)
 NO_TIME = ("soon", -1, NAN, True, b"x", Path("x"), [], HUGE, NAIVE, timedelta(seconds=-1))
 NO_MOMENT = (5, "2020-01-01", NAN, True, b"x", NAIVE, timedelta(1))
-NO_MILLISECONDS = ("5", -2, NAN, 3.7, True, b"x", [], NAIVE)
+NO_MILLISECONDS = ("soon", -2, NAN, 3.7, True, b"x", [], NAIVE)
 NO_OBJECT = ("x", 5, True, b"x", Path("x"), [], {}, NAIVE)
 NO_EVENT = (None, "x", b"x", 5, NAN, [], {}, NAIVE)
 NO_ROWS = (None, "x", b"x", 5, [], [1], {}, NAIVE)
@@ -139,7 +140,7 @@ CHANNEL: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "read(start)": (lambda w, v: list(w.channel.read(v)), NO_PLACE[1:]),
     "read(end)": (lambda w, v: list(w.channel.read(end=v)), NO_PLACE[1:]),
     "read(group)": (lambda w, v: list(w.channel.read(group=v)), NO_NAME[1:]),
-    "read(max_bytes=)": (lambda w, v: list(w.channel.read(max_bytes=v)), NO_COUNT),
+    "read(max_bytes=)": (lambda w, v: list(w.channel.read(max_bytes=v)), NO_SIZE),
     "head(n)": (lambda w, v: w.channel.head(v), NO_COUNT),
     "tail(n)": (lambda w, v: w.channel.tail(v), NO_COUNT),
     "last_batch": (lambda w, v: w.channel.last_batch(v), (None, *NO_TEXT)),
@@ -196,7 +197,7 @@ PRODUCERS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "ProducerHandler(producer)": (lambda w, v: ss.ProducerHandler(v), (None, *NO_OBJECT)),
     "ProducerHandler(key=)": (lambda w, v: ss.ProducerHandler(w.producer, key=v), NO_TEXT),
     "ProducerHandler(max_block_ms=)": (
-        lambda w, v: ss.ProducerHandler(w.producer, max_block_ms=v), (None, INFINITE, -1, "5", NAN, True, b"x", [])),
+        lambda w, v: ss.ProducerHandler(w.producer, max_block_ms=v), (None, INFINITE, -1, "soon", NAN, True, b"x", [])),
     "ProducerHandler(flush_timeout_seconds=)": (
         lambda w, v: ss.ProducerHandler(w.producer, flush_timeout_seconds=v), (None, INFINITE, *NO_SECONDS)),
 }  # fmt: skip

@@ -323,8 +323,8 @@ class Channel:
         Args:
             group: the group's name. Nobody owns it, or this handle does.
             to: "earliest" for the first event that the channel keeps, "latest" for the next one to come, a write-order
-                ID, a datetime with a zone for the first event put then or later, or a time back from now, as "15m"
-                or a timedelta.
+                ID, also as text, a datetime with a zone for the first event put then or later, or a time back from now,
+                as "15m" or a timedelta.
 
         Raises:
             DataLossError: the event with this ID has left the channel; the message names the first one that is kept.

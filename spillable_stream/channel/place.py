@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from spillable_stream.channel.seek_target import SeekTarget
+from spillable_stream.channel.seek_target import SeekTarget, event_id
 from spillable_stream.errors import OptionError
 from spillable_stream.quantities import span_with_unit
 from spillable_stream.shown_value import shown
@@ -29,8 +29,8 @@ def parse_place(text: str) -> SeekTarget:
     word = text.strip()
     if word in ("earliest", "latest"):
         return "earliest" if word == "earliest" else "latest"
-    if word.isascii() and word.isdigit():
-        return int(word)
+    if (wanted := event_id(word)) is not None:
+        return wanted
     if isinstance(ago := span_with_unit(word.removesuffix("ago")), timedelta):
         return ago
     try:

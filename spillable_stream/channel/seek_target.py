@@ -21,10 +21,11 @@ Moment = datetime | timedelta | str
 """A time with a zone, or how long ago it was by the wall clock: a timedelta, or a text such as ``"15m"``."""
 
 SeekTarget = Literal["earliest", "latest"] | SupportsIndex | Moment
-"""The first kept event, the next event to come, a write-order ID, or a time: the first event put then or later."""
+"""The first kept event, the next one to come, a write-order ID (or its text), or a time: the first event since then."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_MOST_DIGITS = 19  # of an ID
 
 
 def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
@@ -60,7 +61,9 @@ def _kept(found: int, state: ChannelState) -> int:
 
 
 def event_id(value: object) -> int | None:
-    """Return a write-order ID that was given as an integer of any library; None for anything else."""
+    """Return a write-order ID that was given as an integer of any library, or a text of one; None for anything else."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS else None
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:

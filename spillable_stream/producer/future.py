@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
+from spillable_stream.arguments import seconds
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Result
+from spillable_stream.quantities import Duration, duration_seconds
 
 __all__ = ["SendFuture"]
 
@@ -62,13 +65,14 @@ class SendFuture(Future[Result]):
         self.index: int = index
         self.count: int = count
 
-    def result(self, timeout: float | None = None) -> Result:
+    def result(self, timeout: Duration | None = None) -> Result:
         """Return the result of the send.
 
         Args:
-            timeout: how long to wait, in seconds; None for no limit.
+            timeout: how long to wait: seconds, or as ``"5s"``; None for no limit.
 
         Raises:
+            OptionError: ``timeout`` is not a time.
             TimeoutError: the result is not known within ``timeout``.
             SendFailedError: the events are not in their channel. The error carries them.
             ProducerError: the result is not known yet, and a callback of the same producer, or its target's
@@ -79,17 +83,18 @@ class SendFuture(Future[Result]):
             raise error
         return self.batch.result_of(self.index, self.count)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: Duration | None = None) -> BaseException | None:
         """Return the `SendFailedError` of the send; None if it succeeded.
 
         Args:
-            timeout: how long to wait, in seconds; None for no limit.
+            timeout: how long to wait: seconds, or as ``"5s"``; None for no limit.
 
         Raises:
+            OptionError: ``timeout`` is not a time.
             TimeoutError: the result is not known within ``timeout``.
             ProducerError: like that of `result`.
         """
-        self.batch.wait(timeout)
+        self.batch.wait(None if timeout is None else _waits(timeout))
         return self.batch.error_of(self.index, self.count)
 
     def done(self) -> bool:
@@ -140,6 +145,14 @@ class SendFuture(Future[Result]):
             self.set_exception(error)
         else:
             self.set_result(self.result())
+
+
+def _waits(timeout: Duration) -> float:
+    """Return how long to wait, in seconds: for a negative time not at all, as with other futures."""
+    with suppress(ValueError):  # which the check names
+        if duration_seconds(timeout) < 0:
+            return 0.0
+    return seconds("timeout", timeout)
 
 
 def _after_fork_in_child() -> None:

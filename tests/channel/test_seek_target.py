@@ -45,7 +45,7 @@ def position(channel: Channel, to: Any) -> int:
 
 @pytest.mark.parametrize(
     ("to", "expected"),
-    [("earliest", 0), ("latest", 5), (1, 0), (3, 2), (6, 5), (np.int64(4), 3), (np.uint8(2), 1)],
+    [("earliest", 0), ("latest", 5), (1, 0), (3, 2), (6, 5), (np.int64(4), 3), (np.uint8(2), 1), ("3", 2), ("6", 5)],
     ids=repr,
 )
 def test_a_word_or_an_id_is_a_position(channel: Channel, to: Any, expected: int) -> None:
@@ -130,7 +130,10 @@ def test_a_time_back_from_now_may_be_a_text(channel: Channel) -> None:
         (True, "begins at True: give 'earliest', 'latest', a write-order ID"),
         (np.True_, "begins at"),
         (3.0, "begins at 3.0"),
-        ("3", "begins at '3'"),
+        ("-3", "begins at '-3'"),
+        ("3.0", "begins at '3.0'"),
+        ("٣", "begins at"),
+        pytest.param("3" * 5000, "begins at '333", id="digits"),
         ("Earliest", "begins at 'Earliest'"),
         (date(2026, 1, 1), "begins at datetime.date"),
         (None, "begins at None"),
@@ -144,7 +147,7 @@ def test_anything_else_is_refused_in_a_clear_sentence(channel: Channel, to: Any,
 
 
 def test_an_id_may_come_from_any_library() -> None:
-    assert [event_id(v) for v in (3, np.int64(3), True, np.True_, "3", 3.0, None)] == [3, 3] + [None] * 5
+    assert [event_id(v) for v in (3, np.int64(3), "3", True, np.True_, "3.0", 3.0, None)] == [3, 3, 3] + [None] * 5
 
 
 def test_a_time_is_told_to_the_microsecond() -> None:

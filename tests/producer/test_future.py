@@ -7,12 +7,13 @@ import threading
 import time
 from concurrent import futures
 from concurrent.futures import Future
+from datetime import timedelta
 
 import pytest
 
 from spillable_stream import Event
 from spillable_stream.channel.event_columns import batch_from_columns
-from spillable_stream.errors import SendFailedError
+from spillable_stream.errors import OptionError, SendFailedError
 from spillable_stream.producer.future import SendFuture
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
@@ -40,6 +41,20 @@ def test_it_is_a_future_of_the_standard_library(produce: MakeProducer, target: F
     assert "state=finished" in repr(future)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         future.nothing  # noqa: B018
+
+
+def test_it_is_waited_for_as_long_as_a_time_with_a_unit_says(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    (future,) = sent(produce, 1)
+    for call in (future.result, future.exception):
+        for short in ("1ms", "0", 0.001, timedelta(milliseconds=1), -5, timedelta(-1)):
+            with pytest.raises(TimeoutError):
+                call(short)
+        for wrong in ("soon", "-5m", float("nan"), True, b"5", []):
+            with pytest.raises(OptionError, match=r"^timeout must be seconds, or a number with ms, s, m, h or d, or a"):
+                call(wrong)  # type: ignore[arg-type]
+    target.let_go()
+    assert future.result("5m").successful and future.exception("300") is None
 
 
 def test_it_costs_no_fields_until_somebody_asks_for_them(produce: MakeProducer) -> None:

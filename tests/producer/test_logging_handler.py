@@ -178,7 +178,7 @@ def test_a_handler_without_a_bound_is_refused(produce: MakeProducer, bound: dict
         ProducerHandler(produce(), **bound)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wait", [0.5, "5", True])
+@pytest.mark.parametrize("wait", [0.5, "0.5", "soon", True])
 def test_a_wait_that_no_send_takes_is_refused_at_once_and_not_at_each_record(produce: MakeProducer, wait: Any) -> None:
     with pytest.raises(OptionError, match=r"^max_block_ms of a logging handler must be milliseconds, or a number"):
         ProducerHandler(produce(), max_block_ms=wait)
