@@ -64,33 +64,38 @@ def tap(
     Yields:
         Rows of the channel, with ``write_order_id``; headers are a dictionary. Or ``{"skipped": n}``, where n events
         left before they could be shown.
+
+    Raises:
+        DataLossError: events are missing that have not left the channel.
     """
     stats = channel.stats()
     first = stats.kept.first_id if from_start else stats.last_id + 1
-    chosen = Chosen(every, where)
+    last = stats.last_id
+    chosen, missed = Chosen(every, where), ""
     while True:
         if first < stats.kept.first_id:
             yield {"skipped": stats.kept.first_id - first}
             first = stats.kept.first_id
-        for batch in _read(channel, first, stats.last_id):
-            if batch.num_rows:
-                first = batch.column(ID_COLUMN)[-1].as_py() + 1
-            yield from chosen.rows(batch)
-        if not follow:
+        if not follow and first > last:
             return
-        sleep(_LOOK_SECONDS)
+        try:
+            for batch in channel.read(first, max_bytes=_BATCH_BYTES) if first <= stats.last_id else ():
+                if batch.num_rows:
+                    first = batch.column(ID_COLUMN)[-1].as_py() + 1
+                yield from chosen.rows(batch)
+        except DataLossError as e:  # they have left the channel: the next look counts them, and passes over them
+            if str(e) == missed:
+                raise
+            missed = str(e)
+        else:
+            missed = ""
+            if not follow:
+                return
+        if follow:
+            sleep(_LOOK_SECONDS)
         stats = channel.stats()
 
 
 def shown_row(row: Mapping[str, object]) -> str:
     """Return a row as JSON; bytes that are not UTF-8 are replaced."""
     return json.dumps(row, default=lambda v: v.decode(errors="replace") if isinstance(v, bytes) else str(v))
-
-
-def _read(channel: Channel, first: int, last: int) -> Iterator[pa.RecordBatch]:
-    if first > last:
-        return
-    try:
-        yield from channel.read(first, max_bytes=_BATCH_BYTES)
-    except DataLossError:
-        return  # they have left the channel: the next look counts them
