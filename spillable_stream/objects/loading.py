@@ -47,6 +47,9 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         with contextlib.suppress(BehindError, CorruptionError):
             return _replayed(slots, base)
     is_unfinished = False
+    # No pause between the looks: it would only make the checkpoint older with which the next one begins. Of a trim all
+    # slots stay from the checkpoint before the newest one on, and all others for gcDelay. So a look fails only if there
+    # were two more checkpoints and a trim of them, and gcDelay passed, since it found its own.
     for look in range(_MOST_LOOKS):
         base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
         if base is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.slot import SlotHeader
 from spillable_stream.objects.checkpoints import Hint
 from spillable_stream.objects.loading import load
@@ -140,6 +141,34 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
     memory.objects[key(2)] = damage(memory.objects[key(2)])  # type: ignore[operator]
     other, _ = loaded(memory, writer)
     assert (other.tail, other.state.image()) == (writer.tail, writer.state.image())
+
+
+@pytest.mark.parametrize("collections", [1, 9, 10])
+def test_a_load_looks_again_at_once_where_all_that_it_found_was_collected_meanwhile(
+    writer: Writer, memory: MemoryStore, collections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look begins with a newer checkpoint: a writer must be as fast as all of them to be in the way."""
+    writer.put(b"0")
+    checkpoint(writer)
+    store, slots = FaultyStore(memory), writer.slots.channel
+    done: list[int] = []
+
+    def collected_meanwhile(request: Request) -> None:
+        if request.kind == "get" and request.key == key(writer.tail.number) and len(done) < collections:
+            done.append(writer.tail.number)
+            for _ in range(2):
+                writer.put(b"x")
+                checkpoint(writer)
+            collect(writer, writer.tail.number - 1)
+
+    store.schedule = collected_meanwhile  # type: ignore[assignment]
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it only makes the checkpoint older"))
+    if collections == 10:
+        with pytest.raises(ChannelBusyError, match="changes faster than it can be read; try again"):
+            Writer(store, slots)
+    else:
+        assert Writer(store, slots).state.image() == writer.state.image()
+    assert store.counts["list"] == min(10, collections + 1)
 
 
 def test_without_slot_0_and_without_a_checkpoint_data_is_lost_and_it_is_said(
