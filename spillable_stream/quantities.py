@@ -25,6 +25,7 @@ __all__ = [
     "milliseconds",
     "size_bytes",
     "span_with_unit",
+    "whole_seconds",
 ]
 
 Duration = float | str | timedelta
@@ -94,6 +95,17 @@ def milliseconds(value: object) -> object:
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)
     return _whole(value, _TIME_UNITS, 1000)
+
+
+def whole_seconds(value: object) -> object:
+    """Return a text with a unit that is whole seconds as these; anything else as it is.
+
+    Args:
+        value: a text such as ``"5m"``, or anything else.
+    """
+    found = _with_unit(value, _TIME_UNITS) if isinstance(value, str) else None
+    found = None if found is None else round(found, 6)  # 1.15 m is 68.99999999999999 s
+    return value if found is None or not found.is_integer() else int(found)
 
 
 def size_bytes(value: object) -> object:

@@ -15,7 +15,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import Channel, Event, OptionError, flow
-from spillable_stream.quantities import duration_seconds, is_number, milliseconds, size_bytes
+from spillable_stream.quantities import duration_seconds, is_number, milliseconds, size_bytes, whole_seconds
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,8 @@ def test_what_has_a_unit_is_converted_and_the_rest_left_to_its_check() -> None:
     assert times == [2000, 1, 3_600_000, 5, 5, -1, "1.5", "soon", None]
     sizes = [size_bytes(v) for v in ("64KiB", "2 mib", "1.5GiB", "1TiB", 5, "5", " 4_096 ", "1.5", "64MB", None)]
     assert sizes == [65_536, 2 << 20, 3 << 29, 1 << 40, 5, 5, 4096, "1.5", "64MB", None]
+    seconds = [whole_seconds(v) for v in ("2h", "1.15m", "500ms", "1000ms", 5, "5", "soon", None)]
+    assert seconds == [7200, 69, "500ms", 1, 5, "5", "soon", None]
 
 
 def test_a_number_is_any_real_one_and_no_truth_value_or_time_span() -> None:

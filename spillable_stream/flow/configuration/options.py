@@ -14,10 +14,14 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from spillable_stream import quantities
 from spillable_stream.flow.durations import durations_us
-from spillable_stream.quantities import size_bytes
+from spillable_stream.quantities import DURATION_RANGE, MILLISECONDS_RANGE, SIZE_RANGE
 
 __all__ = [
+    "BYTES",
+    "MILLISECONDS",
+    "SECONDS",
     "ComponentType",
     "Kind",
     "Leniency",
@@ -26,7 +30,9 @@ __all__ = [
     "comma_list",
     "duration",
     "integer",
+    "milliseconds",
     "one_of",
+    "seconds",
     "size",
     "snake_case",
     "text",
@@ -35,6 +41,11 @@ __all__ = [
 
 # Java's \s, where Python's knows more: a no-break space is a part of a word.
 JAVA_BLANKS = " \t\n\x0b\f\r"
+
+# The ranges of times and sizes, for people.
+SECONDS = f"whole {DURATION_RANGE}; 0 or more"
+MILLISECONDS = f"{MILLISECONDS_RANGE}; 0 or more"
+BYTES = f"{SIZE_RANGE}; 0 or more"
 
 MOST_INTEGER = 2**31 - 1
 MOST_LONG = 2**63 - 1
@@ -94,12 +105,26 @@ def integer(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
     return parse
 
 
-def size(low: int, high: int) -> Callable[[str], int]:
+def size(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
     """Return a parser of sizes in bytes, from ``low`` to ``high``: a number, or one with a unit."""
+    return _with_unit(quantities.size_bytes, low, high)
+
+
+def milliseconds(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
+    """Return a parser of time spans in milliseconds, from ``low`` to ``high``: a number, or one with a unit."""
+    return _with_unit(quantities.milliseconds, low, high)
+
+
+def seconds(low: int, high: int = MOST_INTEGER) -> Callable[[str], int]:
+    """Return a parser of time spans in whole seconds, from ``low`` to ``high``: a number, or one with a unit."""
+    return _with_unit(quantities.whole_seconds, low, high)
+
+
+def _with_unit(convert: Callable[[str], object], low: int, high: int) -> Callable[[str], int]:
     parse_integer = integer(low, high)
 
     def parse(value: str) -> int:
-        return parse_integer(str(size_bytes(value)))
+        return parse_integer(str(convert(value)))
 
     return parse
 

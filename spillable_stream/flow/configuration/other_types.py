@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from spillable_stream.flow.configuration.options import (
+    MILLISECONDS,
     ComponentType,
     Kind,
     Leniency,
     Property,
     boolean,
     integer,
+    milliseconds,
     one_of,
     text,
     word_list,
@@ -18,7 +20,6 @@ __all__ = ["CONFIG_FILTERS", "INTERCEPTORS", "PROCESSORS", "SELECTORS", "SERIALI
 
 _BOOLEAN = "true or false"
 _REGEX = "a regular expression"
-_MILLISECONDS = "milliseconds, 0 or more"
 _CHANNELS = "names of the source's channels, separated by white space"
 
 
@@ -203,8 +204,8 @@ PROCESSORS = (
         "spillable_stream.flow.sink_processors:Failover",
         (
             Property("priority.*", integer(-(2**31)), {}, "A sink's priority; higher first.", "an integer"),
-            Property("maxpenalty", integer(0), 30_000, "The longest time out of a sink that failed, in milliseconds.",
-                     _MILLISECONDS, lenient=Leniency.ANY),
+            Property("maxpenalty", milliseconds(0), 30_000, "The longest time out of a sink that failed, in "
+                     "milliseconds.", MILLISECONDS, lenient=Leniency.ANY),
         ),
     ),
     ComponentType(
@@ -214,8 +215,8 @@ PROCESSORS = (
         "spillable_stream.flow.sink_processors:LoadBalance",
         (
             Property("selector", text, "round_robin", "Which sink is asked first.", "round_robin, random or a class"),
-            Property("selector.maxTimeOut", integer(0), 30_000, "The longest time out of a sink that failed, in "
-                     "milliseconds.", _MILLISECONDS),
+            Property("selector.maxTimeOut", milliseconds(0), 30_000, "The longest time out of a sink that failed, "
+                     "in milliseconds.", MILLISECONDS),
             Property("backoff", boolean, False, "Whether a sink that failed is left out for a time.", _BOOLEAN),
         ),
     ),

@@ -5,24 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spillable_stream.flow.configuration.options import (
+    BYTES,
     MOST_LONG,
+    SECONDS,
     ComponentType,
     Kind,
     Leniency,
     Property,
     boolean,
     integer,
+    milliseconds,
     one_of,
+    seconds,
+    size,
     text,
 )
+from spillable_stream.quantities import MILLISECONDS_RANGE
 
 __all__ = ["SINKS", "SPARK_SINK"]
 
 _AT_LEAST_1 = "an integer of at least 1"
 _AT_LEAST_0 = "an integer of at least 0"
+_AT_LEAST_A_MILLISECOND = f"{MILLISECONDS_RANGE}; 1 or more"
 _BOOLEAN = "true or false"
-_SECONDS = "seconds, 0 or more"
-_MILLISECONDS = "milliseconds, 0 or more"
 
 
 def _sinks(name: str) -> str:
@@ -34,11 +39,7 @@ LOGGER = ComponentType(
     "logger",
     ("org.apache.flume.sink.LoggerSink",),
     _sinks("logger:Logger"),
-    (
-        Property(
-            "maxBytesToLog", integer(0), 16, "How many bytes of a body are logged.", _AT_LEAST_0, lenient=Leniency.ANY
-        ),
-    ),
+    (Property("maxBytesToLog", size(0), 16, "How many bytes of a body are logged.", BYTES, lenient=Leniency.ANY),),
 )
 
 NULL = ComponentType(
@@ -60,8 +61,8 @@ FILE_ROLL = ComponentType(
     _sinks("file_roll:FileRoll"),
     (
         Property("sink.directory", text, None, "The directory of the files.", "a directory", required=True),
-        Property("sink.rollInterval", integer(0), 30, "After how many seconds a new file begins; 0 for never.",
-                 _SECONDS),
+        Property("sink.rollInterval", seconds(0), 30, "After how many seconds a new file begins; 0 for never.",
+                 SECONDS),
         Property("sink.serializer", text, "TEXT", "How an event is written.", "TEXT, HEADER_AND_TEXT or a class"),
         Property("sink.serializer.appendNewline", boolean, True, "Whether a line end follows each body.", _BOOLEAN),
         Property("sink.batchSize", integer(1), 100, "The most events of a take.", _AT_LEAST_1),
@@ -97,14 +98,14 @@ _BUCKETS = (
     Property("hdfs.inUsePrefix", text, "", "What the name of a file begins with while it is written."),
     Property("hdfs.inUseSuffix", text, ".tmp", "What it ends with until then."),
     Property("hdfs.emptyInUseSuffix", boolean, False, "Whether it has no such suffix.", _BOOLEAN),
-    Property("hdfs.rollInterval", integer(0, MOST_LONG), 30, "After how many seconds a new file begins; 0 for never.",
-             _SECONDS),
-    Property("hdfs.rollSize", integer(0, MOST_LONG), 1024, "After how many bytes of bodies a new file begins; 0 for "
-             "never.", "bytes, 0 or more"),
+    Property("hdfs.rollInterval", seconds(0, MOST_LONG), 30, "After how many seconds a new file begins; 0 for never.",
+             SECONDS),
+    Property("hdfs.rollSize", size(0, MOST_LONG), 1024, "After how many bytes of bodies a new file begins; 0 for "
+             "never.", BYTES),
     Property("hdfs.rollCount", integer(0, MOST_LONG), 10, "After how many events a new file begins; 0 for never.",
              _AT_LEAST_0),
-    Property("hdfs.idleTimeout", integer(0), 0, "After how many seconds without an event a file is closed; 0 for "
-             "never.", _SECONDS),
+    Property("hdfs.idleTimeout", seconds(0), 0, "After how many seconds without an event a file is closed; 0 for "
+             "never.", SECONDS),
     Property("hdfs.batchSize", integer(1, MOST_LONG), 100, "The most events of a take.", _AT_LEAST_1),
     Property("hdfs.round", boolean, False, "Whether the time in the path is rounded down.", _BOOLEAN),
     Property("hdfs.roundValue", integer(1), 1, "To a multiple of how many units.", _AT_LEAST_1),
@@ -116,8 +117,8 @@ _BUCKETS = (
              "closed.", _AT_LEAST_1),
     Property("hdfs.closeTries", integer(0), 0, "How often the renaming of a file is tried; 0 for no limit.",
              _AT_LEAST_0),
-    Property("hdfs.retryInterval", integer(0, MOST_LONG), 180, "The wait between two such tries, in seconds.",
-             _SECONDS),
+    Property("hdfs.retryInterval", seconds(0, MOST_LONG), 180, "The wait between two such tries, in seconds.",
+             SECONDS),
 )  # fmt: skip
 
 _HADOOP = {
@@ -192,8 +193,10 @@ HTTP = ComponentType(
     (
         Property("endpoint", text, None, "The address that each event is posted to.", "an http: or https: address",
                  required=True),
-        Property("connectTimeout", integer(1), 5000, "How long a connection may take, in milliseconds.", _AT_LEAST_1),
-        Property("requestTimeout", integer(1), 5000, "How long an answer may take, in milliseconds.", _AT_LEAST_1),
+        Property("connectTimeout", milliseconds(1), 5000, "How long a connection may take, in milliseconds.",
+                 _AT_LEAST_A_MILLISECOND),
+        Property("requestTimeout", milliseconds(1), 5000, "How long an answer may take, in milliseconds.",
+                 _AT_LEAST_A_MILLISECOND),
         Property("contentTypeHeader", text, "text/plain", "The requests' Content-Type."),
         Property("acceptHeader", text, "text/plain", "The requests' Accept."),
         Property("defaultBackoff", boolean, True, "Whether it waits after an answer that nothing else is said about.",

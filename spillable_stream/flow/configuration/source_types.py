@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from spillable_stream.flow.configuration.options import (
+    BYTES,
+    MILLISECONDS,
     MOST_LONG,
     ComponentType,
     Kind,
     Property,
     boolean,
     integer,
+    milliseconds,
     one_of,
+    size,
     text,
     word_list,
 )
+from spillable_stream.quantities import MILLISECONDS_RANGE, SIZE_RANGE
 
 __all__ = ["SOURCES"]
 
@@ -20,14 +25,13 @@ _AT_LEAST_1 = "an integer of at least 1"
 _AT_LEAST_0 = "an integer of at least 0"
 _BOOLEAN = "true or false"
 _PORT = "a port, 0 to 65535; 0 for any that is free"
-_MILLISECONDS = "milliseconds, 0 or more"
 
 _port = integer(0, 65535)
 
 _POLLED = (
-    Property("backoffSleepIncrement", integer(0), 1000, "How fast the wait grows while there is nothing to read, in "
-             "milliseconds.", _MILLISECONDS),
-    Property("maxBackoffSleep", integer(0), 5000, "The longest such wait, in milliseconds.", _MILLISECONDS),
+    Property("backoffSleepIncrement", milliseconds(0), 1000, "How fast the wait grows while there is nothing to read, "
+             "in milliseconds.", MILLISECONDS),
+    Property("maxBackoffSleep", milliseconds(0), 5000, "The longest such wait, in milliseconds.", MILLISECONDS),
 )  # fmt: skip
 
 _TLS = (
@@ -45,8 +49,8 @@ _JAVA_TLS = {
 
 _SYSLOG = (
     Property("host", text, "0.0.0.0", "The address to listen on.", "an address"),
-    Property("eventSize", integer(10), 2500, "The longest event in bytes; a longer one is cut, and marked.",
-             "an integer of at least 10"),
+    Property("eventSize", size(10), 2500, "The longest event in bytes; a longer one is cut, and marked.",
+             f"{SIZE_RANGE}; 10 or more"),
     Property("keepFields", text, "none", "Which of priority, version, timestamp and hostname stay in the body: `all`, "
              "`none`, or some of them.", "all, none, or a list"),
     Property("clientIPHeader", text, None, "The header that gets the sender's address; none by default."),
@@ -68,11 +72,12 @@ EXEC = ComponentType(
         Property("shell", text, None, "The shell that runs it, as `/bin/sh -c`. Without it the command is split at "
                  "white space, and quotes mean nothing."),
         Property("restart", boolean, False, "Whether a command that ended is started again.", _BOOLEAN),
-        Property("restartThrottle", integer(0), 10_000, "The wait before a restart, in milliseconds.", _MILLISECONDS),
+        Property("restartThrottle", milliseconds(0), 10_000, "The wait before a restart, in milliseconds.",
+                 MILLISECONDS),
         Property("logStdErr", boolean, False, "Whether what the command prints to standard error is logged.", _BOOLEAN),
         Property("batchSize", integer(1), 20, "The most lines of a batch.", _AT_LEAST_1),
-        Property("batchTimeout", integer(0), 3000, "How long a batch waits for more lines, in milliseconds.",
-                 _MILLISECONDS),
+        Property("batchTimeout", milliseconds(0), 3000, "How long a batch waits for more lines, in milliseconds.",
+                 MILLISECONDS),
         Property("charset", text, "UTF-8", "The character set of the lines.", "a character set"),
     ),
     batch_property="batchSize",
@@ -100,11 +105,11 @@ SPOOLDIR = ComponentType(
                  "read, or noted in `trackerDir`.", "rename or tracker_dir"),
         Property("consumeOrder", one_of("oldest", "youngest", "random"), "oldest", "Which file is read next.",
                  "oldest, youngest or random"),
-        Property("pollDelay", integer(0), 500, "The wait before the directory is listed again, in milliseconds.",
-                 _MILLISECONDS),
+        Property("pollDelay", milliseconds(0), 500, "The wait before the directory is listed again, in milliseconds.",
+                 MILLISECONDS),
         Property("recursiveDirectorySearch", boolean, False, "Whether directories below it are read, too.", _BOOLEAN),
-        Property("maxBackoff", integer(0), 4000, "The longest wait for a full channel, in milliseconds.",
-                 _MILLISECONDS),
+        Property("maxBackoff", milliseconds(0), 4000, "The longest wait for a full channel, in milliseconds.",
+                 MILLISECONDS),
         Property("batchSize", integer(1), 100, "The most events of a batch.", _AT_LEAST_1),
         Property("inputCharset", text, "UTF-8", "The character set of the files.", "a character set"),
         Property("decodeErrorPolicy", one_of("FAIL", "REPLACE", "IGNORE"), "FAIL", "What happens to bytes that are not "
@@ -114,8 +119,8 @@ SPOOLDIR = ComponentType(
         Property("deserializer.maxLineLength", integer(1), 2048, "Longer lines are cut into several events.",
                  _AT_LEAST_1),
         Property("deserializer.outputCharset", text, "UTF-8", "The character set of the bodies.", "a character set"),
-        Property("deserializer.maxBlobLength", integer(1), 100_000_000, "Larger files are cut into several events.",
-                 _AT_LEAST_1),
+        Property("deserializer.maxBlobLength", size(1), 100_000_000, "Larger files, in bytes, are cut into several "
+                 "events.", f"{SIZE_RANGE}; 1 or more"),
     ),
     renamed={"bufferMaxLineLength": "deserializer.maxLineLength"},
     unused={
@@ -142,10 +147,10 @@ TAILDIR = ComponentType(
                  "`byteoffset`.", _BOOLEAN),
         Property("skipToEnd", boolean, False, "Whether a file that is not in the position file is read from its end.",
                  _BOOLEAN),
-        Property("idleTimeout", integer(0), 120_000, "After how many milliseconds without a new line a file is closed.",
-                 _MILLISECONDS),
-        Property("writePosInterval", integer(1), 3000, "How often the position file is written, in milliseconds.",
-                 _MILLISECONDS),
+        Property("idleTimeout", milliseconds(0), 120_000, "After how many milliseconds without a new line a file is "
+                 "closed.", MILLISECONDS),
+        Property("writePosInterval", milliseconds(1), 3000, "How often the position file is written, in milliseconds.",
+                 f"{MILLISECONDS_RANGE}; 1 or more"),
         Property("batchSize", integer(1), 100, "The most events of a batch.", _AT_LEAST_1),
         Property("maxBatchCount", integer(1, MOST_LONG), MOST_LONG, "The most batches of a file that follow each "
                  "other while others wait.", _AT_LEAST_1),
@@ -276,7 +281,7 @@ STRESS = ComponentType(
     ("org.apache.flume.source.StressSource",),
     _sources("stress:Stress"),
     (
-        Property("size", integer(0), 500, "The bytes of a body.", _AT_LEAST_0),
+        Property("size", size(0), 500, "The bytes of a body.", BYTES),
         Property("maxTotalEvents", integer(-1, MOST_LONG), -1, "How many events are tried; -1 for no limit.",
                  "an integer"),
         Property("maxSuccessfulEvents", integer(-1, MOST_LONG), -1, "How many events are stored; -1 for no limit.",

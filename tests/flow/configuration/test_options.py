@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
 from spillable_stream.flow.configuration.options import (
@@ -9,11 +12,15 @@ from spillable_stream.flow.configuration.options import (
     boolean,
     comma_list,
     integer,
+    milliseconds,
     one_of,
+    seconds,
+    size,
     snake_case,
     text,
     word_list,
 )
+from spillable_stream.flow.configuration.registry import TYPES
 
 
 @pytest.mark.parametrize(
@@ -46,6 +53,36 @@ def test_an_integer_is_one_to_java_and_in_its_range(value: str) -> None:
     with pytest.raises(ValueError):
         integer(0, 10)(value)
     assert integer(0, 10)("+7") == 7
+
+
+def test_times_and_sizes_have_a_unit_or_are_plain_numbers_of_flumes() -> None:
+    assert [milliseconds(0)(value) for value in ("30", "+30", "30s", "1.5 m", "500ms", "0")] == [
+        30, 30, 30_000, 90_000, 500, 0,
+    ]  # fmt: skip
+    assert [seconds(0)(value) for value in ("30", "+30", "30s", "1.5 m", "2000ms", "0")] == [30, 30, 30, 90, 2, 0]
+    assert [size(0)(value) for value in ("4096", "64KiB", "1.5 MiB", "0")] == [4096, 65_536, 3 << 19, 0]
+
+
+@pytest.mark.parametrize("kind", [milliseconds, seconds, size])
+@pytest.mark.parametrize("value", ["", "1.0", "ten", "-1", "30 sec", "64MB", "-5s", "100d", "9TiB", "9" * 5000])
+def test_what_is_no_time_or_size_or_out_of_range_is_refused(
+    kind: Callable[..., Callable[[str], int]], value: str
+) -> None:
+    with pytest.raises(ValueError):
+        kind(1, 1000)(value)
+
+
+def test_a_time_that_is_no_whole_second_is_not_rounded_to_none() -> None:
+    for value in ("500ms", "1.5s", "1.5"):
+        with pytest.raises(ValueError):
+            seconds(0)(value)
+
+
+def test_every_number_that_is_a_time_or_a_size_takes_a_unit() -> None:
+    numbers = [(f"{t.alias}.{p.name}", p) for t in TYPES for p in t.properties if type(p.default) is int]
+    said = {name: p for name, p in numbers if re.search(r"seconds|bytes", p.doc, re.IGNORECASE)}
+    assert len(said) > 20
+    assert {name: p.range for name, p in said.items() if not re.search(r"ms, s, m, h or d|KiB", p.range)} == {}
 
 
 def test_words_and_truth_values_are_compared_without_case() -> None:
