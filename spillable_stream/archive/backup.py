@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +58,6 @@ _log = logging.getLogger(__name__)
 _FOLDERS = ("delays/", "events/", "states/")
 _FILE_BYTES = 64 << 20
 _ROUNDS = 100
-_OPEN_PAUSES_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +132,11 @@ def backup(
         StorageError: the file system or the store refused.
     """
     if not isinstance(channel, Channel):
-        with _opened(channel) as opened:
+        with Channel(channel, create=False, readonly=True) as opened:
             return backup(opened, to, progress=progress)
     location = archive_location(to)
     _require_outside(channel.path, location)
     return _Backup(channel.engine(), location, progress).run()
-
-
-def _opened(path: str | os.PathLike[str]) -> Channel:
-    """Return a handle that only looks, also of a channel whose files go faster than it is read at first."""
-    for pause_seconds in _OPEN_PAUSES_SECONDS:
-        try:
-            return Channel(path, create=False, readonly=True)
-        except ChannelBusyError:
-            time.sleep(pause_seconds)
-    return Channel(path, create=False, readonly=True)
 
 
 def _require_outside(path: ChannelPath, location: Location) -> None:

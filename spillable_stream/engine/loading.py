@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -24,6 +25,9 @@ from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import shown
 
 __all__ = ["LoadedState", "StateLoader", "bytes_between", "metered", "restored"]
+
+_PAUSES_SECONDS = (0.0, 0.0, 0.0, 0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 0.0)
+"""How long to wait after each look: first not at all, since whoever was in the way has left a newer state."""
 
 LoadedState = tuple[ChannelState, Positions]
 """A state, and the positions in the logs that it reflects."""
@@ -57,7 +61,7 @@ class StateLoader:
             DataLossError: events are missing.
         """
         before: CorruptionError | None = None
-        for look in looks(self._lock.published):
+        for look in looks(self._lock.published, len(_PAUSES_SECONDS)):
             try:
                 if replayed is not None and look.number == 1 and replayed[1] == Positions.of(look.before):
                     return self._complete(replayed)
@@ -69,6 +73,7 @@ class StateLoader:
                 if before is not None and (type(e), e.path, e.offset) == (type(before), before.path, before.offset):
                     raise
                 before = e
+            time.sleep(_PAUSES_SECONDS[look.number - 1])
         raise ChannelBusyError(f"{self._layout.path} changes faster than it can be read; try again")
 
     def load_at(self, ends: CommitPoint) -> LoadedState:

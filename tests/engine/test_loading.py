@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from spillable_stream import Channel, ChannelBusyError, DataLossError
+from spillable_stream.engine import loading
 from spillable_stream.engine.loading import StateLoader, restored
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.commit_record import CommitRecord
@@ -124,8 +126,9 @@ def test_trouble_that_a_checkpoint_of_another_process_made_is_looked_at_again(
     assert len(looks) == 2
 
 
+@pytest.mark.parametrize(("failing", "waited"), [(4, 0), (6, 0.01), (9, 0.44)])
 def test_a_file_that_is_removed_while_nothing_is_published_is_looked_for_again(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, failing: int, waited: float
 ) -> None:
     """Another process removes files some time after the checkpoint that makes them needless."""
     channel = open_channel()
@@ -135,13 +138,15 @@ def test_a_file_that_is_removed_while_nothing_is_published_is_looked_for_again(
 
     def load_at(ends: Any) -> Any:
         looks.append(1)
-        if len(looks) < 4:
+        if len(looks) < failing:
             raise FileNotFoundError("log-000001")
         return real(ends)
 
+    pauses = list[float]()
     monkeypatch.setattr(loader, "load_at", load_at)
+    monkeypatch.setattr(loading, "time", SimpleNamespace(sleep=pauses.append))
     assert loader.load()[0].last_id == 1
-    assert len(looks) == 4
+    assert len(looks) == failing and sum(pauses) == pytest.approx(waited)
 
 
 def test_trouble_that_nobody_made_meanwhile_is_told_at_the_second_look(path: Path, open_channel: Open) -> None:
@@ -167,9 +172,10 @@ def test_a_channel_that_changes_faster_than_it_is_read_is_busy_or_damaged(
         raise FileNotFoundError("log-000001")
 
     monkeypatch.setattr(loader, "load_at", load_at)
+    monkeypatch.setattr(loading, "time", SimpleNamespace(sleep=lambda _: None))
     with pytest.raises(ChannelBusyError, match="changes faster than it can be read"):
         loader.load()
-    assert len(looks) == 5
+    assert len(looks) == 10
 
 
 @pytest.mark.parametrize("readonly", [False, True])
@@ -255,9 +261,10 @@ def test_trouble_that_is_another_one_at_each_look_is_no_damage(
         raise DataLossError(f"log-{len(looks)} is missing", f"log-{len(looks)}")
 
     monkeypatch.setattr(loader, "load_at", load_at)
+    monkeypatch.setattr(loading, "time", SimpleNamespace(sleep=lambda _: None))
     with pytest.raises(ChannelBusyError, match="changes faster than it can be read"):
         loader.load()
-    assert len(looks) == 5
+    assert len(looks) == 10
 
 
 def frame(type_: FrameType, payload: bytes, offset: int) -> LocatedFrame:
