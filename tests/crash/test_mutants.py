@@ -43,6 +43,7 @@ Recipe = Callable[[Path, str], list[str]]
 SHOWN_SOONEST = {
     "forget takes in flight": (2, 0),
     "leave a torn tail": (1, 1),
+    "name before the sync": (3, 0),
     "pass over in silence": (2, 0),
     "remove what expires early": (2, 0),
 }
