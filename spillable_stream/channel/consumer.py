@@ -25,6 +25,7 @@ from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
+    GroupOwnedError,
     SpillableError,
     TransactionStateError,
 )
@@ -117,6 +118,11 @@ class Consumer:
         elif orphans and not resume:
             self._engine.commit(Rollback(orphans))
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether a commit was refused because the group is another's; whoever wants it again needs a new consumer."""
+        return self._ownership.lost is not None
+
     def position(self) -> int:
         """Return the ID up to which the group has taken every event."""
         with self._engine.snapshot() as state:
@@ -192,6 +198,7 @@ class Consumer:
 
         Raises:
             ChannelClosedError: the consumer was closed.
+            GroupOwnedError: it was closed when it had lost its group.
         """
         calls, me = self.active_calls, get_ident()
         if me in calls.threads:
@@ -200,6 +207,8 @@ class Consumer:
         try:
             if calls.ended:
                 self._engine.require_not_closed()
+                if (lost := self._ownership.lost) is not None:
+                    raise GroupOwnedError(lost.args[0], lost.owner)
                 raise ChannelClosedError(f"{calls.of} was dropped or given up; its events are back in the queue")
             return section(*arguments)
         finally:

@@ -38,14 +38,14 @@ class OwnedGroups:
         self._mutex = mutex
 
     def own(self, engine: Callable[[], Engine], group: str, make: Callable[[Engine], Consumer]) -> Consumer:
-        """Return the handle's consumer of a group, which is made if there is none.
+        """Return the handle's consumer of a group, which is made if there is none, or that one has lost its group.
 
         Args:
             engine: returns the engine.
             group: the group's name.
             make: makes the consumer. What it raises is raised.
         """
-        if isinstance(group, str) and (known := self.consumers.get(group)) is not None:
+        if isinstance(group, str) and (known := self.consumers.get(group)) is not None and not known.is_lost:
             return known
         check_group(group)
         engine().active_calls.refuse_within("a first take")
@@ -53,13 +53,22 @@ class OwnedGroups:
         def own() -> Consumer:
             with self._mutex, one_look():
                 open_engine = engine()
-                found = self.consumers.get(group)
+                found = self._owner_of(group)
                 if found is None:
                     found = make(open_engine)
                     self.consumers[group] = found
                 return found
 
         return self.active_calls.run("a first take", own)
+
+    def _owner_of(self, group: str) -> Consumer | None:
+        """Return the handle's consumer of a group, without one that has lost it; the caller has the mutex."""
+        found = self.consumers.get(group)
+        if found is not None and found.is_lost:
+            found.close()
+            del self.consumers[group]
+            return None
+        return found
 
     def drop(self, engine: Callable[[], Engine], group: str) -> None:
         """Forget a group, also if the handle owns it.
@@ -93,7 +102,7 @@ class OwnedGroups:
 
         def seek() -> int:
             with self._mutex:
-                mine = self.consumers.get(group)
+                mine = self._owner_of(group)
                 return seek_group(engine(), group, choose) if mine is None else mine.seek_to(choose)
 
         return self.active_calls.run("a seek", seek)

@@ -107,6 +107,8 @@ class SpoolMover:
             ProducerBusyError: a live mover of another host ships a copy of the spool.
             StorageError: the store refused or failed.
         """
+        if self._consumer is not None and self._consumer.is_lost:
+            self.close(is_answered=True)
         if self._consumer is None:
             try:
                 self._consumer = Consumer(self._spool, self.group, owner_timeout_seconds=0.0)
@@ -123,7 +125,7 @@ class SpoolMover:
             is_answered: whether the store answers. If not, the claim is left to end by itself, 10 s after the next.
         """
         claim, self._claim = self._claim, None
-        consumer, self._consumer = self._consumer, None
+        consumer, self._consumer, self._shipped = self._consumer, None, None
         try:
             if claim is not None:
                 claim.release() if is_answered else claim.leave()

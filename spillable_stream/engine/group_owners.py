@@ -11,6 +11,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from spillable_stream.errors import GroupOwnedError
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["GroupHold", "GroupOwners", "KeptPosition", "OwnerSeen", "Ownership"]
@@ -75,6 +76,10 @@ class GroupHold(Protocol):
 
 class Ownership(GroupHold, Protocol):
     """A group that this handle owns."""
+
+    @property
+    def lost(self) -> GroupOwnedError | None:
+        """Return what `require` raised, once it has: the group is another's, and this never owns it again."""
 
     @property
     def former(self) -> str:

@@ -46,6 +46,7 @@ class LocalOwnership:
         self.note: str = note
         self.former: str = former
         self.position: PositionHint = position
+        self.lost: GroupOwnedError | None = None
         self._group = group
         self._lock = lock
         self._held = HeldGroup(note)
@@ -57,10 +58,11 @@ class LocalOwnership:
             GroupOwnedError: the lock file was removed, and somebody may have made another one.
         """
         if not self._lock.is_in_place():
-            raise GroupOwnedError(
+            self.lost = GroupOwnedError(
                 f"{self._lock.path}, which said that this handle owns the group {self._group!r}, was moved, removed or "
-                "replaced; the events are back in the queue: close the handle, and open the channel again"
+                "replaced; the events are back in the queue: roll back, and begin another take, which owns it anew"
             )
+            raise self.lost
 
     def write(self, note: str) -> None:
         """Write something else about the owner; without a sync, so it outlives the process and no loss of power."""

@@ -28,6 +28,7 @@ class ObjectOwnership:
         epoch: the number of the ownership; 0 before it is one.
         former: what an owner said of itself that has not given the group up, or has left; "" if there was none.
         left_note: what to write when the group is given up; "" for nothing.
+        lost: what `require` raised; None before it did.
     """
 
     def __init__(self, owners: ObjectOwners, group: str, note: str) -> None:
@@ -37,6 +38,7 @@ class ObjectOwnership:
         self.former: str = ""
         self.position: None = None
         self.left_note: str = ""
+        self.lost: GroupOwnedError | None = None
         self._owners = owners
         self._held = HeldGroup(note)
 
@@ -49,12 +51,13 @@ class ObjectOwnership:
         known = self._owners.known(self.group)
         if known is None or known.epoch != self.epoch:
             by = f"{known.note} took it over" if known is not None else "it was dropped or given up"
-            raise GroupOwnedError(
+            self.lost = GroupOwnedError(
                 f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, and its events are "
-                f"in the queue again. It is lost without an answer to a claim for {ANSWER_SECONDS:g} s, or when its "
-                "owner seems gone",
+                f"in the queue again: roll back, and begin another take, which claims it anew. It is lost without an "
+                f"answer to a claim for {ANSWER_SECONDS:g} s, or when its owner seems gone",
                 "" if known is None else known.note,
             )
+            raise self.lost
 
     def write(self, note: str) -> None:
         """Write something else about the owner.

@@ -100,14 +100,17 @@ def test_an_owner_whose_group_was_taken_over_commits_nothing_any_more(open_bare:
     """It is refused where its take is planned, as the state is at the log's end."""
     channel = open_bare()
     put(channel, *numbered(0, 4))
-    tx = channel.take_transaction("g")
+    tx, consumer = channel.take_transaction("g"), channel.consumer("g")
     tx.begin()
     assert len(tx.take_many(2)) == 2
     engine_of(channel).owners.owned["g"] = "another one"
     before = channel.engine().positions
-    for use in (tx.commit, lambda: channel.consumer("g").prepare([(1, 1)]), lambda: channel.seek("g", "latest")):
+    for use in (tx.commit, lambda: consumer.prepare([(1, 1)]), lambda: consumer.seek(4)):
         with pytest.raises(GroupOwnedError, match="somebody took the group 'g' over"):
             use()
+    for again in (lambda: channel.consumer("g"), lambda: channel.seek("g", "latest")):
+        with pytest.raises(GroupOwnedError, match="is owned by another one"):
+            again()
     tx.rollback()
     assert channel.engine().positions == before
 

@@ -194,7 +194,7 @@ def test_an_owner_whose_lock_file_was_removed_takes_nothing_any_more(open_channe
     """A cleaner of old files removes it; the next consumer makes another one, and is the owner."""
     channel, other = open_channel(), open_channel()
     put(channel, *numbered(0, 4))
-    tx = channel.take_transaction("g")
+    tx, consumer = channel.take_transaction("g"), channel.consumer("g")
     tx.begin()
     assert len(tx.take_many(2)) == 2
     (path / "groups" / "g.lock").unlink()
@@ -203,7 +203,7 @@ def test_an_owner_whose_lock_file_was_removed_takes_nothing_any_more(open_channe
         tx.commit()
     tx.rollback()
     with pytest.raises(GroupOwnedError, match="was moved, removed or replaced"):
-        channel.consumer("g").prepare([(1, 2)])
+        consumer.prepare([(1, 2)])
     assert other.stats().groups["g"].lag == 0
 
 

@@ -184,6 +184,43 @@ def test_a_group_that_the_handle_owns_is_dropped_and_can_be_owned_again(kept: Ch
     assert open_channel().consumer("g", owner_timeout_seconds=0.05).group == "g"
 
 
+def test_a_handle_that_lost_a_group_says_so_once_and_owns_it_again_once_nobody_else_does(
+    kept: Channel, open_channel: Open, path: Path
+) -> None:
+    """A cleaner of old files removed the group's lock, and another handle made another one."""
+    other = open_channel()
+    open_takes = [kept.take_transaction("g") for _ in range(2)]
+    for tx in open_takes:
+        tx.begin()
+        assert len(tx.take_many(1)) == 1
+    (path / "groups" / "g.lock").unlink()
+    assert take(other, 1, "g") == [b"7"]
+    with pytest.raises(GroupOwnedError, match="begin another take, which owns it anew"):
+        open_takes[0].commit()
+    with pytest.raises(GroupOwnedError, match="is owned by"):
+        peek(kept, group="g")
+    other.close()
+    assert take(kept, 1, "g") == [b"8"]
+    with pytest.raises(GroupOwnedError, match="begin another take, which owns it anew"):
+        open_takes[1].commit()
+    for tx in open_takes:
+        tx.rollback()
+    assert take(kept, group="g") == [b"9"]
+
+
+def test_a_handle_that_lost_a_group_moves_it_once_nobody_else_owns_it(
+    kept: Channel, open_channel: Open, path: Path
+) -> None:
+    consumer, other = kept.consumer("g"), open_channel()
+    (path / "groups" / "g.lock").unlink()
+    assert take(other, 1, "g") == [b"7"]
+    with pytest.raises(GroupOwnedError):
+        consumer.prepare([(9, 9)])
+    other.close()
+    assert kept.seek("g", 10) == 10
+    assert take(kept, group="g") == [b"9"]
+
+
 def test_a_handle_has_one_consumer_of_a_group_however_many_threads_ask(kept: Channel) -> None:
     found, start = list[object](), threading.Barrier(4)
 

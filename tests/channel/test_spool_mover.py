@@ -14,6 +14,7 @@ from spillable_stream import (
     Channel,
     ChannelFullError,
     DataLossError,
+    GroupOwnedError,
     MemoryLossWarning,
     ProducerBusyError,
     ProducerSequenceError,
@@ -319,6 +320,22 @@ def test_one_mover_at_a_time_ships(pair: Pair) -> None:
     pair.mover.close(is_answered=True)
     assert other.own()
     other.close(is_answered=True)
+
+
+def test_a_mover_that_lost_its_group_ships_again_unless_another_does(pair: Pair) -> None:
+    """A cleaner of old files removed the group's lock, and another mover made another one."""
+    other = SpoolMover(pair.spool.engine(), pair.store.engine())
+    put(pair.spool, b"1")
+    pair.ship()
+    put(pair.spool, b"2")
+    pair.spool.engine().layout.group_lock(pair.mover.group).unlink()  # type: ignore[attr-defined]
+    with pytest.raises(GroupOwnedError):
+        pair.mover.ship()
+    assert pair.mover.own()
+    assert not other.own()
+    pair.mover.ship()
+    assert pair.mover.waiting() == (0, 2)
+    assert take(pair.store) == [b"1", b"2"]
 
 
 def test_a_copy_of_a_spool_that_a_live_mover_ships_is_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

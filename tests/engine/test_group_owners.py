@@ -57,7 +57,7 @@ class WatchedOwnership:
         self._owners = owners
         self._real = real
         self.position = WatchedPosition(owners)
-        self.note, self.former = real.note, real.former
+        self.note, self.former, self.lost = real.note, real.former, None
 
     def require(self) -> None:
         self._owners.note("require")

@@ -264,6 +264,25 @@ def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
 # ── former owners ───────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_handle_whose_group_was_taken_over_claims_it_again_with_its_next_take(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, *numbered(0, 6))
+    tx = owner.take_transaction()
+    tx.begin()
+    assert len(tx.take_many(3)) == 3
+    assert take(other, 1) == [b"0"]
+    with pytest.raises(GroupOwnedError, match="begin another take, which claims it anew"):
+        tx.commit()
+    tx.rollback()
+    owners_clock.meanwhile = owners_of(other).answer_claims
+    with pytest.raises(GroupOwnedError, match="which answers"):
+        peek(owner)
+    other.close()
+    assert take(owner) == numbered(1, 5)
+
+
 @pytest.mark.parametrize("made_again", [True, False])
 def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
     open_handle: Open, owners_clock: OwnersClock, made_again: bool

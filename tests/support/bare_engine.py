@@ -150,12 +150,15 @@ class BareHold:
     def __init__(self, owners: BareOwners, group: str, note: str, former: str = "") -> None:
         self.note = note
         self.former = former
+        self.lost: GroupOwnedError | None = None
         self._owners = owners
         self._group = group
 
     def require(self) -> None:
         if self._owners.owned.get(self._group, self.note) != self.note:
-            raise GroupOwnedError(f"somebody took the group {self._group!r} over", self._owners.owned[self._group])
+            by = self._owners.owned[self._group]
+            self.lost = GroupOwnedError(f"somebody took the group {self._group!r} over", by)
+            raise self.lost
 
     def write(self, note: str) -> None:
         self.require()

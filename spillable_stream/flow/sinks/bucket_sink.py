@@ -288,8 +288,11 @@ class BucketSink(BatchSink):
     # ── files that count when they are closed ───────────────────────────────────────────────
 
     def _process_claimed(self) -> Status:
-        consumer = self._consumer or self.channel.consumer(self.consumer_group)
-        self._consumer = consumer
+        if self._consumer is None or self._consumer.is_lost:
+            for lost in list(self._open):  # another owner has their events, or they come again
+                self._discard(lost, lost.in_use)
+            self._consumer = self.channel.consumer(self.consumer_group)
+        consumer = self._consumer
         claimed = consumer.claim(self.batch_size)
         self.found_nothing: bool = not claimed
         count = count_of(claimed)

@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.errors import GroupOwnedError, OptionError, StorageError
 from spillable_stream.flow.sinks import destinations
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
 from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sources.base import Status
+from tests.support.events import numbered, take
 
 
 class Bracketed(Content):
@@ -85,6 +86,26 @@ def test_a_file_that_fails_after_it_has_its_name_is_removed_and_its_events_come_
     made.process()
     made.close()
     assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01]"]
+    assert channel.stats().channel_size == 0
+
+
+def test_a_sink_that_lost_its_group_gives_up_what_it_has_not_named_and_owns_the_group_again(
+    open_channel: Callable[..., Channel], tmp_path: Path, path: Path
+) -> None:
+    channel, other, made = open_channel(), open_channel(), sink(str(tmp_path / "out" / "%{app}"), can_be_cut=False)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"%d" % i, {"app": "ab"[i % 2]}) for i in range(6)])
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    (path / "groups" / "default.lock").unlink()
+    assert take(other, 4) == numbered(0, 4)
+    other.close()
+    with pytest.raises(GroupOwnedError):
+        made._finish(next(iter(made._open)))
+    assert made.process() is Status.READY
+    made.close()
+    assert sorted(p.read_bytes() for p in (tmp_path / "out").glob("?/f.*")) == [b"[0]", b"[4]", b"[5]"]
     assert channel.stats().channel_size == 0
 
 
