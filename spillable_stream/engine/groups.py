@@ -63,11 +63,9 @@ def create_group(
             position = starting_position(starting, state, engine.path)
         else:
             position = _position_since(since, state, engine.path)
-        has_had_events = state.last_id > 0
     engine.owners.forget_former(group)
-    made: GroupRecord = {"group": group, "position": position}
-    if has_had_events:  # a sink's note of an earlier group of this name, maybe of before a restore, may name what comes
-        made["token"] = secrets.token_hex(8)
+    # A sink's note of an earlier group of this name, maybe of before a restore, may name events that are yet to come.
+    made: GroupRecord = {"group": group, "position": position, "token": secrets.token_hex(8)}
     if automatic:
         made["auto"] = True
     if since is not None:

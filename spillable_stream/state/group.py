@@ -27,7 +27,7 @@ class GroupState:
         idle_ms: how long an automatic group has had no owner while the channel was open, in milliseconds.
         is_sought: whether it was moved by a seek and has taken nothing since.
         reset: the name of the last seek that must not be done twice.
-        token: a random text of its beginning, if it was moved there, or the channel had had events when it was made.
+        token: a random text of its beginning; "" where an earlier version made it.
         passed: how many expired events its takes have passed over.
     """
 

@@ -18,7 +18,15 @@ from spillable_stream.flow.sinks.base import BatchSink
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.hdfs import Hdfs
 from spillable_stream.flow.sinks.output_file import OutputFile
-from spillable_stream.flow.sinks.written import Note, NotedEvents, WrittenEvents, ranges_of, uncommitted, without
+from spillable_stream.flow.sinks.written import (
+    Note,
+    NotedEvents,
+    WrittenEvents,
+    group_token,
+    ranges_of,
+    uncommitted,
+    without,
+)
 from spillable_stream.flow.sources.base import Status
 from tests.support.events import put, take
 
@@ -48,9 +56,9 @@ def test_events_that_are_written_are_left_out(written: set[int], taken: set[int]
 
 
 def test_a_note_names_what_is_written_until_it_is_committed(channel: Channel) -> None:
-    written = WrittenEvents()
+    written, token = WrittenEvents(), group_token(channel, "default")
     written.add([(50, 60)])  # another sink's
-    noted = NotedEvents(written, channel, "default", Note(channel.uuid, ranges=((1, 3),)))
+    noted = NotedEvents(written, channel, "default", Note(channel.uuid, ranges=((1, 3),), token=token))
     assert written.among([(1, 9)]) == [(1, 3)]
     assert noted.add([(4, 6)]) == ((1, 6),)
     assert noted.add([(8, 9)]) == ((1, 3), (8, 9))  # 4 to 6 could not be written
@@ -63,11 +71,12 @@ def test_what_a_group_has_committed_is_known(open_channel: Callable[..., Channel
     channel = open_channel()
     channel.consumer("default")
     put(channel, b"1", b"2", b"3", b"4")
-    assert uncommitted(channel, "default", [(1, 2), (4, 4)], "") == [(1, 2), (4, 4)]
+    token = group_token(channel, "default")
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)], token) == [(1, 2), (4, 4)]
     take(channel, 1)
-    assert uncommitted(channel, "default", [(1, 2), (4, 4)], "") == [(2, 2), (4, 4)]
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)], token) == [(2, 2), (4, 4)]
     take(channel)
-    assert uncommitted(channel, "default", [(1, 2), (4, 4)], "") == []
+    assert uncommitted(channel, "default", [(1, 2), (4, 4)], token) == []
 
 
 # ── the sinks that write notes ──────────────────────────────────────────────────────────────────
@@ -187,6 +196,24 @@ def test_events_of_a_channel_that_was_restored_are_written_though_the_note_names
         put(restored, b"another 3", b"another 4")
         drain(sink or opened(2.0, restored))
     assert lines(tmp_path / "out") == [b"1", b"2", b"3", b"4", b"another 3", b"another 4"]
+
+
+def test_events_of_a_channel_that_was_restored_from_before_its_first_one_are_written_though_the_note_names_others(
+    opened: Callable[..., BatchSink], tmp_path: Path
+) -> None:
+    def write(now: float, *bodies: bytes) -> None:
+        with Channel(tmp_path / "orders", minimum_required_space=0) as channel:
+            channel.consumer("default")
+            put(channel, *bodies)
+            drain(opened(now, channel))
+
+    with Channel(tmp_path / "orders", minimum_required_space=0) as empty:
+        ss.backup(empty, tmp_path / "backup")
+    write(1.0, b"1", b"2")
+    (tmp_path / "orders").rename(tmp_path / "lost")
+    ss.restore(tmp_path / "backup", tmp_path / "orders")
+    write(2.0, b"another 1", b"another 2")
+    assert lines(tmp_path / "out") == [b"1", b"2", b"another 1", b"another 2"]
 
 
 def test_events_of_a_restored_channel_are_written_though_its_group_is_made_when_all_before_have_left(
