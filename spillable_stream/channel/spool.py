@@ -17,6 +17,7 @@ from spillable_stream.channel.spool_channel import SpoolOwner, open_spool_channe
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
 from spillable_stream.channel.stored_options import store_options
+from spillable_stream.channel.stored_schema import store_columns
 from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
@@ -181,8 +182,8 @@ class Spool:
         return self.put_transaction().due_ms(deliver_after, deliver_at)
 
     def evolve(self, schema: pa.Schema) -> None:
-        """Add the columns that the channel in the store has by now."""
-        self._local.evolve(schema)
+        """Add columns that the channel in the store has by now; others may have given the spool more of them."""
+        store_columns(self._local.engine(), schema)
 
     def port(self) -> ChannelPort:
         """Return the port of the spool's channel."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from spillable_stream.channel.stored_options import store_options
-from spillable_stream.channel.stored_schema import has_columns
+from spillable_stream.channel.stored_schema import has_columns, store_columns
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.options_by_place import SpoolOptions
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
@@ -90,7 +90,7 @@ def open_spool_channel(fs: FileSystem, front: SpoolOptions, owner: SpoolOwner) -
     try:
         _require_own(local, owner)
         store_options(local.engine(), options)
-        local.evolve(owner.schema)
+        store_columns(local.engine(), owner.schema)
     except BaseException:
         local.close(checkpoint=False, flush=False)
         raise

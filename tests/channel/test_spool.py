@@ -161,6 +161,27 @@ def test_a_spool_learns_at_its_open_of_columns_that_others_added(by_hand: Open) 
     assert channel.flush() == 1
 
 
+def test_two_handles_may_add_columns_at_once_and_both_are_shipped(
+    by_hand: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = by_hand(schema=TYPED), by_hand()
+    one = TYPED.append(pa.field("one", pa.int64()))
+    both, evolve = one.append(pa.field("two", pa.int64())), spool_of(first).evolve
+
+    def late(schema: pa.Schema) -> None:
+        second.evolve(both)
+        evolve(schema)
+
+    monkeypatch.setattr(spool_of(first), "evolve", late)
+    assert first.evolve(one) == 1
+    for channel in (first, second):
+        with channel.put_transaction() as tx:
+            tx.put({"name": "a", "count": 1, "one": 1, "two": 2})
+    assert first.flush() == 2
+    with first.take_transaction() as take_tx:
+        assert take_tx.take_many(10) == [{"name": "a", "count": 1, "one": 1, "two": 2}] * 2
+
+
 # ── a full spool, a refusal ─────────────────────────────────────────────────────────────────────
 
 

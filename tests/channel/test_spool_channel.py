@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, OptionError, SchemaError, SpillableError, StorageError
+from spillable_stream.channel import spool_channel
+from spillable_stream.channel.spool_channel import SpoolOwner
 from spillable_stream.objects.store import Store
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.object_channels import URL, stores_in_memory
-from tests.support.spools import open_spooled
+from tests.support.spools import open_spooled, spool_of
 
 TYPED = pa.schema([("name", pa.string()), ("count", pa.int64())])
 
@@ -146,6 +148,24 @@ def test_a_spool_with_columns_that_its_channel_lacks_is_refused_before_it_takes_
         Channel(URL, schema=TYPED).close()
         with pytest.raises(SchemaError, match="has the column 'label', which s3://bucket/orders lacks"):
             Channel(URL, durability="local", spool=spool)
+
+
+def test_a_spool_that_gets_columns_while_another_handle_opens_it_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = TYPED.append(pa.field("one", pa.int64()))
+    both, require_own = one.append(pa.field("two", pa.int64())), spool_channel._require_own
+    with stores_in_memory(), open_spooled(tmp_path / "spool", schema=TYPED) as first:
+
+        def late(local: Channel, owner: SpoolOwner) -> None:
+            require_own(local, owner)
+            first.evolve(both)
+
+        Channel(URL, schema=one).close()
+        monkeypatch.setattr(spool_channel, "_require_own", late)
+        with open_spooled(tmp_path / "spool") as second, second.put_transaction() as tx:
+            tx.put({"two": 2})
+        assert spool_of(first)._local.schema.equals(both)
 
 
 def test_a_channel_and_spool_that_another_process_makes_meanwhile_are_those_that_are_opened(tmp_path: Path) -> None:
