@@ -14,7 +14,7 @@ from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
-from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
 
@@ -123,14 +123,14 @@ def _require_end(slots: Slots, tail: Tail) -> None:
 
     Raises:
         BehindError: slots after it were collected.
-        DataLossError: the next slot is missing, and the one behind it is there.
+        DataLossError: the next slot is missing, and the one behind it is there, damaged or not.
         StoreError: the store refused or failed.
     """
     missing = tail.number + 1
-    if not _is_slot(slots, missing + 1):
+    if not _is_there(slots, missing + 1):
         return
     require_there(slots, tail)
-    if not _is_slot(slots, missing):  # and not appended meanwhile
+    if not _is_there(slots, missing):  # and not appended meanwhile
         raise DataLossError(
             f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed. Run "
             "`spillable verify`, and `spillable repair` to continue without it",
@@ -138,11 +138,14 @@ def _require_end(slots: Slots, tail: Tail) -> None:
         )
 
 
-def _is_slot(slots: Slots, number: int) -> bool:
+def _is_there(slots: Slots, number: int) -> bool:
+    """Tell whether a slot of the channel is there, damaged or not; whoever comes to it says which."""
     try:
         return slots.token(number) is not None
-    except CorruptionError:  # whoever comes to it says what is there
+    except ForeignSlotError:  # what a channel that was removed left in this place
         return False
+    except CorruptionError:
+        return True
 
 
 def apply_slot(slots: Slots, state: ChannelState, slot: Slot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -192,6 +193,26 @@ def test_a_slot_that_is_missing_before_another_one_is_named_and_nothing_is_appen
     writer.slots.delete(3)
     with pytest.raises(DataLossError, match=rf"slot 3 is missing, and slot 4 is.*spillable verify.*{slot_key(3)}"):
         loaded(memory, writer)
+
+
+@pytest.mark.parametrize("size", [0, 10, 120, 200])
+def test_a_slot_that_is_missing_before_a_damaged_one_is_named_too(
+    writer: Writer, memory: MemoryStore, size: int
+) -> None:
+    for number in range(4):
+        writer.put(b"%d" % number)
+    writer.slots.delete(3)
+    memory.objects[slot_key(4)] = memory.objects[slot_key(4)][:size]
+    with pytest.raises(DataLossError, match=rf"slot 3 is missing, and slot 4 is there.*{slot_key(3)}"):
+        loaded(memory, writer)
+
+
+def test_what_a_channel_that_was_removed_left_behind_the_end_is_no_hole(writer: Writer, memory: MemoryStore) -> None:
+    writer.put(b"1")
+    removed = SlotHeader(str(uuid4()), 3, b"p" * 16, b"s" * 16, "a writer that slept")
+    memory.objects[slot_key(3)] = b"".join(removed.encode())
+    other, _ = loaded(memory, writer)
+    assert other.tail == writer.tail
 
 
 def test_slots_that_are_appended_while_the_end_is_looked_for_are_no_hole(
