@@ -114,6 +114,7 @@ class CrashStates:
 
     def run_after_a_crash(self, rounds: int = 1) -> None:
         """Record a program that begins with what a crash left, its recovery included, and check every state of it."""
+        assert self._crashes, f"no crash is left that was kept to go on from, of {self.states} states: try another seed"
         image, lines = self._crashes.pop()
         self._run(image, lines, rounds)
 
