@@ -2,8 +2,9 @@
 
 ::
 
-    value:  [query, run]                                      the query is past its first batch
-            [query, run, [batch, first ID, last ID, reset]]   its first batch
+    value:  [query, run]                                                its first batch is not known
+            [query, run, [batch, first ID, last ID, reset], planned?]   its first batch
+    planned:  [last ID, transaction]                                    how far the channel was then
 
     file:   the value as msgpack, sealed (`format/sealed_note.py`); of earlier versions, the query's ID alone
 
@@ -21,7 +22,10 @@ from spillable_stream.format.frame import file_seed
 from spillable_stream.format.packing import NONSENSE, pack, unpack
 from spillable_stream.format.sealed_note import seal, unseal
 
-__all__ = ["FirstBatch", "QueryNote", "packed", "unpacked"]
+__all__ = ["FirstBatch", "Moment", "QueryNote", "packed", "unpacked"]
+
+Moment = tuple[int, int]
+"""How far a channel was: its last write-order ID, and its next transaction ID, which a lost memory tier turns back."""
 
 _ID_ALONE = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
@@ -54,11 +58,13 @@ class QueryNote(NamedTuple):
         query: its ID, which its checkpoint keeps.
         run: the ID of its run, which each start makes anew; "" where an earlier version wrote the note.
         first: its first batch here; None if that is not known: it is long done, or an earlier version wrote the note.
+        planned_at: how far the channel was when that batch was planned; None for a group that the options name.
     """
 
     query: str
     run: str = ""
     first: FirstBatch | None = None
+    planned_at: Moment | None = None
 
 
 def packed(note: QueryNote, channel: str, group: str) -> bytes:
@@ -69,7 +75,9 @@ def packed(note: QueryNote, channel: str, group: str) -> bytes:
         channel: the channel's UUID.
         group: the group's name.
     """
-    value = [note.query, note.run] if note.first is None else [note.query, note.run, list(note.first)]
+    value: list[object] = [note.query, note.run]
+    if note.first is not None:
+        value += [list(note.first)] if note.planned_at is None else [list(note.first), list(note.planned_at)]
     return seal(pack(value), _seed(channel, group))
 
 
@@ -87,8 +95,11 @@ def unpacked(data: bytes, channel: str, group: str) -> QueryNote | None:
     if value is None:
         return None
     try:
-        query, run, *first = unpack(value)
-        return QueryNote(query, run, FirstBatch(*first[0]) if first else None)
+        query, run, *more = unpack(value)
+        if len(more) < 2:
+            return QueryNote(query, run, FirstBatch(*more[0]) if more else None)
+        last_id, transaction = more[1]
+        return QueryNote(query, run, FirstBatch(*more[0]), (last_id, transaction))
     except (*NONSENSE, CorruptionError):  # of a later version
         return None
 

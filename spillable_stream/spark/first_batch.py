@@ -13,6 +13,9 @@ there before it returns an event::
 
     *  A stream without the option `group` has a new group whenever it begins. Where another one of them has a note of
        this query, by an earlier run: note that the query is past its first batch, and refuse.
+
+A query with two sources of a channel has two such groups, and a crash may keep one of them from being noted. So a note
+counts only if its batch was planned before the group was made.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from spillable_stream.engine.port import FirstBatch, PlanReader, QueryNote
+from spillable_stream.engine.port import FirstBatch, Moment, PlanReader, QueryNote
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.log_records import fields
 from spillable_stream.spark.offset import Offset
@@ -29,7 +32,7 @@ from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, shown
 
-__all__ = ["FormerGroup", "PlannedBatch", "note_batch", "planned_batch"]
+__all__ = ["FormerGroup", "PlannedBatch", "moment_of", "note_batch", "planned_batch"]
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +60,10 @@ class PlannedBatch:
         last_id: the last one.
         is_first: whether it is the query's first batch of the channel.
         reset: the reset of the group that it begins with; None without one.
-        former: the other groups that streams made for themselves, where this group is one that begins now.
+        former: the other groups that streams made for themselves, where this group is one, and its query begins.
+        is_again: whether Spark's checkpoint had the batch before the source said where it ends.
+        planned_at: how far the channel was when it was planned, where the group is one that a stream made for itself.
+        made_at: how far the channel was when the group was made; None if that is not known.
     """
 
     group: str
@@ -66,10 +72,18 @@ class PlannedBatch:
     is_first: bool = False
     reset: str | None = None
     former: tuple[FormerGroup, ...] = ()
+    is_again: bool = False
+    planned_at: Moment | None = None
+    made_at: Moment | None = None
+
+
+def moment_of(state: ChannelState) -> Moment:
+    """Return how far a channel is: greater than ever before, whatever was lost with a memory tier."""
+    return state.last_id, state.next_transaction
 
 
 def planned_batch(
-    state: ChannelState, group: QueryGroup, taken: list[Range], end: Offset, *, begins_now: bool
+    state: ChannelState, group: QueryGroup, taken: list[Range], end: Offset, *, is_again: bool
 ) -> PlannedBatch:
     """Return what the first task of a batch is told.
 
@@ -78,15 +92,18 @@ def planned_batch(
         group: the query's group.
         taken: the events that the batch takes, in order; none if others took them all.
         end: where it ends.
-        begins_now: whether Spark's checkpoint had nothing of the batch before this source said where it ends.
+        is_again: whether Spark's checkpoint had the batch before this source said where it ends.
     """
     is_first = end.start_id is not None
     former: tuple[FormerGroup, ...] = ()
-    if is_first and begins_now and group.is_automatic:
+    if is_first and group.is_automatic:
         others = ((name, each) for name, each in state.groups.items() if each.has_planned and name != group.name)
         former = tuple(FormerGroup(name, each.position) for name, each in others)
     first_id, last_id = (taken[0][0], taken[-1][1]) if taken else (0, 0)
-    return PlannedBatch(group.name, first_id, last_id, is_first, end.reset, former)
+    if not group.is_automatic:
+        return PlannedBatch(group.name, first_id, last_id, is_first, end.reset)
+    of_start = former, is_first and is_again, moment_of(state), end.made_at
+    return PlannedBatch(group.name, first_id, last_id, is_first, end.reset, *of_start)
 
 
 def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None) -> None:
@@ -111,7 +128,7 @@ def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None
     former = _former(events, planned, task)
     if known is None:
         is_new = planned.is_first and former is None
-        _note(events, planned, QueryNote(task.query, task.run, batch if is_new else None))
+        _note(events, planned, QueryNote(task.query, task.run, batch if is_new else None, planned.planned_at))
     if known is not None or former is not None:
         raise _refusal(events, planned, task, known, former)
 
@@ -125,9 +142,16 @@ def _former(events: PlanReader, planned: PlannedBatch, task: QueryTask) -> Forme
     """Return the group that the query had at an earlier start; None without one. One run may have several."""
     for group in planned.former:
         note = events.query_note(group.name)
-        if note is not None and note.query == task.query and note.run != task.run:
+        if note is not None and note.query == task.query and note.run != task.run and _is_before(note, planned):
             return group
     return None
+
+
+def _is_before(note: QueryNote, planned: PlannedBatch) -> bool:
+    """Tell whether what an earlier run noted of another group is of an earlier start of the query."""
+    if note.planned_at is None or planned.made_at is None:  # an earlier version wrote it
+        return not planned.is_again
+    return note.planned_at < planned.made_at
 
 
 def _note(events: PlanReader, planned: PlannedBatch, note: QueryNote) -> None:

@@ -3,8 +3,9 @@
 The end of a query's first batch says where that began, too: ``{"channel": …, "start": m, "writeOrderId": n}``.
 Spark keeps ends, and asks for the beginning of the first batch again when it repeats it.
 
-Two more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
-`group` made for itself, and ``reset`` names what a stream with `resetGroup` does once (`group_reset`).
+Three more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
+`group` made for itself, the end of its first batch says with ``made`` when (`first_batch`), and ``reset`` names what a
+stream with `resetGroup` does once (`group_reset`).
 
 What the options say of positions is resolved here, too: an ID names an event, an offset the place
 after one.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.port import Moment
 from spillable_stream.errors import CheckpointMismatchError, OptionError
 from spillable_stream.log_records import fields
 from spillable_stream.names import is_name
@@ -41,6 +43,7 @@ class Offset:
         start_id: of the end of a query's first batch, the event after which that began; None of any other.
         group: the group that a stream made for itself; None if the option `group` names it.
         reset: of the beginning and the end of a query's first batch, the reset of the group that it begins with.
+        made_at: of the end of a query's first batch, how far the channel was when its group was made, where it made it.
     """
 
     channel: str
@@ -48,6 +51,7 @@ class Offset:
     start_id: int | None = None
     group: str | None = None
     reset: str | None = None
+    made_at: Moment | None = None
 
     @classmethod
     def of(cls, value: object) -> Offset | None:
@@ -57,7 +61,7 @@ class Offset:
                 match more.get("start"), more.get("group"), more.get("reset"):
                     case (int() | None as start, str() | None as group, str() | None as reset):
                         if group is None or is_name(group):
-                            return cls(channel, event_id, start, group, reset)
+                            return cls(channel, event_id, start, group, reset, _moment(more.get("made")))
         return None
 
     @classmethod
@@ -86,11 +90,19 @@ class Offset:
         found: OffsetJson = {
             "channel": self.channel,
             "group": self.group,
+            "made": None if self.made_at is None else list(self.made_at),
             "reset": self.reset,
             "start": self.start_id,
             "writeOrderId": self.event_id,
         }
         return {key: value for key, value in found.items() if value is not None}
+
+
+def _moment(value: object) -> Moment | None:
+    match value:
+        case [int(last_id), int(transaction)]:
+            return last_id, transaction
+    return None
 
 
 def starting_id(channel: Channel, options: ReadOptions) -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from enum import Enum
 from uuid import uuid4
 
+from spillable_stream.engine.port import Moment
 from spillable_stream.spark.offset import Offset
 
 __all__ = ["DEFAULT_GROUP", "Origin", "QueryGroup"]
@@ -45,6 +46,7 @@ class QueryGroup:
         name: the group's name.
         origin: what said so.
         read_id: the query has everything up to this event; None if nothing has said so yet.
+        made_at: how far the channel was when the query made the group for itself; None if it did not, or not here.
         unused: the automatic group that the checkpoint names, though the option names another one; None without.
     """
 
@@ -53,6 +55,7 @@ class QueryGroup:
         self.name: str = option or self._own_name
         self.origin: Origin = Origin.OPTION if option else Origin.NEW
         self.read_id: int | None = None
+        self.made_at: Moment | None = None
         self.unused: str | None = None
 
     @property

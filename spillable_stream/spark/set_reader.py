@@ -385,4 +385,4 @@ def _beginning_of(end: OffsetJson) -> OffsetJson:
     assert offset is not None
     if offset.start_id is None:
         return end
-    return replace(offset, event_id=offset.start_id, start_id=None).to_json()
+    return replace(offset, event_id=offset.start_id, start_id=None, made_at=None).to_json()

@@ -8,6 +8,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
 from spillable_stream.spark.checkpoint_check import check_end, not_the_default
+from spillable_stream.spark.first_batch import moment_of
 from spillable_stream.spark.load_identity import LoadIdentity
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.query_group import Origin, QueryGroup
@@ -122,8 +123,13 @@ class SourceChannel:
         What has left the channel since counts as expired. Of a new group nothing has, so that it goes again if the
         query never plans a batch.
         """
-        if self._start.make_group(channel):
-            return
+        if not self._start.make_group(channel):
+            self._make_group_again(channel)
+        if self._group.origin is Origin.NEW:
+            with channel.port().snapshot() as state:
+                self._group.made_at = moment_of(state)
+
+    def _make_group_again(self, channel: Channel) -> None:
         port, read_id = channel.port(), self._group.read_id
         if read_id is None:
             read_id = self._start.position(channel)

@@ -232,7 +232,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             missed = self._tell_missed(state, begin, told)  # a take that was written before may have them
             absent = missed.union(state.passing(group))
             ranges = [r for each in taken for r in absent.gaps(*each)]
-            batch = planned_batch(state, self._group, taken, ended, begins_now=self._query.has_answered(ended))
+            batch = planned_batch(state, self._group, taken, ended, is_again=not self._query.has_answered(ended))
             return list(plan_partitions(port, state, ranges, self._options, batch))
 
     @_held
@@ -296,7 +296,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._finished.commit_due()  # nothing comes any more
         if asked.start is not None and answer == asked.given:
             return asked.start
-        return replace(answer, group=self._group.label, reset=answer.reset or self._start.reset).to_json()
+        made_at = None if answer.start_id is None else answer.made_at or self._group.made_at
+        reset = answer.reset or self._start.reset
+        return replace(answer, group=self._group.label, reset=reset, made_at=made_at).to_json()
 
     def _nothing(self, begin: int) -> list[InputPartition]:
         """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay.

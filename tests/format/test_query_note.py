@@ -13,7 +13,10 @@ QUERY = "6e7c06a2-1f9d-48a8-a6b8-01fb7ecf4fa3"
 FIRST = FirstBatch(3, 5, 9, "reset")
 
 
-@pytest.mark.parametrize("note", [QueryNote(QUERY), QueryNote(QUERY, "run"), QueryNote(QUERY, "run", FIRST)])
+@pytest.mark.parametrize(
+    "note",
+    [QueryNote(QUERY), QueryNote(QUERY, "run"), QueryNote(QUERY, "run", FIRST), QueryNote(QUERY, "run", FIRST, (7, 9))],
+)
 def test_a_note_comes_back_for_its_group_alone(note: QueryNote) -> None:
     data = packed(note, "channel", "g")
     assert unpacked(data, "channel", "g") == note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine.port import PlanReader
 from spillable_stream.format.query_note import FirstBatch, QueryNote
 from spillable_stream.spark import set_reader
-from spillable_stream.spark.first_batch import FormerGroup, PlannedBatch, note_batch
+from spillable_stream.spark.first_batch import FormerGroup, PlannedBatch, moment_of, note_batch
 from spillable_stream.spark.partition import EventPartition
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.set_reader import SpillableSetReader
-from tests.support.events import numbered, peek, put
+from tests.support.damage import kill, lose_memory
+from tests.support.events import numbered, peek, put, take
 from tests.support.object_channels import URL, stores_in_memory
 from tests.support.spark.sources import source
 
@@ -138,6 +140,35 @@ def test_a_second_source_that_a_crash_kept_from_being_noted_is_not_refused(event
     assert events.query_note("auto-2") == QueryNote("query", "run 2", FirstBatch(0, 1, 5))
 
 
+@pytest.mark.parametrize("is_again", [False, True])
+def test_another_group_is_of_an_earlier_start_if_it_planned_before_this_one_was_made(
+    events: PlanReader, is_again: bool
+) -> None:
+    note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True, planned_at=(10, 7)), TASK)
+    former = FormerGroup("auto-1", 5)
+    at_once = PlannedBatch("auto-2", 1, 5, True, None, (former,), is_again, planned_at=(10, 8), made_at=(10, 6))
+    note_batch(events, at_once, AGAIN)  # the second source of the query, which a crash kept from being noted
+    anew = PlannedBatch("auto-3", 6, 9, True, None, (former,), is_again, planned_at=(10, 9), made_at=(10, 8))
+    with pytest.raises(ss.CheckpointMismatchError, match=r"but it began before, .*with startingOffsets=6$"):
+        note_batch(events, anew, AGAIN)
+
+
+def test_a_channel_is_further_than_before_though_it_lost_its_memory(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with ss.Channel(path, memory_capacity=10, minimum_required_space=0) as channel:
+        take(channel)
+        for i in range(4):
+            put(channel, *numbered(i, 1))
+            take(channel)
+        with channel.engine().snapshot() as state:
+            before = moment_of(state)
+        kill(channel)
+    lose_memory(path)
+    with pytest.warns(ss.MemoryLossWarning), ss.Channel(path) as channel, channel.engine().snapshot() as state:
+        assert state.next_transaction < before[1]
+        assert moment_of(state) > before
+
+
 # ── what a source tells the first task ──────────────────────────────────────────────────────────
 
 
@@ -186,8 +217,58 @@ def test_a_group_that_a_stream_has_made_just_now_comes_with_the_former_ones(tmp_
         second.stop()
         third = source(channel)  # the checkpoint has it
         [again] = planned(third.partitions(third.initialOffset(), end))
-        assert again is not None and again.is_first and again.group == batch.group and not again.former
+        assert again is not None and again.is_first and again.group == batch.group and again.is_again
+        assert again.former == (FormerGroup(new.group, 0),)
         third.stop()
+
+
+def noted(channel: ss.Channel, batch: PlannedBatch | None, run: str) -> None:
+    """Do what the first task of a batch does."""
+    assert batch is not None
+    [plan] = channel.port().plan_read([[(batch.first_id, batch.last_id)]])
+    with contextlib.closing(plan.open()) as events:
+        note_batch(events, batch, QueryTask("query", run, 0))
+
+
+@pytest.mark.spark
+def test_a_driver_that_is_killed_between_an_offset_that_was_written_anew_and_its_first_task_is_no_way_around(
+    tmp_path: Path,
+) -> None:
+    """A power cut took the query's first offset; the next batch 0 has other events, and its sink would skip them."""
+    with channel_of(tmp_path / "c") as channel:
+        first = source(channel)
+        start = first.initialOffset()
+        end = first.latestOffset(start)
+        [batch] = planned(first.partitions(start, end))
+        noted(channel, batch, "run 1")
+        first.commit(end)
+        first.stop()
+        put(channel, *numbered(10, 10))
+        second = source(channel, startingOffsets=11)
+        end = second.latestOffset(second.initialOffset())
+        second.stop()
+        third = source(channel, startingOffsets=11)
+        [again] = planned(third.partitions(third.initialOffset(), end))
+        third.stop()
+        with pytest.raises(ss.CheckpointMismatchError, match="but it began before"):
+            noted(channel, again, "run 3")
+
+
+@pytest.mark.spark
+def test_of_two_sources_of_a_query_one_may_be_noted_when_its_driver_is_killed(tmp_path: Path) -> None:
+    with channel_of(tmp_path / "c") as channel:
+        two = [source(channel), source(channel)]
+        starts = [each.initialOffset() for each in two]
+        ends = [each.latestOffset(start) for each, start in zip(two, starts, strict=True)]
+        [batch] = planned(two[0].partitions(starts[0], ends[0]))
+        noted(channel, batch, "run 1")
+        for each in two:
+            each.stop()
+        again = source(channel)
+        [other] = planned(again.partitions(again.initialOffset(), ends[1]))
+        again.stop()
+        assert other is not None and [former.name for former in other.former] == [batch.group if batch else ""]
+        noted(channel, other, "run 2")
 
 
 @pytest.mark.spark

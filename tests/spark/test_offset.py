@@ -95,6 +95,7 @@ def batch_read(channel: ss.Channel, options: dict[str, Any]) -> SpillableBatchRe
         Offset("this", 7, 3, "auto-1"),
         Offset("this", 7, None, "auto-1"),
         Offset("this", 7, 3, None, "-f00d"),
+        Offset("this", 7, 3, "auto-1", None, (9, 5)),
     ],
 )
 def test_offset_comes_back_from_spark_as_it_was(offset: Offset) -> None:
@@ -105,8 +106,8 @@ def test_offset_has_sorted_keys_and_the_beginning_of_a_first_batch_only() -> Non
     """Spark compares offsets as text."""
     assert json.dumps(Offset("this", 7).to_json()) == '{"channel": "this", "writeOrderId": 7}'
     assert json.dumps(Offset("this", 7, 3).to_json()) == '{"channel": "this", "start": 3, "writeOrderId": 7}'
-    everything = Offset("this", 7, 3, "auto-1", "-f00d").to_json()
-    assert list(everything) == sorted(everything) == ["channel", "group", "reset", "start", "writeOrderId"]
+    everything = Offset("this", 7, 3, "auto-1", "-f00d", (9, 5)).to_json()
+    assert list(everything) == sorted(everything) == ["channel", "group", "made", "reset", "start", "writeOrderId"]
 
 
 def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
