@@ -157,6 +157,7 @@ class QueryPosition:
         """
         self.phase = Phase.PLANNED
         self.planned = end
+        self._first_begin_id = end.start_id  # and not where a restarted query was asked anew to begin
         self._most_planned_id = max(self._most_planned_id, end.event_id)
         self.covered_id = end.event_id
         return start.event_id if end.start_id is None else end.start_id

@@ -222,12 +222,12 @@ def test_a_group_that_a_stream_has_made_just_now_comes_with_the_former_ones(tmp_
         third.stop()
 
 
-def noted(channel: ss.Channel, batch: PlannedBatch | None, run: str) -> None:
+def noted(channel: ss.Channel, batch: PlannedBatch | None, run: str, batch_id: int = 0) -> None:
     """Do what the first task of a batch does."""
     assert batch is not None
     [plan] = channel.port().plan_read([[(batch.first_id, batch.last_id)]])
     with contextlib.closing(plan.open()) as events:
-        note_batch(events, batch, QueryTask("query", run, 0))
+        note_batch(events, batch, QueryTask("query", run, batch_id))
 
 
 @pytest.mark.spark
@@ -252,6 +252,27 @@ def test_a_driver_that_is_killed_between_an_offset_that_was_written_anew_and_its
         third.stop()
         with pytest.raises(ss.CheckpointMismatchError, match="but it began before"):
             noted(channel, again, "run 3")
+
+
+@pytest.mark.spark
+def test_a_query_that_begins_at_the_latest_event_and_is_killed_in_its_first_batch_goes_on_from_there(
+    tmp_path: Path,
+) -> None:
+    """When Spark plans that batch again, `latest` means the place where a later batch begins."""
+    with channel_of(tmp_path / "c") as channel:
+        reader = source(channel, startingOffsets="latest")
+        start = reader.initialOffset()
+        put(channel, *numbered(10, 5))
+        end = reader.latestOffset(start)
+        reader.stop()
+        put(channel, *numbered(15, 2))
+        reader, start = source(channel, startingOffsets="latest"), None
+        for batch_id in range(3):
+            [batch] = planned(reader.partitions(reader.initialOffset() if start is None else start, end))
+            noted(channel, batch, "run 2", batch_id)
+            put(channel, *numbered(17, 2 * (batch_id > 0)))
+            start, end = end, reader.latestOffset(end)
+        reader.stop()
 
 
 @pytest.mark.spark

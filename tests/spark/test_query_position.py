@@ -39,6 +39,16 @@ def test_spark_may_ask_for_the_beginning_again_before_it_plans_the_first_batch(q
     assert query.phase is Phase.PLANNED
 
 
+def test_batch_that_begins_where_a_restarted_query_would_begin_now_is_not_its_first(query: QueryPosition) -> None:
+    """Killed amid its first batch, it is asked again where it begins, which `latest` says otherwise by then."""
+    query.begin(13)
+    first = at(12, start_id=7)
+    assert query.plan(at(13), first) == 7
+    assert asked(query, first, 7, 13) == at(13)
+    query.plan(first, at(13))
+    assert asked(query, at(13), 12, 20) == at(20)
+
+
 def test_answer_to_a_query_with_nothing_new_is_the_beginning_to_the_letter(query: QueryPosition) -> None:
     query.begin(0)
     first = asked(query, at(0), 0, 10)
