@@ -16,6 +16,9 @@ there before it returns an event::
 
 A query with two sources of a channel has two such groups, and a crash may keep one of them from being noted. So a note
 counts only if its batch was planned before the group was made.
+
+Of a set those channels look that have events in the batch. Where a query begins, one of them is told what is noted in
+those that have none (`elsewhere`): the batch that is lost may have had events of these alone.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ class PlannedBatch:
         is_again: whether Spark's checkpoint had the batch before the source said where it ends.
         planned_at: how far the channel was when it was planned, where the group is one that a stream made for itself.
         made_at: how far the channel was when the group was made; None if that is not known.
+        elsewhere: what is noted in channels of the set that have no events in the batch with which a query begins.
     """
 
     group: str
@@ -75,6 +79,7 @@ class PlannedBatch:
     is_again: bool = False
     planned_at: Moment | None = None
     made_at: Moment | None = None
+    elsewhere: tuple[QueryNote, ...] = ()
 
 
 def moment_of(state: ChannelState) -> Moment:
@@ -126,10 +131,11 @@ def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None
     if known is not None and (not planned.is_first or _is_again(batch, known)):
         return
     former = _former(events, planned, task)
+    has_begun = former is not None or any(_is_of_earlier_run(note, task) for note in planned.elsewhere)
     if known is None:
-        is_new = planned.is_first and former is None
+        is_new = planned.is_first and not has_begun
         _note(events, planned, QueryNote(task.query, task.run, batch if is_new else None, planned.planned_at))
-    if known is not None or former is not None:
+    if known is not None or has_begun:
         raise _refusal(events, planned, task, known, former)
 
 
@@ -142,9 +148,13 @@ def _former(events: PlanReader, planned: PlannedBatch, task: QueryTask) -> Forme
     """Return the group that the query had at an earlier start; None without one. One run may have several."""
     for group in planned.former:
         note = events.query_note(group.name)
-        if note is not None and note.query == task.query and note.run != task.run and _is_before(note, planned):
+        if note is not None and _is_of_earlier_run(note, task) and _is_before(note, planned):
             return group
     return None
+
+
+def _is_of_earlier_run(note: QueryNote, task: QueryTask) -> bool:
+    return note.query == task.query and note.run != task.run
 
 
 def _is_before(note: QueryNote, planned: PlannedBatch) -> bool:

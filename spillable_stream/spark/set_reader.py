@@ -34,7 +34,7 @@ from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import Waiting
 from spillable_stream.spark.load_identity import load_name
 from spillable_stream.spark.offset import Offset, OffsetJson
-from spillable_stream.spark.partition import read_planned
+from spillable_stream.spark.partition import EventPartition, read_planned
 from spillable_stream.spark.query_position import Asked
 from spillable_stream.spark.read_limits import ReadLimit, SupportsTriggerAvailableNow, default_limit, is_everything
 from spillable_stream.spark.read_options import StreamOptions
@@ -98,6 +98,8 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._members: dict[str, _Member] = {}  # by UUID
         self._missed: set[str] = set()  # channels that are gone, which was said
         self._last: SetOffset | None = None  # the last end that was planned, or where the query begins
+        self._beginning: SetOffset | None = None  # until the first batch is planned
+        self._first_end: SetOffset | None = None  # where that ends, as this worker has said
         self._planned: dict[str, OffsetJson] = {}  # the same, of each channel that has had a plan here
         self._committed: dict[str, OffsetJson] = {}
         self._idle = IdlePolls()
@@ -125,6 +127,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not offsets:
             raise NotAChannelError(f"no channel fits {self._channels}. {START_FIRST}")
         self._last = SetOffset({uuid: SetPlace(self._members[uuid].path, offset) for uuid, offset in offsets.items()})
+        self._beginning = self._last
         return self._last.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -165,7 +168,10 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for uuid, end in ends.items():
             if begin is None or uuid in begin.places or end["writeOrderId"] > asked[uuid].question.begin_id:
                 found[uuid] = SetPlace(self._members[uuid].path, end)
-        return SetOffset(found).to_json()
+        answer = SetOffset(found)
+        if begin is not None and begin == self._beginning:
+            self._first_end = answer
+        return answer.to_json()
 
     @one_look()
     def reportLatestOffset(self) -> OffsetJson:
@@ -202,7 +208,18 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._planned[uuid] = place.offset
         parts = self._each_there(spans, lambda uuid, reader: reader.partitions(*spans[uuid]))
         self._require_all(ended)
+        if ended == self._first_end:
+            self._tell_of_quiet_channels(parts)
+        self._beginning = self._first_end = None
         return [partition for part in parts.values() for partition in part]
+
+    def _tell_of_quiet_channels(self, parts: dict[str, list[InputPartition]]) -> None:
+        """Tell the first task of a query's first batch what is noted in the channels that have no events in it."""
+        first = next((part[0] for part in parts.values() if part), None)
+        if isinstance(first, EventPartition) and first.batch is not None:
+            quiet = [uuid for uuid in self._members if not parts.get(uuid)]
+            notes = self._each_there(quiet, lambda _, reader: reader.query_notes())
+            first.batch = replace(first.batch, elsewhere=tuple(note for found in notes.values() for note in found))
 
     @one_look()
     def commit(self, end: OffsetJson) -> None:

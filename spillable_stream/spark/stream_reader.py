@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.engine.port import ChannelPort, one_look
+from spillable_stream.engine.port import ChannelPort, QueryNote, one_look
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
 from spillable_stream.spark.finished_batches import FinishedBatches
 from spillable_stream.spark.first_batch import planned_batch
@@ -117,6 +117,14 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def port(self) -> ChannelPort:
         """Return the channel's port; opens the channel."""
         return self._port()
+
+    @_held
+    def query_notes(self) -> list[QueryNote]:
+        """Return what is noted of queries that read as this group, or as groups that they made for themselves."""
+        port = self._port()
+        with port.snapshot() as state:
+            groups = {self._group.name, *(name for name, group in state.groups.items() if group.has_planned)}
+        return [note for name in sorted(groups) if (note := port.query_note(name)) is not None]
 
     @_held
     def prepareForTriggerAvailableNow(self) -> None:

@@ -313,6 +313,33 @@ def test_a_channel_that_joins_a_set_has_a_first_batch_of_its_own(
             reader.stop()
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{"group": "g"}, {}], ids=["named", "of its own"])
+def test_a_query_of_a_set_that_lost_its_first_offset_is_refused_though_other_channels_have_events_now(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Its sink has a batch 0, and would skip what the other channels have."""
+    with channel_of(tmp_path / "orders-a") as one, ss.Channel(tmp_path / "orders-b", minimum_required_space=0) as two:
+
+        def begun() -> tuple[SpillableSetReader, Any, PlannedBatch | None]:
+            parsed = StreamOptions.of(options)
+            reader = SpillableSetReader(ChannelSet([f"{tmp_path}/orders-*"]), parsed, struct_type(one.schema))
+            start = reader.initialOffset()
+            end = reader.latestOffset(start)
+            [batch] = planned(reader.partitions(start, end))
+            return reader, end, batch
+
+        first, end, batch = begun()
+        noted(one, batch, "run 1")
+        first.commit(end)
+        first.stop()
+        put(two, *numbered(10, 5))
+        second, _, batch = begun()
+        with pytest.raises(ss.CheckpointMismatchError, match="but it began before"):
+            noted(two, batch, "run 2")
+        second.stop()
+
+
 # ── on Spark ────────────────────────────────────────────────────────────────────────────────────
 
 
