@@ -22,6 +22,7 @@ from spillable_stream.counted import counted
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.delayed_puts import Delayed
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.put_request import NoRoomYetError, Put
 from spillable_stream.errors import (
     OptionError,
@@ -61,6 +62,8 @@ class PutTransaction(Transaction):
     Attributes:
         producer: which batch of a producer this is: one that is stored is not stored again, and `committed` has the IDs
             that it got, if they are still known. Its note is stored with it, for `Channel.last_batch`.
+        claim: the claim on the producer's ID: where another producer has had the ID since, the commit raises a
+            `ProducerBusyError`, and stores nothing. None where nobody claimed it.
         follows: the producer's last number in the channel, on which the batch was cut: where it is another one by
             now, the commit raises a `ProducerSequenceError`, and stores nothing. None for any.
         is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
@@ -82,6 +85,7 @@ class PutTransaction(Transaction):
         self._failure: BaseException | None = None
         self.count: int = 0
         self.producer: NumberedBatch | None = None
+        self.claim: ProducerClaim | None = None
         self.follows: int | None = None
         self.is_bounded: bool = True
         self.waited_seconds: float | None = None
@@ -375,6 +379,7 @@ class PutTransaction(Transaction):
             follows=self.follows,
             delayed=self._waiting(),
             is_extended=self._buffer.has_dues,
+            require=None if self.claim is None else self.claim.require,
         )
         try:
             self.committed: CommitResult = self._engine.commit(

@@ -17,16 +17,31 @@ from spillable_stream.engine.handed_over import HandedOver
 from spillable_stream.engine.port import GroupOwner, Put
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.timestamp_index import first_id_since
+from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import LostRecord
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 
-__all__ = ["EnginePort"]
+__all__ = ["EnginePort", "claim_lost"]
 
 EngineT = TypeVar("EngineT", bound=Engine)
 _LEAST_TASK_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
+
+
+def claim_lost(producer_id: str, owner: str) -> ProducerBusyError:
+    """Return the error of a producer whose ID another one may have had.
+
+    Args:
+        producer_id: the ID.
+        owner: what its owner says of itself now; "" if there is none.
+    """
+    by = f"{owner} has it" if owner else "another one may have had it"
+    return ProducerBusyError(
+        f"this producer lost its ID {producer_id!r}: {by}, and used its next numbers for other events. Nothing was "
+        "stored now; make another producer, which continues after the last number, and send what was not stored"
+    )
 
 
 class EnginePort(Generic[EngineT]):

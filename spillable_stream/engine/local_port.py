@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from spillable_stream.engine.engine_port import EnginePort
+from spillable_stream.engine.engine_port import EnginePort, claim_lost
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, read_query_note
 from spillable_stream.engine.port import Held, ProducerClaim, ReadPlan, StagePlan
@@ -16,6 +16,7 @@ from spillable_stream.format.query_note import QueryNote
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.quarantine import not_quarantined
 from spillable_stream.objects.disk_cache import DiskCache
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.lock import FileLock, process_note
 
@@ -118,6 +119,10 @@ class LockedProducer:
 
     def __init__(self, lock: FileLock) -> None:
         self.lock = lock
+
+    def require(self, state: ChannelState) -> None:
+        if not self.lock.is_in_place():
+            raise claim_lost(self.lock.path.stem, "")
 
     def release(self) -> None:
         self.lock.release()  # also where a forked child has not closed its copy yet

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from spillable_stream.engine.engine_port import EnginePort
+from spillable_stream.engine.engine_port import EnginePort, claim_lost
 from spillable_stream.engine.handed_over import HandedOver
 from spillable_stream.engine.last_known import hand_over
 from spillable_stream.engine.object_delays import HeldObjects
@@ -20,6 +20,7 @@ from spillable_stream.format.query_note import QueryNote
 from spillable_stream.names import check_producer
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.salvage import not_quarantined
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ObjectPort", "OwnedProducer"]
@@ -147,6 +148,12 @@ class OwnedProducer:
 
     def __init__(self, owned: ObjectOwnership) -> None:
         self._owned = owned
+
+    def require(self, state: ChannelState) -> None:
+        owned = self._owned
+        known = state.owners.get(owned.group)
+        if known is None or known.epoch != owned.epoch:
+            raise claim_lost(owned.group.removeprefix(_PRODUCERS), "" if known is None else known.note)
 
     def release(self) -> None:
         self._owned.close()

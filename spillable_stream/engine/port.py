@@ -93,7 +93,21 @@ class GroupOwner:
 
 
 class ProducerClaim(Protocol):
-    """A producer's ID that this process has claimed."""
+    """A producer's ID that this process has claimed.
+
+    Batches that a producer numbers itself are known by their numbers alone. So a put proves that the ID is still its
+    producer's: another one, which got it meanwhile, has used the same numbers for other events.
+    """
+
+    def require(self, state: ChannelState) -> None:
+        """Prove that nobody else has had the ID since, where a put is planned.
+
+        Args:
+            state: the channel's state, on which the put is planned.
+
+        Raises:
+            ProducerBusyError: somebody else may have had it.
+        """
 
     def release(self) -> None:
         """Give the ID up."""

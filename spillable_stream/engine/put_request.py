@@ -60,6 +60,7 @@ class Put(Request):
         follows: the producer's last number in the channel, on which the batch was cut; None for any.
         delayed: events that wait until they are due; all of the put goes to the disk tier with them.
         is_extended: whether a staged file has what earlier versions can't read, though its row does not say so.
+        require: proves that the producer's ID is still its own (`ProducerClaim.require`); None without a claim.
 
     Attributes:
         use: the number of events and the size of their payloads.
@@ -74,6 +75,7 @@ class Put(Request):
     follows: int | None = None
     delayed: Delayed | None = None
     is_extended: bool = False
+    require: Callable[[ChannelState], None] | None = None
     _spilled: str = ""
     use: TierUsage = field(init=False)
 
@@ -130,6 +132,7 @@ class Put(Request):
         """Return the result again if a query's or a producer's batch was committed before; otherwise None.
 
         Raises:
+            ProducerBusyError: another producer has had the ID since this one claimed it.
             ProducerSequenceError: the producer's batch can't have this number.
         """
         if self.sink:
@@ -137,6 +140,8 @@ class Put(Request):
             return CommitResult() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
         if self.producer:
             name, numbers, _ = self.producer
+            if self.require is not None:
+                self.require(plan.state)
             if self.follows is not None and (last := plan.state.producers.last(name)) != self.follows:
                 raise ProducerSequenceError(
                     f"the producer {name!r} has batches up to {last:,} in the channel, and not up to {self.follows:,} "

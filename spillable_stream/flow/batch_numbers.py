@@ -41,7 +41,7 @@ class BatchNumbers:
         self.producer: str = check_producer(producer)
         self.newest: Noted | None = None
         self._channels = channels
-        self._claims: list[ProducerClaim] = []
+        self._claims: dict[str, ProducerClaim] = {}  # by channel
         self._is_claimed = False
         self._last: dict[str, int] = {}  # of each channel
         self._parts_before: Mapping[str, int] = {}  # of the newest batch
@@ -57,8 +57,8 @@ class BatchNumbers:
             return
         self._refuse_twins()
         try:
-            for channel in self._channels.values():
-                self._claims.append(channel.put_port().claim_producer(self.producer))
+            for name, channel in self._channels.items():
+                self._claims[name] = channel.put_port().claim_producer(self.producer)
             self._look()
         except BaseException:
             self.release()
@@ -67,9 +67,9 @@ class BatchNumbers:
 
     def release(self) -> None:
         """Give up the name."""
-        for claim in self._claims:
+        for claim in self._claims.values():
             claim.release()
-        self._claims = []
+        self._claims = {}
 
     def _refuse_twins(self) -> None:
         names: dict[str, str] = {}
@@ -91,6 +91,10 @@ class BatchNumbers:
     def numbered(self, channel: str, number: int, note: bytes) -> NumberedBatch:
         """Return what a put of a batch says to a channel, which has all batches before it or needs none of them."""
         return NumberedBatch(self.producer, Numbers(min(self._last[channel] + 1, number), number, BY_PRODUCER), note)
+
+    def claim_in(self, channel: str) -> ProducerClaim | None:
+        """Return the claim on the name in a channel, for a put there to prove; None before `claim`."""
+        return self._claims.get(channel)
 
     def stored(self, channel: str, number: int) -> None:
         """Note that a channel has its part of a batch."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.engine.port import NoRoomYetError
+from spillable_stream.engine.port import NoRoomYetError, ProducerClaim
 from spillable_stream.flow.routed_batch import RoutedBatch
 from spillable_stream.format.numbered_batch import NumberedBatch
 
@@ -78,6 +78,7 @@ class PartPuts:
         name: str,
         part: pa.RecordBatch,
         numbered: NumberedBatch | None = None,
+        claim: ProducerClaim | None = None,
         *,
         may_wait: bool = True,
     ) -> None:
@@ -88,6 +89,7 @@ class PartPuts:
             name: the channel's name.
             part: the channel's part of it.
             numbered: the producer and the numbers of the batch, if it has some.
+            claim: the claim on the producer's name in the channel, if it was claimed.
             may_wait: whether it waits while there is no room, as long as the channel says.
 
         Raises:
@@ -96,7 +98,7 @@ class PartPuts:
         channel, began = self._channels[name], time.monotonic()
         while True:
             transaction = channel.put_transaction()
-            transaction.producer = numbered
+            transaction.producer, transaction.claim = numbered, claim
             transaction.is_bounded = routed.is_divisible or name not in routed.required
             now = time.monotonic()
             if may_wait and now < self._last_wait:

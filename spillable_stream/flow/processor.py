@@ -324,11 +324,11 @@ class ChannelProcessor:
 
     def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, is_optional: bool) -> Exception | None:
         """Put a part into a channel; return why that failed."""
-        number, numbered = routed.number, None
+        number, numbered, claim = routed.number, None, None
         try:
             if number is not None and self._numbers is not None:
-                numbered = self._numbers.numbered(name, number, routed.note)
-            self.puts.put(routed, name, part, numbered, may_wait=not is_optional)
+                numbered, claim = self._numbers.numbered(name, number, routed.note), self._numbers.claim_in(name)
+            self.puts.put(routed, name, part, numbered, claim, may_wait=not is_optional)
         except Exception as e:
             routed.is_in_doubt |= not (says_nothing_stored(e) or isinstance(e, TOO_LARGE))
             return e

@@ -12,6 +12,7 @@ from spillable_stream.errors import (
     REFUSALS,
     ChannelClosedError,
     EventTooLargeError,
+    ProducerBusyError,
     ProducerSequenceError,
     PutTooLargeError,
     SchemaError,
@@ -22,7 +23,14 @@ from spillable_stream.producer.batch import ProducerBatch
 
 __all__ = ["MISFITS", "REFUSALS", "RetryQueue", "is_tried_again", "may_pass"]
 
-MISFITS = (EventTooLargeError, ProducerSequenceError, PutTooLargeError, SchemaError, TransactionCapacityError)
+MISFITS = (
+    EventTooLargeError,
+    ProducerBusyError,
+    ProducerSequenceError,
+    PutTooLargeError,
+    SchemaError,
+    TransactionCapacityError,
+)
 """What says like `REFUSALS` that nothing was stored, and will say it again."""
 _MAY_PASS = (*REFUSALS, ChannelClosedError, OSError, StorageError)
 

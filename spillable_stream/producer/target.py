@@ -192,6 +192,7 @@ class ChannelTarget:
         try:
             tx = channel.put_transaction()
             tx.producer = NumberedBatch(producer_id, numbers)
+            tx.claim = self._claims.get(producer_id)
             tx.waited_seconds = waited_seconds
             with tx:
                 if times is None:

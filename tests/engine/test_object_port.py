@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import Channel, ProducerBusyError
+from spillable_stream import Channel, Event, ProducerBusyError
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.errors import StorageError
+from spillable_stream.format.numbered_batch import BY_PRODUCER, NumberedBatch, Numbers
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault
 from tests.support.object_channels import URL, OwnersClock, kill, store_of
@@ -91,6 +92,27 @@ def test_the_id_of_a_producer_that_was_killed_is_free_after_10_seconds(
     kill(channel)
     other.port().claim_producer("me")
     assert 10 <= sum(owners_clock.slept) < 11
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_producer_whose_id_another_got_meanwhile_is_not_told_that_its_events_are_the_others(
+    open_handle: Open, owners_clock: OwnersClock, is_released: bool
+) -> None:
+    """It was paused, and answered no claim. Both count on after the same number."""
+    channel, other = open_handle(), open_handle()
+    claims = {handle: handle.port().claim_producer("me") for handle in (channel, other)}
+
+    def send(handle: Channel, body: bytes) -> None:
+        with handle.put_transaction() as tx:
+            tx.producer, tx.claim = NumberedBatch("me", Numbers(1, 1, BY_PRODUCER)), claims[handle]
+            tx.put(Event(body))
+
+    send(other, b"other")
+    if is_released:
+        claims[other].release()
+    with pytest.raises(ProducerBusyError, match=r"this producer lost its ID 'me': .* Nothing was stored now; make"):
+        send(channel, b"mine")
+    assert take(channel) == [b"other"]
 
 
 def test_a_producers_id_is_no_group(open_handle: Open) -> None:

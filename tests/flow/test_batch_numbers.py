@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,19 @@ def test_a_name_that_another_has_in_one_channel_is_given_back_in_the_others(chan
         claimed(channels)
     claimed({"c1": channels["c1"]}).release()
     other.release()
+
+
+def test_a_name_that_another_got_in_a_channel_meanwhile_is_not_proven_there(channels: dict[str, Channel]) -> None:
+    numbers = claimed(channels)
+    (Path(channels["c1"].path) / "producers" / "p.lock").unlink()
+    other = claimed({"c1": channels["c1"]})
+    for name in ("c1", "c2"):
+        claim = numbers.claim_in(name)
+        assert claim is not None
+        with pytest.raises(ProducerBusyError, match="'p'") if name == "c1" else nullcontext():
+            claim.require(channels[name].engine().state)
+    other.release()
+    numbers.release()
 
 
 def test_a_channel_that_is_named_twice_is_refused(channels: dict[str, Channel], tmp_path: Path) -> None:

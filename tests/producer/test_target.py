@@ -121,6 +121,20 @@ def test_two_live_producers_of_one_name_are_refused_in_one_channel_and_not_in_tw
     Producer(path, producer_id="me").close()
 
 
+def test_a_producer_whose_name_another_got_acknowledges_nothing_that_is_not_stored(path: Path) -> None:
+    """A cleaner of old files removed the lock of the name. Both count on after the same number."""
+    with Producer(path, producer_id="me", **QUICK) as first:
+        first.send(b"1").result(PATIENCE_SECONDS)
+        (path / "producers" / "me.lock").unlink()
+        with Producer(path, producer_id="me", **QUICK) as second:
+            second.send(b"2").result(PATIENCE_SECONDS)
+            with pytest.raises(SendFailedError, match="this producer lost its ID 'me'") as caught:
+                first.send(b"3").result(PATIENCE_SECONDS)
+        assert not caught.value.result.in_doubt
+    with Channel(path) as channel:
+        assert take(channel) == [b"1", b"2"]
+
+
 CHILD = """
 import sys
 from spillable_stream import Producer
