@@ -71,6 +71,7 @@ class InputSource(io.RawIOBase):
     """
 
     def __init__(self, file: str, *, compressed: bool) -> None:
+        self._owned = False  # a source that can't be opened is closed too, as Python forgets it
         self.name: str = "standard input" if file == STANDARD_INPUT else file
         try:
             self.raw: IO[bytes] = standard_input() if file == STANDARD_INPUT else open(file, "rb", buffering=0)  # noqa: SIM115 - closed by close

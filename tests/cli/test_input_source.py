@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,3 +101,13 @@ def test_of_a_source_that_is_not_slow_a_whole_chunk_says_the_types(
     assert input_source.read_beginning(source, lambda _: True) == b"x\n" * 50
     assert list(input_source.lines_of(source, b"a\nb")) == [[b"a"], [b"bx", *[b"x"] * 29]]
     source.close()
+
+
+def test_nothing_is_said_of_a_source_that_could_not_be_opened_but_why(tmp_path: Path) -> None:
+    program = (
+        "import sys; from spillable_stream.cli.input_source import InputSource as I; I(sys.argv[1], compressed=False)"
+    )
+    command = [sys.executable, "-X", "dev", "-c", program, str(tmp_path / "nothing")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "can't be read: No such file" in done.stderr.splitlines()[-1]
+    assert "ignored" not in done.stderr
