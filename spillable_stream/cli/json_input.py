@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -55,9 +56,11 @@ class JsonInput(SourceInput):
         self.schema = schema
 
     def _numbered_lines(self, beginning: bytes) -> Iterator[Lines]:
-        """Yield lines, as many as come at once."""
+        """Yield lines, as many as come at once, without the mark of UTF-8 that the first one may begin with."""
         number = 1
         for lines in lines_of(self._source, beginning):
+            if number == 1:
+                lines[0] = lines[0].removeprefix(BOM_UTF8)
             yield Lines(number, lines)
             number += len(lines)
 

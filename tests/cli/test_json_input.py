@@ -54,6 +54,20 @@ def test_json_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, text: s
         loaded_rows(file, Format.JSONL, pa.schema([("n", pa.int64())]))
 
 
+@pytest.mark.parametrize("known", [None, pa.schema([("x", pa.float64()), ("s", pa.string())])])
+def test_json_may_begin_with_the_mark_of_utf_8_also_where_a_line_is_looked_at(
+    tmp_path: Path, known: pa.Schema | None
+) -> None:
+    rows = '\ufeff{"x": 1.5, "s": "a"}\n{"x": 9007199254740992, "s": "b"}\n'
+    (tmp_path / "f.jsonl").write_text(rows)
+    assert [row["x"] for row in loaded_rows(tmp_path / "f.jsonl", Format.JSONL, known)] == [1.5, 2.0**53]
+    (tmp_path / "f.jsonl").write_text('\ufeff{"x": 9007199254740992, "s": "b"}\n{"x": 1.5}\n')
+    assert [row["x"] for row in loaded_rows(tmp_path / "f.jsonl", Format.JSONL, known)] == [2.0**53, 1.5]
+    (tmp_path / "f.jsonl").write_text(f'{rows}{{"x": "y"}}\n')
+    with pytest.raises(SchemaError, match=r"f\.jsonl, line 3.*(changed from number to string|'y' is not of)"):
+        loaded_rows(tmp_path / "f.jsonl", Format.JSONL, known)
+
+
 def test_json_that_begins_with_empty_lines_has_the_columns_of_its_first_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
