@@ -195,6 +195,7 @@ def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> byt
     """Return the beginning of a source, whose rows say the columns' types: `CHUNK_BYTES`, or what comes in time.
 
     A source that is slow is waited for until a row is there, and a second longer: its next rows say more of the types.
+    The last row of a source that ends meanwhile says them, too: it gets the end of a line, if it has none.
 
     Args:
         source: the source.
@@ -203,7 +204,7 @@ def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> byt
     data, until = b"", None
     while len(data) < CHUNK_BYTES and (until is None or source.has_more_within(until - time.monotonic())):
         if not (more := source.read(CHUNK_BYTES)):
-            break
+            return data + b"\n" if data and not data.endswith(b"\n") else data
         data += more
         if until is None and has_row(data):
             until = time.monotonic() + _SAMPLE_SECONDS

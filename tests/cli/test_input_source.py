@@ -92,6 +92,14 @@ def test_what_a_pipe_has_soon_after_the_first_row_says_the_types_too(
     os.close(out)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"), [(Format.CSV, "n\n1\n2.5"), (Format.CSV, 'n\r"1"\r"2.5"'), (Format.JSONL, '{"n":1}\n{"n":2.5}')]
+)
+def test_a_last_row_without_the_end_of_its_line_says_the_types_too(tmp_path: Path, kind: Format, text: str) -> None:
+    (tmp_path / "f").write_text(text)
+    assert loaded_rows(tmp_path / "f", kind) == [{"n": 1.0}, {"n": 2.5}]
+
+
 def test_of_a_source_that_is_not_slow_a_whole_chunk_says_the_types(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
