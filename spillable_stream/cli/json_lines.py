@@ -26,6 +26,7 @@ _MOST_LEVELS = 64
 
 _NO_OPENING = bytes(b for b in range(256) if b not in b"[{\n")
 _BRACKET_OR_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]')
+_KINDS = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 _ROW_OF_CALL = re.compile(r" in row \d+$")
 
 
@@ -111,7 +112,7 @@ def parse_lines(lines: Lines, columns: Columns) -> pa.Table:
     try:
         data.decode()
         table = _read(data, columns)
-        if table.num_rows != count:
+        if table.num_rows != count or b"null" in map(bytes.strip, lines.texts):  # which Arrow takes for a row of nulls
             raise pa.ArrowInvalid(f"{count:,} lines hold {table.num_rows:,} objects")
     except NOT_ARROW as e:
         raise _fault(lines, columns) from e
@@ -208,7 +209,7 @@ def _check(line: Line, columns: Columns, types: pa.Schema) -> None:
     except ValueError as e:
         raise line.fault(f"not a whole JSON object: {e}") from e
     if not isinstance(row, dict):
-        raise line.fault(f"not a JSON object, but a {type(row).__name__}: write an object on each line")
+        raise line.fault(f"not a JSON object, but {_KINDS.get(type(row), 'a number')}: write an object on each line")
     for name, value in row.items():
         field = types.get_field_index(name)
         if not columns.more and columns.known.get_field_index(name) < 0:
