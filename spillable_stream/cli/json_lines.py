@@ -254,7 +254,10 @@ def _faults(value: object, of: pa.DataType | None, *, is_known: bool) -> Iterato
             yield from _faults(inner, _element(of), is_known=is_known)
     elif isinstance(value, dict):
         for name, inner in value.items():
-            yield from _faults(inner, _field(of, name), is_known=is_known)
+            part = _field(of, name)
+            if is_known and part is None and of is not None and pa.types.is_struct(of):
+                yield f"the type {of} has no field {name!r}: leave it out"
+            yield from _faults(inner, part, is_known=is_known)
     elif isinstance(value, str):
         if _has_half_pair(value):
             yield "a text has half of a surrogate pair, which no text can hold: correct it"

@@ -151,6 +151,14 @@ def test_a_name_that_is_twice_in_an_object_is_refused_with_its_line(known: pa.Sc
     assert fault('{"n": 1}', '{"n": 1, "s": "x", "n": 2}', known=known) == said
 
 
+def test_a_field_that_a_column_of_objects_does_not_have_is_named_with_its_line_and_column() -> None:
+    place = pa.struct([("x", pa.int64())])
+    known = pa.schema([("a", place), ("l", pa.list_(place))])
+    said = "the type struct<x: int64> has no field 'y': leave it out"
+    assert fault('{"a": {"x": 1}}', '{"a": {"x": 1, "y": 2}}', known=known) == f"line 6, column 'a': {said}"
+    assert fault('{"l": [{"x": 1}, {"y": null}]}', known=known) == f"line 5, column 'l': {said}"
+
+
 @pytest.mark.parametrize("known", [KNOWN, None])
 @pytest.mark.parametrize("text", [b'{"s": "\xff"}', b'{"s": "\xed\xa0\x80"}', '{"s": "x"}'.encode("utf-16")])
 def test_what_is_not_utf_8_is_refused_with_its_line(known: pa.Schema | None, text: bytes) -> None:
