@@ -13,7 +13,7 @@ from typing import IO
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError, SchemaError
-from spillable_stream.format.types import NOT_ARROW
+from spillable_stream.format.types import NOT_ARROW, with_leaves
 from spillable_stream.readiness import has_input
 
 __all__ = [
@@ -232,8 +232,12 @@ def lines_of(source: InputSource, beginning: bytes = b"") -> Iterator[list[bytes
 
 
 def without_nulls(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose columns that never had a value are of strings."""
-    return pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in schema])
+    """Return a schema whose columns, and parts of columns, that never had a value are of strings."""
+
+    def known(leaf: pa.DataType) -> pa.DataType:
+        return pa.string() if pa.types.is_null(leaf) else leaf
+
+    return pa.schema([f.with_type(with_leaves(f.type, known)) for f in schema])
 
 
 def read_batches(batches: Iterator[pa.RecordBatch], name: str, kind: str) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from spillable_stream import SchemaError
 from spillable_stream.cli import input_source
 from spillable_stream.cli.load_input import Format, open_input
+from tests.support.command_line import run
 from tests.support.loads import loaded_rows
 
 
@@ -56,6 +58,17 @@ def test_json_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, text: s
     file.write_text(text)
     with pytest.raises(SchemaError, match=re.escape(f"f.jsonl, {said}")):
         loaded_rows(file, Format.JSONL, pa.schema([("n", pa.int64())]))
+
+
+def test_what_never_had_a_value_is_of_strings_also_inside_of_lists_and_objects(tmp_path: Path) -> None:
+    rows = [{"a": None, "tags": [], "by": {"name": None, "ids": [None]}, "n": 1}]
+    (tmp_path / "f.jsonl").write_text(f"{json.dumps(rows[0])}\n")
+    assert loaded_rows(tmp_path / "f.jsonl", Format.JSONL) == rows
+    done = run("put", tmp_path / "q", tmp_path / "f.jsonl", "--typed")
+    assert done.exit_code == 0, done.stderr
+    more = {"a": "x", "tags": ["y"], "by": {"name": "z", "ids": ["1"]}, "n": 2}
+    (tmp_path / "f.jsonl").open("a").write(f"{json.dumps(more)}\n")
+    assert run("put", tmp_path / "q", tmp_path / "f.jsonl").stdout.endswith("stored 1 event, 2 to 2; 1 stored before\n")
 
 
 @pytest.mark.parametrize("known", [None, pa.schema([("x", pa.float64()), ("s", pa.string())])])
