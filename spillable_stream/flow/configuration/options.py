@@ -124,7 +124,8 @@ def _with_unit(convert: Callable[[str], object], low: int, high: int) -> Callabl
     parse_integer = integer(low, high)
 
     def parse(value: str) -> int:
-        return parse_integer(str(convert(value)))
+        has_unit = value[-1:].isalpha()  # a plain number is one to Java
+        return parse_integer(str(convert(value)) if has_unit else value)
 
     return parse
 

@@ -64,7 +64,9 @@ def test_times_and_sizes_have_a_unit_or_are_plain_numbers_of_flumes() -> None:
 
 
 @pytest.mark.parametrize("kind", [milliseconds, seconds, size])
-@pytest.mark.parametrize("value", ["", "1.0", "ten", "-1", "30 sec", "64MB", "-5s", "100d", "9TiB", "9" * 5000])
+@pytest.mark.parametrize(
+    "value", ["", "1.0", "1_0", "_5_", "1_0s", "१", "ten", "-1", "30 sec", "64MB", "-5s", "100d", "9TiB", "9" * 5000]
+)
 def test_what_is_no_time_or_size_or_out_of_range_is_refused(
     kind: Callable[..., Callable[[str], int]], value: str
 ) -> None:
