@@ -29,6 +29,8 @@ _WHOLE_ROW = re.compile(rb"[\r\n]*+(?:%b,)*+%b[\r\n]++" % (_VALUE, _VALUE))
 _MOST_ROW_BYTES = MAX_PAYLOAD_BYTES
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 _DIGIT = re.compile(r"[0-9]")
+_MAY_BE_CODE = re.compile(rb'[,\r\n][ \t"]*+(?:-?0[0-9xX]|\+[0-9])')
+_CODE = r"^[ \t]*(?:[+-]?0[0-9xX]|\+[0-9]+[ \t]*$)"
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
@@ -58,7 +60,7 @@ class CsvInput(SourceInput):
         rows = self._beginning[: _end_of_rows(self._beginning)] or self._beginning
         table = _read(rows, [], known)
         try:
-            as_text = {name for _, name, _ in _changed(rows, [], table)} - set(known.names)
+            as_text = ({name for _, name, _ in _changed(rows, [], table)} | _codes(rows, table)) - set(known.names)
             return without_nulls(
                 pa.schema([(f.name, pa.string() if f.name in as_text else f.type) for f in table.schema])
             )
@@ -193,6 +195,22 @@ def _changed(rows: bytes, names: list[str], table: pa.Table) -> Iterator[tuple[i
         for row, text in enumerate(texts.column(field.name).to_pylist(), 1 if names else 2):
             if text and _DIGIT.search(text) and (why := change(_number(text), field.type)):
                 yield row, field.name, why
+
+
+def _codes(rows: bytes, table: pa.Table) -> set[str]:
+    """Return the columns of numbers with a text that a number would not keep, as a postal code 01234, +49170 or 0x1F.
+
+    Args:
+        rows: the rows, with their names.
+        table: what Arrow makes of them.
+    """
+    import pyarrow.compute as pc
+
+    numbers = [f.name for f in table.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    if not numbers or not _MAY_BE_CODE.search(rows):
+        return set()
+    texts = _read(rows, [], pa.schema([(name, pa.string()) for name in numbers]), numbers)
+    return {name for name in numbers if pc.any(pc.match_substring_regex(texts.column(name), _CODE)).as_py()}
 
 
 def _number(text: str) -> float | Decimal:

@@ -146,6 +146,27 @@ def test_a_whole_number_in_csv_that_its_column_holds_is_stored_with_every_digit(
     ]
 
 
+@pytest.mark.parametrize("code", ["01234", "+491701234567", "0x1F", "-007", "00.5", " 00", '"08"'])
+@pytest.mark.parametrize("beside", ["1", "1.5", "-2", ""])
+def test_a_column_of_csv_with_a_code_that_a_number_would_not_keep_is_of_texts_where_types_are_inferred(
+    tmp_path: Path, code: str, beside: str
+) -> None:
+    (tmp_path / "f.csv").write_text(f"n,code,x\n0,{beside},0.5\n-0,{code},1e05\n")
+    found = loaded_rows(tmp_path / "f.csv", Format.CSV)
+    assert [row["code"] for row in found] == [beside or None, code.strip('"')]
+    assert [(row["n"], row["x"]) for row in found] == [(0, 0.5), (0, 1e5)]
+
+
+def test_a_code_in_csv_is_a_number_where_its_column_is_known_to_be_of_numbers(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("n,x\n007,+1\n")
+    known = pa.schema([("n", pa.int64()), ("x", pa.float64())])
+    for more in (False, True):
+        source = open_input(str(tmp_path / "f.csv"), Format.CSV, known, as_rows=True, may_add_columns=more)
+        assert source.schema == known
+        assert [batch.to_pylist() for batch in source.batches()] == [[{"n": 7, "x": 1.0}]]
+        source.close()
+
+
 def test_a_number_in_csv_that_its_column_would_make_infinite_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("x,f\n1,inf\n1e400,1e39\n")
     assert loaded_rows(tmp_path / "f.csv", Format.CSV) == [{"x": "1", "f": float("inf")}, {"x": "1e400", "f": 1e39}]
