@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spillable_stream.cli.float_columns import change, may_change, narrowest_float, whole_number
-from spillable_stream.cli.json_times import misplaced, misplaced_times, with_zones
+from spillable_stream.cli.json_times import as_texts, from_texts, misplaced, misplaced_times, with_zones
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.shown_value import shown
 
@@ -138,6 +138,17 @@ def inferred_columns(lines: Lines, known: pa.Schema) -> pa.Schema:
 
 
 def _read(data: bytes, columns: Columns, unexpected: str = "error") -> pa.Table:
+    """Return rows as a table, whatever Arrow rounds; of dates and times it reads numbers itself, but no texts."""
+    try:
+        return _read_by_arrow(data, columns, unexpected)
+    except NOT_ARROW:
+        texts = as_texts(columns.known)
+        if texts == columns.known:
+            raise
+        return from_texts(_read_by_arrow(data, columns._replace(known=texts), unexpected), columns.known)
+
+
+def _read_by_arrow(data: bytes, columns: Columns, unexpected: str) -> pa.Table:
     from pyarrow import json as arrow_json
 
     return arrow_json.read_json(

@@ -1,4 +1,7 @@
-"""Times in JSON: Arrow stores one whether it has a zone or not, and a column without a zone would forget it."""
+"""Times in JSON: Arrow stores one whether it has a zone or not, and a column without a zone would forget it.
+
+It reads no text as a date, or as a time of day: these are read as texts, and become what they say here.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from spillable_stream.format.types import is_list, leaves
+from spillable_stream.format.types import is_list, leaves, with_leaves
 
-__all__ = ["misplaced", "misplaced_times", "with_zones"]
+__all__ = ["as_texts", "from_texts", "misplaced", "misplaced_times", "with_zones"]
 
 _ZONE = r"[T ][0-9:.]+(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
 _PLAIN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+)?"
 _WITH_ZONE, _WITHOUT_ZONE = re.compile(f".*{_ZONE}"), re.compile(_PLAIN)
+_ANY_DAY = "1970-01-01T"
 _ESCAPES = (b"\\u002", b"\\u003", b"\\u005")  # of signs, digits, and T and Z
 
 # What times with a zone end with, and what times without one are, where the digits are left out.
@@ -87,3 +91,38 @@ def with_zones(of: pa.DataType, values: Sequence[object]) -> pa.DataType:
         inner = [element for value in values if isinstance(value, list) for element in value]
         return pa.list_(of.value_field.with_type(with_zones(of.value_type, inner)))
     return of
+
+
+def as_texts(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with strings for dates, and for columns of times of day."""
+
+    def plain(leaf: pa.DataType) -> pa.DataType:
+        return pa.string() if pa.types.is_date(leaf) else leaf
+
+    return pa.schema(
+        [f.with_type(pa.string() if pa.types.is_time(f.type) else with_leaves(f.type, plain)) for f in schema]
+    )
+
+
+def from_texts(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table that was read with `as_texts` with the types of the schema.
+
+    Args:
+        table: the table; it may have other columns, too.
+        schema: the types.
+
+    Raises:
+        pa.ArrowInvalid: a text does not say a date or a time of day, or would lose a part as one.
+    """
+    for i, name in enumerate(table.schema.names):
+        if name in schema.names:
+            table = table.set_column(i, schema.field(name), _from_text(table.column(i), schema.field(name).type))
+    return table
+
+
+def _from_text(column: pa.ChunkedArray, of: pa.DataType) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    if not pa.types.is_time(of):
+        return column.cast(of)
+    return pc.binary_join_element_wise(_ANY_DAY, column, "").cast(pa.timestamp(of.unit)).cast(of)

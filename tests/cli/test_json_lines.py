@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 
@@ -124,6 +124,39 @@ def test_times_with_zones_are_inferred_as_such_and_as_texts_beside_others() -> N
     assert fault(nested.replace("00Z", "00"), known=inferred(nested)).startswith(
         "line 5, column 'a': 2024-01-01T00:00:00 has"
     )
+
+
+DATES = pa.schema([
+    ("d", pa.date32()), ("t", pa.time64("us")), ("l", pa.list_(pa.date64())), ("o", pa.struct([("d", pa.date32())])),
+    ("s", pa.time32("s")),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_dates_and_times_are_texts_as_an_export_writes_them_or_numbers(more: bool) -> None:
+    said = '{"d": "2024-01-02", "t": "10:11:12.5", "l": ["2024-01-03", null], "o": {"d": "2024-01-04"}, "s": "10:11"}'
+    lines = Lines(1, [said.encode(), b'{"t": null}'])
+    found = parse_lines(lines, Columns(DATES, more=more))
+    assert found.schema == DATES
+    assert found.to_pylist() == [
+        {"d": date(2024, 1, 2), "t": time(10, 11, 12, 500_000), "l": [date(2024, 1, 3), None],
+         "o": {"d": date(2024, 1, 4)}, "s": time(10, 11)},
+        {"d": None, "t": None, "l": None, "o": None, "s": None},
+    ]  # fmt: skip
+    assert parsed('{"d": 1, "s": 1}', known=DATES)[0]["d"] == date(1970, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"d": "2024-01-02T10:00:00"}', "column 'd': '2024-01-02T10:00:00' is not of the column's type, date32[day]"),
+        ('{"t": "10:11:12.1234567"}', "column 't': '10:11:12.1234567' is not of the column's type, time64[us]"),
+        ('{"l": ["soon"]}', "column 'l': ['soon'] is not of the column's type, list<item: date64[ms]>"),
+        ('{"d": true}', "column 'd': True is not of the column's type, date32[day]"),
+    ],
+)
+def test_what_is_no_date_or_would_lose_a_part_as_one_is_refused_with_its_line_and_column(line: str, said: str) -> None:
+    assert fault('{"d": "2024-01-02"}', line, known=DATES) == f"line 6, {said}"
 
 
 def test_nan_and_infinity_are_read_as_they_are_written() -> None:
