@@ -20,6 +20,7 @@ from spillable_stream.cli.input_source import (
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES
 from spillable_stream.format.types import NOT_ARROW
+from spillable_stream.shown_value import shown
 
 __all__ = ["CsvInput"]
 
@@ -152,7 +153,7 @@ def _parsed(rows: bytes, names: list[str], known: pa.Schema) -> pa.Table:
     """
     table = _read(rows, names, known)
     for row, name, why in _changed(rows, names, table):
-        raise ValueError(f"Row #{row}, column {name!r}: {why}")
+        raise ValueError(f"Row #{row}, column {shown(name)}: {why}")
     return table
 
 

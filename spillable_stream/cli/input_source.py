@@ -23,6 +23,7 @@ __all__ = [
     "InputSource",
     "SourceInput",
     "WholeReads",
+    "error_text",
     "lines_of",
     "read_batches",
     "read_beginning",
@@ -36,6 +37,7 @@ CHUNK_BYTES = 1 << 20
 """How much is read at once."""
 
 _SAMPLE_SECONDS = 1.0
+_MOST_OF_ERROR = 1000
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """The compressions of an input, by the ends of names."""
@@ -240,6 +242,12 @@ def without_nulls(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_type(with_leaves(f.type, known)) for f in schema])
 
 
+def error_text(error: Exception) -> str:
+    """Return what an error says; only the beginning of what is long, since Arrow shows all of a value."""
+    text = str(error)
+    return text if len(text) <= _MOST_OF_ERROR else f"{text[:_MOST_OF_ERROR]}… ({len(text):,} characters)"
+
+
 def read_batches(batches: Iterator[pa.RecordBatch], name: str, kind: str) -> Iterator[pa.RecordBatch]:
     """Yield batches, and name the input where it can't be read."""
     rows = 0
@@ -248,4 +256,4 @@ def read_batches(batches: Iterator[pa.RecordBatch], name: str, kind: str) -> Ite
             yield batch
             rows += batch.num_rows
     except NOT_ARROW as e:
-        raise SchemaError(f"{name} can't be read as {kind} after {rows:,} rows: {e}") from e
+        raise SchemaError(f"{name} can't be read as {kind} after {rows:,} rows: {error_text(e)}") from e

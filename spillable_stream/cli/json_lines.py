@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spillable_stream.cli.float_columns import change, may_change, narrowest_float, whole_number
+from spillable_stream.cli.input_source import error_text
 from spillable_stream.cli.json_times import as_texts, from_texts, misplaced, misplaced_times, with_zones
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.shown_value import shown
@@ -43,7 +44,7 @@ class Line(NamedTuple):
 
     def fault(self, why: str, column: str = "") -> LineFault:
         """Return the error that says what is wrong with the line, and in which column."""
-        return LineFault(f"line {self.number:,}" + (f", column {column!r}" if column else "") + f": {why}")
+        return LineFault(f"line {self.number:,}" + (f", column {shown(column)}" if column else "") + f": {why}")
 
 
 class Lines(NamedTuple):
@@ -192,7 +193,7 @@ def _refusal(lines: Sequence[Line], columns: Columns, unexpected: str = "error")
     try:
         _read(b"\n".join(line.text for line in lines), columns, unexpected)
     except NOT_ARROW as e:
-        return str(e) or type(e).__name__
+        return error_text(e) or type(e).__name__
     return ""
 
 
@@ -224,7 +225,7 @@ def _check(line: Line, columns: Columns, types: pa.Schema) -> None:
     for name, value in row.items():
         field = types.get_field_index(name)
         if not columns.more and columns.known.get_field_index(name) < 0:
-            raise line.fault(f"the channel has no column {name!r}: leave it out, or give --typed to add it")
+            raise line.fault(f"the channel has no column {shown(name)}: leave it out, or give --typed to add it")
         of = types.field(field).type if field >= 0 else None
         for text in _faults(value, of, is_known=columns.known.get_field_index(name) >= 0):
             raise line.fault(text, name)
@@ -248,7 +249,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r} is in it twice; leave one out")
+        raise ValueError(f"the name {shown(twice)} is in it twice; leave one out")
     return found
 
 
@@ -267,7 +268,7 @@ def _faults(value: object, of: pa.DataType | None, *, is_known: bool) -> Iterato
         for name, inner in value.items():
             part = _field(of, name)
             if is_known and part is None and of is not None and pa.types.is_struct(of):
-                yield f"the type {of} has no field {name!r}: leave it out"
+                yield f"the type {of} has no field {shown(name)}: leave it out"
             yield from _faults(inner, part, is_known=is_known)
     elif isinstance(value, str):
         if _has_half_pair(value):

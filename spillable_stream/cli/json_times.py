@@ -14,9 +14,9 @@ from spillable_stream.format.types import is_list, leaves, with_leaves
 
 __all__ = ["as_texts", "from_texts", "misplaced", "misplaced_times", "with_zones"]
 
-_ZONE = r"[T ][0-9:.]+(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
-_PLAIN = r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9:.]+)?"
-_WITH_ZONE, _WITHOUT_ZONE = re.compile(f".*{_ZONE}"), re.compile(_PLAIN)
+_ZONE = r"[T ][0-9:.]{1,30}(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_WITH_ZONE, _WITHOUT_ZONE = re.compile(_DAY + _ZONE), re.compile(rf"{_DAY}(?:[T ][0-9:.]{{1,30}})?")
 _ANY_DAY = "1970-01-01T"
 _ESCAPES = (b"\\u002", b"\\u003", b"\\u005")  # of signs, digits, and T and Z
 

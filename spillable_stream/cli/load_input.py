@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.cli.csv_input import CsvInput
-from spillable_stream.cli.input_source import COMPRESSIONS, InputSource, SourceInput, WholeReads, lines_of, read_batches
+from spillable_stream.cli.input_source import (
+    COMPRESSIONS,
+    InputSource,
+    SourceInput,
+    WholeReads,
+    error_text,
+    lines_of,
+    read_batches,
+)
 from spillable_stream.cli.json_input import JsonInput
 from spillable_stream.errors import OptionError, SchemaError, SpillableError
 from spillable_stream.format.types import NOT_ARROW
@@ -119,7 +127,7 @@ def open_input(
     except BaseException as e:
         source.close()
         if isinstance(e, NOT_ARROW) and not isinstance(e, SpillableError):
-            raise SchemaError(f"{source.name} can't be read as {kind}: {e}") from e
+            raise SchemaError(f"{source.name} can't be read as {kind}: {error_text(e)}") from e
         raise
 
 

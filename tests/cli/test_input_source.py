@@ -92,6 +92,34 @@ def test_what_a_pipe_has_soon_after_the_first_row_says_the_types_too(
     os.close(out)
 
 
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "known"),
+    [
+        (Format.CSV, f"n\n{LONG}\n", pa.schema([("n", pa.int64())])),
+        (Format.CSV, f"n\n{LONG}\n", pa.schema([("n", pa.timestamp("us"))])),
+        (Format.CSV, f"{LONG}\n9007199254740993\n", pa.schema([(LONG, pa.float64())])),
+        (Format.JSONL, f'{{"n": "{LONG}"}}\n', pa.schema([("n", pa.int64())])),
+        (Format.JSONL, f'{{"n": "{LONG} T10:00Z"}}\n', pa.schema([("n", pa.timestamp("us"))])),
+        (Format.JSONL, f'{{"n": {{"{LONG}": 1}}}}\n', pa.schema([("n", pa.struct([("i", pa.int64())]))])),
+        (Format.JSONL, f'{{"{LONG}": 1}}\n', pa.schema([("n", pa.int64())])),
+        (Format.JSONL, f'{{"{LONG}": 1, "{LONG}": 2}}\n', None),
+        (Format.JSONL, f'{{"{LONG}": 9007199254740993}}\n{{"{LONG}": 1.5}}\n', None),
+        (Format.JSONL, f'{{"{LONG}": 1}}\n{{"{LONG}": []}}\n', None),
+    ],
+    ids=range(10),
+)
+def test_a_refusal_shows_the_beginning_of_a_long_value_or_name(
+    tmp_path: Path, kind: Format, text: str, known: pa.Schema | None
+) -> None:
+    (tmp_path / "f").write_text(text)
+    with pytest.raises(SchemaError, match=r"x'?… \(1,000,\d{3} characters\)") as caught:
+        loaded_rows(tmp_path / "f", kind, known)
+    assert len(str(caught.value)) < 1500
+
+
 @pytest.mark.parametrize(
     ("kind", "text"), [(Format.CSV, "n\n1\n2.5"), (Format.CSV, 'n\r"1"\r"2.5"'), (Format.JSONL, '{"n":1}\n{"n":2.5}')]
 )
