@@ -37,6 +37,7 @@ CHUNK_BYTES = 1 << 20
 """How much is read at once."""
 
 _SAMPLE_SECONDS = 1.0
+_MOST_SAMPLE_BYTES = 64 << 20
 _MOST_OF_ERROR = 1000
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
@@ -194,23 +195,35 @@ class WholeReads(io.RawIOBase):
 
 
 def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> bytes:
-    """Return the beginning of a source, whose rows say the columns' types: `CHUNK_BYTES`, or what comes in time.
+    """Return the beginning of a source, whose rows say the columns' types.
 
-    A source that is slow is waited for until a row is there, and a second longer: its next rows say more of the types.
-    The last row of a source that ends meanwhile says them, too: it gets the end of a line, if it has none.
+    That is `CHUNK_BYTES`, or as much as the first row needs. A source that is slow is waited for until a row is there,
+    and a second longer: its next rows say more of the types. The last row of a source that ends meanwhile says them,
+    too: it gets the end of a line, if it has none.
 
     Args:
         source: the source.
         has_row: tells whether a beginning has a whole row.
     """
-    data, until = b"", None
-    while len(data) < CHUNK_BYTES and (until is None or source.has_more_within(until - time.monotonic())):
+    data, looked_at = b"", 0
+    while len(data) < _MOST_SAMPLE_BYTES:
         if not (more := source.read(CHUNK_BYTES)):
-            return data + b"\n" if data and not data.endswith(b"\n") else data
+            return _with_end(data)
         data += more
-        if until is None and has_row(data):
-            until = time.monotonic() + _SAMPLE_SECONDS
+        if len(data) <= CHUNK_BYTES or len(data) >= 2 * looked_at:  # few looks at a long row
+            looked_at = len(data)
+            if has_row(data):
+                break
+    until = time.monotonic() + _SAMPLE_SECONDS
+    while len(data) < CHUNK_BYTES and source.has_more_within(until - time.monotonic()):
+        if not (more := source.read(CHUNK_BYTES)):
+            return _with_end(data)
+        data += more
     return data
+
+
+def _with_end(lines: bytes) -> bytes:
+    return lines + b"\n" if lines and not lines.endswith(b"\n") else lines
 
 
 def lines_of(source: InputSource, beginning: bytes = b"") -> Iterator[list[bytes]]:

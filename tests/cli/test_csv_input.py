@@ -51,7 +51,11 @@ def test_rows_of_csv_are_whole_however_the_file_is_read(
 
 def test_a_row_of_csv_may_be_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text(f"n,s\n1,{'x' * 3_000_000}\n2,y\n")
-    assert [len(str(row["s"])) for row in loaded_rows(tmp_path / "f.csv", Format.CSV)] == [3_000_000, 1]
+    rows = loaded_rows(tmp_path / "f.csv", Format.CSV)
+    assert [len(str(row["s"])) for row in rows] == [3_000_000, 1]
+    assert [row["n"] for row in rows] == [1, 2], "such a row says the types, too"
+    (tmp_path / "f.csv").write_text(f"n,{'x' * 3_000_000}\n1,y\n")
+    assert [row["n"] for row in loaded_rows(tmp_path / "f.csv", Format.CSV)] == [1]
 
 
 @pytest.mark.parametrize(
