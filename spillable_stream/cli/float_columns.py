@@ -5,20 +5,18 @@ A put of rows refuses them too (`spillable_stream.format.value_flat`).
 
 from __future__ import annotations
 
-import math
 import re
 from decimal import Decimal
 
 import pyarrow as pa
 
 from spillable_stream.format.types import leaves
-from spillable_stream.format.value_flat import exact_float
+from spillable_stream.format.value_flat import FIRST_INFINITE, exact_float
 from spillable_stream.shown_value import shown
 
 __all__ = ["change", "may_change", "narrowest_float", "whole_number"]
 
 _ROUNDED_DIGITS = {16: 4, 32: 8, 64: 16}  # of the least whole number that a float of so many bits does not have
-_FIRST_TOO_LARGE = {16: 65_520.0, 32: (2 - 2**-24) * 2.0**127, 64: math.inf}
 
 
 def _shape(c: str) -> str:
@@ -47,7 +45,7 @@ def change(number: float | Decimal, of: pa.DataType) -> str:
     if not pa.types.is_floating(of):
         return ""
     if isinstance(number, float):
-        return "" if abs(number) < _FIRST_TOO_LARGE[of.bit_width] else f"it is larger than any number of the type {of}"
+        return "" if abs(number) < FIRST_INFINITE[of.bit_width] else f"it is larger than any number of the type {of}"
     if exact_float(of, number) is not None:
         return ""
     return (

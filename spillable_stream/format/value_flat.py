@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from spillable_stream.format.value_leaf import Place, Reader, leaf, native
 
-__all__ = ["exact_float", "number_reader", "text_reader"]
+__all__ = ["FIRST_INFINITE", "exact_float", "number_reader", "text_reader"]
 
-_FIRST_INFINITE = {16: 65520.0, 32: (2 - 2**-24) * 2.0**127, 64: math.inf}  # the least value that rounds to infinity
+FIRST_INFINITE = {16: 65_520.0, 32: (2 - 2**-24) * 2.0**127, 64: math.inf}
+"""The least number that a float of so many bits rounds to infinity."""
+
 _FLOAT_FORMATS = {16: "<e", 32: "<f", 64: "<d"}
 _FLOAT_BYTES = 24
 _DECIMAL_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
@@ -91,7 +93,7 @@ def _int_bytes(value: int) -> int:
 
 
 def _floats(t: pa.DataType, path: str) -> Reader:
-    infinite, shape = _FIRST_INFINITE[t.bit_width], _FLOAT_FORMATS[t.bit_width]
+    infinite, shape = FIRST_INFINITE[t.bit_width], _FLOAT_FORMATS[t.bit_width]
     half, double = t.bit_width == 16, t.bit_width == 64
 
     def convert(value: Any) -> Any:
