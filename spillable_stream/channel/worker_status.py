@@ -10,6 +10,7 @@ from dataclasses import asdict, fields, replace
 from spillable_stream.channel.figures import age_text
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.engine.worker_notes import SILENT_SECONDS
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.storage.lock import has_ended, process_note
 
 __all__ = ["decode_status", "encode_status", "seen_workers", "worker_text"]
@@ -36,7 +37,7 @@ def decode_status(status: bytes) -> WorkerStats | None:
         said = json.loads(status)
         at, silent_after = float(said["at"]), float(said.get("silent_after", SILENT_SECONDS))
         found = WorkerStats(**{field.name: said[field.name] for field in fields(WorkerStats)})
-    except (ValueError, KeyError, TypeError):
+    except NONSENSE:
         return None
     if found.state not in _ALIVE:
         return found

@@ -27,6 +27,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.cli.event_text import json_row, plain_value
 from spillable_stream.errors import OptionError, SchemaError, StorageError
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.progress import UNTOLD, Meter, OnProgress
 
@@ -136,7 +137,7 @@ class Export:
             found = ExportPlan(**json.loads((self._directory / _PLAN).read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as e:
+        except (OSError, *NONSENSE) as e:
             raise OptionError(f"{self._directory / _PLAN} can't be read ({e}): remove {self._directory}") from e
         if (found.channel, found.format) != (wanted.channel, wanted.format):
             raise OptionError(

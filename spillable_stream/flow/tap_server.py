@@ -23,6 +23,7 @@ from spillable_stream.flow.agent import Agent
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.tap import Chosen, shown_row, tap
 from spillable_stream.flow.tap_point import TapPoint
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import shown
 
@@ -215,7 +216,7 @@ def _read_request(client: socket.socket) -> _Request:
     try:
         found = json.loads(text)
         return _Request(str(found["component"]), max(1, int(found["every"])), dict(found["where"]))
-    except (ValueError, KeyError, TypeError) as e:
+    except NONSENSE as e:
         raise OptionError(f"a tap's request can't be read ({e}); use the same version on both sides") from e
 
 

@@ -60,7 +60,11 @@ def test_what_ended_stays_as_it_was_whatever_became_of_its_process(state: str) -
     assert found is not None and found.state == state and found.is_troubled == (state == "failed")
 
 
-@pytest.mark.parametrize("status", [b"", b"{", b"[]", b"null", b'{"at": 1}', b"\xff", said(at="soon")])
+@pytest.mark.parametrize(
+    "status",
+    [b"", b"{", b"[]", b"null", b'{"at": 1}', b"\xff", said(at="soon"), b"[" * 200_000],
+    ids=lambda status: str(status[:12]),
+)
 def test_what_another_version_said_otherwise_is_left_out(status: bytes) -> None:
     assert decode_status(status) is None
     assert seen_workers({"g": said(), "h": status}, "gh") == (decode_status(said()),)

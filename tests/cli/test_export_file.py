@@ -135,9 +135,10 @@ def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path
             work.run(interrupt)
         with pytest.raises(OptionError, match="is left of an export of the channel"):
             Export(channel, tmp_path / "f.jsonl", ExportPlan("another", 1, 20, "jsonl", ["body"]))
-        (tmp_path / "f.jsonl.partial" / "plan.json").write_text("{")
-        with pytest.raises(OptionError, match=r"plan\.json can't be read"):
-            Export(channel, tmp_path / "f.jsonl", plan(channel))
+        for text in ("{", "[" * 200_000):
+            (tmp_path / "f.jsonl.partial" / "plan.json").write_text(text)
+            with pytest.raises(OptionError, match=r"plan\.json can't be read"):
+                Export(channel, tmp_path / "f.jsonl", plan(channel))
 
 
 def test_a_directory_that_refuses_is_named(path: Path, tmp_path: Path) -> None:

@@ -98,6 +98,15 @@ def test_an_agent_or_a_component_that_is_not_there_is_named(source: Given) -> No
         next(tap_component("a2", "r1"))
 
 
+@pytest.mark.parametrize("request_", ["{", "[]", "[" * 60_000], ids=lambda text: text[:9])
+def test_what_is_no_request_is_answered_with_the_reason(source: Given, request_: str) -> None:
+    (path,) = socket_directory().iterdir()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(request_.encode() + b"\n")
+        assert b"a tap's request can't be read" in client.makefile("rb").readline()
+
+
 def test_a_socket_of_an_agent_that_was_killed_is_passed_over(source: Given) -> None:
     stale = socket_directory() / "a1.1"
     with socket.socket(socket.AF_UNIX) as s:

@@ -20,6 +20,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.durable_file import read_file, sync_directory
 from spillable_stream.flow.slot_file import SlotFile
+from spillable_stream.format.packing import NONSENSE
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["Note", "NoteFile", "NotedEvents", "WrittenEvents", "group_token", "ranges_of", "uncommitted", "without"]
@@ -289,7 +290,7 @@ def _decoded(value: bytes, path: Path) -> Note:
             _ranges(found["closing_ranges"]),
             str(found.get("token", "")),
         )
-    except (ValueError, KeyError, TypeError) as e:
+    except NONSENSE as e:
         raise _damaged(path, repr(e)) from e
 
 

@@ -17,6 +17,7 @@ from zlib import crc32
 from spillable_stream.errors import CorruptionError
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.flow.sources.tailed_file import Mark
+from spillable_stream.format.packing import NONSENSE
 
 __all__ = ["Place", "PositionFile", "Positions"]
 
@@ -105,7 +106,7 @@ def _own(data: bytes, path: Path) -> tuple[Positions, list[int]]:
             file = entry.pop("file")
             places[entry["inode"]] = Place(file, Mark(**entry))
         return Positions(places, found["number"]), found["flume"]
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except NONSENSE as e:
         raise _damaged(path, e) from e
 
 
@@ -113,7 +114,7 @@ def _flume(data: bytes, path: Path) -> Positions:
     try:
         entries = json.loads(data)
         places = {int(e["inode"]): Place(str(e["file"]), Mark(int(e["inode"]), int(e["pos"]))) for e in entries}
-    except (ValueError, KeyError, TypeError) as e:
+    except NONSENSE as e:
         raise _damaged(path, e) from e
     return Positions(places, only_flume=True)
 

@@ -95,6 +95,6 @@ def _json(text: str | None) -> OffsetJson:
     """Parse an offset; return {} for anything else, such as the "None" that pyspark puts for a missing offset."""
     try:
         value = json.loads(text or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -52,7 +52,11 @@ def test_flumes_file_counts_where_flume_has_written_it(tmp_path: Path) -> None:
     assert file.read() == FIRST
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}[", '[{"inode": 1}]', "[1]", '[{"inode": "x", "pos": 1, "file": "f"}]'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "{}[", '[{"inode": 1}]', "[1]", '[{"inode": "x", "pos": 1, "file": "f"}]', "[" * 200_000],
+    ids=lambda text: text[:20],
+)
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.json").write_text(text)
     with pytest.raises(CorruptionError, match=r"p\.json"):

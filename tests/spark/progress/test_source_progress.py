@@ -40,7 +40,9 @@ Open = Callable[..., ss.Channel]
         ("None", "None", "None"),
         ("not JSON", "not JSON", ""),
         ("[]", "[]", "[]"),
+        ("[" * 200_000,) * 3,
     ],
+    ids=lambda offsets: str(offsets)[:30],
 )
 def test_sources_of_other_kinds_are_passed_over(
     offsets: Any, alone: QueryListener, caplog: pytest.LogCaptureFixture
