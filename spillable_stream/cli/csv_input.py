@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from itertools import chain
 
 import pyarrow as pa
 
@@ -30,8 +31,9 @@ _WHOLE_ROW = re.compile(rb"[\r\n]*+(?:%b,)*+%b[\r\n]++" % (_VALUE, _VALUE))
 _MOST_ROW_BYTES = MAX_PAYLOAD_BYTES
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 _DIGIT = re.compile(r"[0-9]")
-_MAY_BE_CODE = re.compile(rb'[,\r\n][ \t"]*+(?:-?0[0-9xX]|\+[0-9])')
-_CODE = r"^[ \t]*(?:[+-]?0[0-9xX]|\+[0-9]+[ \t]*$)"
+_CODE = r"^\s*(?:[+-]?0[0-9xX]|\+[0-9]+\s*$)"
+_MAY_BE_CODE = re.compile(rb'(?:^|[,"\s])(?:[+-]?0[0-9xX]|\+[0-9])')
+_AS_STRINGS = "make the channel with a column of strings before the load"
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
@@ -54,6 +56,7 @@ class CsvInput(SourceInput):
 
     def __init__(self, source: InputSource, known: pa.Schema, *, more: bool) -> None:
         super().__init__(source)
+        self._guessed: set[str] = set()  # the columns whose types the first rows said
         self._beginning = read_beginning(source, _has_row) if more else b""
         self.schema = self._inferred(known) if more else known
 
@@ -61,7 +64,9 @@ class CsvInput(SourceInput):
         rows = self._beginning[: _end_of_rows(self._beginning)] or self._beginning
         table = _read(rows, [], known)
         try:
-            as_text = ({name for _, name, _ in _changed(rows, [], table)} | _codes(rows, table)) - set(known.names)
+            self._guessed = {f.name for f in table.schema} - set(known.names)
+            found = chain(_changed(rows, [], table), _codes(rows, [], table, self._guessed))
+            as_text = {name for _, name, _ in found} & self._guessed
             return without_nulls(
                 pa.schema([(f.name, pa.string() if f.name in as_text else f.type) for f in table.schema])
             )
@@ -85,7 +90,7 @@ class CsvInput(SourceInput):
             if not rows.strip(b"\r\n"):
                 continue
             try:
-                table = _parsed(rows, names, self.schema)
+                table = _parsed(rows, names, self.schema, self._guessed)
             except NOT_ARROW as e:
                 before = count + 1 if names else 0  # Arrow counts the line of names
                 raise ValueError(_with_row_number(str(e), before)) from e
@@ -140,19 +145,20 @@ def _with_row_number(text: str, before: int) -> str:
     return _ROW_NUMBER.sub(lambda found: f"Row #{int(found[1]) + before}", text)
 
 
-def _parsed(rows: bytes, names: list[str], known: pa.Schema) -> pa.Table:
+def _parsed(rows: bytes, names: list[str], known: pa.Schema, guessed: set[str]) -> pa.Table:
     """Return rows of CSV as a table, whose columns are of known types, or of those that the rows suggest.
 
     Args:
         rows: the rows.
         names: the columns' names; none if the first row has them.
         known: the columns whose types are known.
+        guessed: those of them whose types other rows have said.
 
     Raises:
         ValueError: a number is in a column that would change it; and what Arrow raises.
     """
     table = _read(rows, names, known)
-    for row, name, why in _changed(rows, names, table):
+    for row, name, why in chain(_changed(rows, names, table), _codes(rows, names, table, guessed)):
         raise ValueError(f"Row #{row}, column {shown(name)}: {why}")
     return table
 
@@ -190,28 +196,47 @@ def _changed(rows: bytes, names: list[str], table: pa.Table) -> Iterator[tuple[i
     is_infinite = any(pc.any(pc.is_inf(table.column(field.name))).as_py() for field in floats)
     if width is None or not (is_infinite or may_change(rows, width, quoted=True)):
         return
-    only = [field.name for field in floats]
-    texts = _read(rows, names, pa.schema([(name, pa.string()) for name in only]), only)
+    texts = _texts(rows, names, floats)
     for field in floats:
-        for row, text in enumerate(texts.column(field.name).to_pylist(), 1 if names else 2):
+        for row, text in enumerate(texts.column(field.name).to_pylist(), _first_row(names)):
             if text and _DIGIT.search(text) and (why := change(_number(text), field.type)):
                 yield row, field.name, why
 
 
-def _codes(rows: bytes, table: pa.Table) -> set[str]:
-    """Return the columns of numbers with a text that a number would not keep, as a postal code 01234, +49170 or 0x1F.
+def _codes(rows: bytes, names: list[str], table: pa.Table, among: set[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield what columns of numbers hold that is written as no number: postal codes, phone numbers, hexadecimals.
+
+    A column whose type the user has said takes them for numbers.
 
     Args:
-        rows: the rows, with their names.
+        rows: the rows.
+        names: the columns' names; none if the first row has them, which Arrow's errors count, too.
         table: what Arrow makes of them.
+        among: the columns to look at.
     """
     import pyarrow.compute as pc
 
-    numbers = [f.name for f in table.schema if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    looked_at = [f for f in table.schema if f.name in among]
+    numbers = [f for f in looked_at if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
     if not numbers or not _MAY_BE_CODE.search(rows):
-        return set()
-    texts = _read(rows, [], pa.schema([(name, pa.string()) for name in numbers]), numbers)
-    return {name for name in numbers if pc.any(pc.match_substring_regex(texts.column(name), _CODE)).as_py()}
+        return
+    texts = _texts(rows, names, numbers)
+    for field in numbers:
+        column = texts.column(field.name)
+        for at in pc.indices_nonzero(pc.match_substring_regex(column, _CODE)).to_pylist():
+            why = f"{column[at]} is written as no number, and the type {field.type} would forget how: {_AS_STRINGS}"
+            yield at + _first_row(names), field.name, why
+
+
+def _texts(rows: bytes, names: list[str], fields: list[pa.Field]) -> pa.Table:
+    """Return some columns as they are written."""
+    only = [field.name for field in fields]
+    return _read(rows, names, pa.schema([(name, pa.string()) for name in only]), only)
+
+
+def _first_row(names: list[str]) -> int:
+    """Return the number of the first row, where Arrow counts a line of names, too."""
+    return 1 if names else 2
 
 
 def _number(text: str) -> float | Decimal:

@@ -150,15 +150,33 @@ def test_a_whole_number_in_csv_that_its_column_holds_is_stored_with_every_digit(
     ]
 
 
-@pytest.mark.parametrize("code", ["01234", "+491701234567", "0x1F", "-007", "00.5", " 00", '"08"'])
-@pytest.mark.parametrize("beside", ["1", "1.5", "-2", ""])
-def test_a_column_of_csv_with_a_code_that_a_number_would_not_keep_is_of_texts_where_types_are_inferred(
-    tmp_path: Path, code: str, beside: str
+@pytest.mark.parametrize("text", ["007", "-007", "00", "0x10", "007.5", "+4912345", '"010"', " 01"])
+@pytest.mark.parametrize("others", [["12"], ["1.5"], ["12", ""]])
+def test_a_column_of_csv_with_a_number_that_is_written_as_no_number_is_of_texts_where_types_are_inferred(
+    tmp_path: Path, text: str, others: list[str]
 ) -> None:
-    (tmp_path / "f.csv").write_text(f"n,code,x\n0,{beside},0.5\n-0,{code},1e05\n")
+    (tmp_path / "f.csv").write_text("\n".join(["n,code", *(f"0,{n}" for n in others), f"1.5,{text}", ""]))
     found = loaded_rows(tmp_path / "f.csv", Format.CSV)
-    assert [row["code"] for row in found] == [beside or None, code.strip('"')]
-    assert [(row["n"], row["x"]) for row in found] == [(0, 0.5), (0, 1e5)]
+    assert [row["code"] for row in found] == [*(n or None for n in others), text.strip('"')]
+    assert [row["n"] for row in found] == [*[0.0] * len(others), 1.5]
+    known = pa.schema([("n", pa.float64()), ("code", pa.string())])
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV, known) == found
+
+
+def test_a_number_in_csv_that_is_written_as_no_number_is_refused_where_its_column_was_inferred_without_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "f.csv").write_text("\n".join(["s,zip", *["x,10115"] * 300_000, "x,01067", ""]))
+    with pytest.raises(SchemaError, match="Row #300002, column 'zip': 01067 is written as no number"):
+        loaded_rows(tmp_path / "f.csv", Format.CSV)
+    known = pa.schema([("s", pa.string()), ("zip", pa.int64())])
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV, known)[-1]["zip"] == 1067
+
+
+@pytest.mark.parametrize("text", ["0", "-0", "0.5", "-0.5", "10", "1e5", "+0.5", "100"])
+def test_a_number_in_csv_that_is_written_as_one_stays_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "f.csv").write_text(f"s,x\n007,1.5\n0x1,{text}\n")
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV) == [{"s": "007", "x": 1.5}, {"s": "0x1", "x": float(text)}]
 
 
 def test_a_code_in_csv_is_a_number_where_its_column_is_known_to_be_of_numbers(tmp_path: Path) -> None:
