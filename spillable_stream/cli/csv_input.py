@@ -18,6 +18,7 @@ from spillable_stream.cli.input_source import (
     read_beginning,
     without_nulls,
 )
+from spillable_stream.cli.text_values import BASE64, has_values_by_hand, is_nested, is_readable, values_of_cells
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES
 from spillable_stream.format.types import NOT_ARROW
@@ -30,6 +31,7 @@ _WHOLE_ROWS = re.compile(rb"(?:(?:%b,)*+%b[\r\n]++)*+" % (_VALUE, _VALUE))
 _WHOLE_ROW = re.compile(rb"[\r\n]*+(?:%b,)*+%b[\r\n]++" % (_VALUE, _VALUE))
 _MOST_ROW_BYTES = MAX_PAYLOAD_BYTES
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
+_BASE64 = BASE64.replace(b'"', b'""')  # in quotes
 _DIGIT = re.compile(r"[0-9]")
 _CODE = r"^\s*(?:[+-]?0[0-9xX]|\+[0-9]+\s*$)"
 _MAY_BE_CODE = re.compile(rb'(?:^|[,"\s])(?:[+-]?0[0-9xX]|\+[0-9])')
@@ -165,6 +167,45 @@ def _parsed(rows: bytes, names: list[str], known: pa.Schema, guessed: set[str]) 
 
 def _read(rows: bytes, names: list[str], known: pa.Schema, only: list[str] | None = None) -> pa.Table:
     """Return rows of CSV as a table, whatever Arrow rounds; ``only`` some columns, or all."""
+    by_hand = [f for f in known if has_values_by_hand(f.type) or (is_nested(f.type) and is_readable(f.type))]
+    try:
+        if not (by_hand and _BASE64 in rows):
+            return _arrows(rows, names, known, only)
+    except NOT_ARROW as e:
+        if not by_hand:
+            raise _naming_the_format(e, known) from e
+    as_texts = [field.with_type(pa.string()) if field in by_hand else field for field in known]
+    table = _arrows(rows, names, pa.schema(as_texts), only)
+    for field in by_hand:
+        if (at := table.schema.get_field_index(field.name)) >= 0:
+            table = table.set_column(at, field, _by_hand(table.column(at).to_pylist(), field, _first_row(names)))
+    return table
+
+
+def _by_hand(cells: list[str | None], field: pa.Field, first: int) -> pa.Array:
+    """Return the cells of a column; raises ValueError with the row of the first one that is not of its type."""
+    try:
+        return values_of_cells(cells, field.type)
+    except NOT_ARROW:
+        for row, cell in enumerate(cells, first):
+            try:
+                values_of_cells([cell], field.type)
+            except NOT_ARROW as e:
+                why = f"{shown(cell)} is not of the column's type, {field.type}"
+                raise ValueError(f"Row #{row}, column {field.name!r}: {why}") from e
+        raise
+
+
+def _naming_the_format(e: Exception, known: pa.Schema) -> Exception:
+    """Return an error, and a format for a column that CSV has no values for."""
+    unreadable = [field for field in known if not is_readable(field.type)]
+    if not unreadable:
+        return e
+    field = unreadable[0]
+    return ValueError(f"CSV has no values for the column {field.name!r}, {field.type}: export and put it as Arrow")
+
+
+def _arrows(rows: bytes, names: list[str], known: pa.Schema, only: list[str] | None) -> pa.Table:
     from pyarrow import csv
 
     return csv.read_csv(

@@ -6,11 +6,13 @@ import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.cli.text_values import BASE64
 
 __all__ = ["delayed_lines", "event_line", "json_row", "lines_of", "plain_value"]
 
@@ -28,15 +30,31 @@ def json_row(row: Mapping[str, Any] | list[Any]) -> bytes:
 def plain_value(value: object) -> object:
     """Return a value that JSON has no type for as one that it has; see `json_row`."""
     if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
+        return _bytes_value(value)
+    if isinstance(value, datetime) and (offset := value.utcoffset()) is not None and offset.seconds % 60:
+        value = value.astimezone(UTC)  # no text says the seconds that zones were off UTC by, before there were zones
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, timedelta):
-        return value.total_seconds()
+        return _seconds(value)
     return str(value)
+
+
+def _bytes_value(value: bytes) -> object:
+    try:
+        if not value.startswith(BASE64):
+            return value.decode()
+    except UnicodeDecodeError:
+        pass
+    return {"base64": base64.b64encode(value).decode()}
+
+
+def _seconds(value: timedelta) -> float | str:
+    """Return a duration in seconds; as text where no number of JSON says it exactly."""
+    micros = (value.days * 86_400 + value.seconds) * 1_000_000 + value.microseconds
+    exact = Decimal(micros * 1000 + getattr(value, "nanoseconds", 0)).scaleb(-9)
+    seconds = float(exact)
+    return seconds if Decimal(repr(seconds)) == exact else str(exact)
 
 
 _ENCODER = json.JSONEncoder(default=plain_value, ensure_ascii=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-_Out = Annotated[str, typer.Argument(metavar="OUT", help="The file: OUT.parquet, OUT.jsonl or OUT.csv.")]
+_Out = Annotated[str, typer.Argument(metavar="OUT", help="The file: OUT.parquet, OUT.arrow, OUT.jsonl or OUT.csv.")]
 _Format = Annotated[
     ExportFormat | None, typer.Option("--format", help="The format; by default what the name ends with.")
 ]

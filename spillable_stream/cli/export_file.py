@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["Export", "ExportFormat", "ExportPlan", "export_format"]
 
 _PART_BYTES = 64 << 20
+_QUOTED = re.compile(r'[",\r\n]')
 _PLAN = "plan.json"
 _JOINED = "joined"
+_AS_ARROW = ("parquet", "arrow")  # the formats whose parts are Arrow streams
 _TEMPORARY = (_JOINED, "plan.tmp", "unfinished")
 
 
@@ -48,6 +51,7 @@ class ExportFormat(StrEnum):
     PARQUET = "parquet"
     JSONL = "jsonl"
     CSV = "csv"
+    ARROW = "arrow"
 
 
 _ENDINGS = {
@@ -55,6 +59,7 @@ _ENDINGS = {
     ".jsonl": ExportFormat.JSONL,
     ".ndjson": ExportFormat.JSONL,
     ".csv": ExportFormat.CSV,
+    ".arrow": ExportFormat.ARROW,
 }
 
 
@@ -213,7 +218,7 @@ class Export:
         return pa.schema([all_columns.field(name) for name in self.plan.columns])
 
     def _writer(self, file: IO[bytes]) -> _Writer:
-        if self.plan.format == ExportFormat.PARQUET:
+        if self.plan.format in _AS_ARROW:
             return _ArrowWriter(file, self._columns())
         return _CsvWriter(file) if self.plan.format == ExportFormat.CSV else _JsonWriter(file)
 
@@ -223,8 +228,8 @@ class Export:
         """Make the file of the parts, give it its name, remove the rest, and return how many events it has."""
         temporary, parts = self._directory / _JOINED, self._parts()
         with open(temporary, "wb") as file:
-            if self.plan.format == ExportFormat.PARQUET:
-                self._join_parquet(file, parts)
+            if self.plan.format in _AS_ARROW:
+                self._join_arrow(file, parts)
             else:
                 if self.plan.format == ExportFormat.CSV:
                     file.write(_csv_line(self.plan.columns))
@@ -246,14 +251,20 @@ class Export:
             if path.name.startswith("part-") or path.name in _TEMPORARY:
                 path.unlink()
 
-    def _join_parquet(self, file: IO[bytes], parts: list[_Part]) -> None:
-        from pyarrow import parquet
-
-        with parquet.ParquetWriter(file, self._columns(), compression="zstd") as writer:
+    def _join_arrow(self, file: IO[bytes], parts: list[_Part]) -> None:
+        with self._joiner(file) as writer:
             for part in parts:
                 with pa.OSFile(str(part.path)) as contents:
                     for batch in pa.ipc.open_stream(contents):
                         writer.write_batch(batch)
+
+    def _joiner(self, file: IO[bytes]) -> Any:
+        """Return what has ``write_batch``, and ends the file at the end of a with block."""
+        if self.plan.format == ExportFormat.ARROW:
+            return pa.ipc.new_file(file, self._columns(), options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        from pyarrow import parquet
+
+        return parquet.ParquetWriter(file, self._columns(), compression="zstd")
 
 
 # ── formats ─────────────────────────────────────────────────────────────────────────────────────
@@ -270,7 +281,7 @@ class _Writer(Protocol):
 
 
 class _ArrowWriter:
-    """Parts of Parquet files are Arrow streams, which hold every type as it is."""
+    """Parts of Parquet and Arrow files are Arrow streams, which hold every type as it is."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._writer = pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
@@ -287,21 +298,21 @@ class _JsonWriter:
         self._file = file
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._file.writelines(json_row(row) + b"\n" for row in batch.to_pylist(maps_as_pydicts="lossy"))
+        self._file.writelines(json_row(row) + b"\n" for row in batch.to_pylist(maps_as_pydicts="strict"))
 
     def close(self) -> None:
         pass
 
 
 class _CsvWriter:
-    """Lists, structs and maps are JSON; bytes are text, or JSON with base64."""
+    """Lists, structs and maps are JSON; bytes are text, or JSON with base64; ``""`` is a text, nothing is null."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
 
     def write(self, batch: pa.RecordBatch) -> None:
-        rows = batch.to_pylist(maps_as_pydicts="lossy")
-        self._file.writelines(_csv_line([_cell(value) for value in row.values()]) for row in rows)
+        rows = batch.to_pylist(maps_as_pydicts="strict")
+        self._file.writelines(_csv_line([None if v is None else _cell(v) for v in row.values()]) for row in rows)
 
     def close(self) -> None:
         pass
@@ -310,19 +321,18 @@ class _CsvWriter:
 def _cell(value: object) -> str:
     if isinstance(value, dict | list):
         return json_row(value).decode("utf-8", "surrogateescape")
-    if value is None:
-        return ""
     plain = value if isinstance(value, str) else plain_value(value)
     return plain if isinstance(plain, str) else _cell(plain)
 
 
-def _csv_line(cells: list[str]) -> bytes:
-    import csv
-    import io
+def _csv_line(cells: Sequence[str | None]) -> bytes:
+    return (",".join(map(_in_quotes, cells)) + "\n").encode("utf-8", "surrogateescape")
 
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue().encode("utf-8", "surrogateescape")
+
+def _in_quotes(cell: str | None) -> str:
+    if cell is None:
+        return ""
+    return '"' + cell.replace('"', '""') + '"' if not cell or _QUOTED.search(cell) else cell
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────
@@ -333,10 +343,11 @@ def _naming(out: Path) -> Iterator[None]:
     """Say which export the system, or Arrow, refused."""
     try:
         yield
-    except OSError as e:
-        raise StorageError(f"exporting to {out} failed: {e.strerror or e}; run it again when that is mended") from e
     except NOT_ARROW as e:
-        raise SchemaError(f"{out} can't hold the events in this format ({e}); use another --format") from e
+        if isinstance(e, OSError) and e.errno is not None:
+            raise StorageError(f"exporting to {out} failed: {e.strerror or e}; run it again when that is mended") from e
+        why = f"{out} can't hold the events in this format ({e}); --format arrow holds all that a channel does"
+        raise SchemaError(f"{why}. Remove {out}.partial") from e
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -26,7 +26,7 @@ from spillable_stream.cli.input_source import (
 )
 from spillable_stream.cli.json_input import JsonInput
 from spillable_stream.errors import OptionError, SchemaError, SpillableError
-from spillable_stream.format.types import NOT_ARROW
+from spillable_stream.format.types import NOT_ARROW, leaves
 
 __all__ = ["Format", "Input", "format_of", "open_input"]
 
@@ -138,7 +138,7 @@ def _input_of(source: InputSource, kind: Format, known: pa.Schema, *, as_rows: b
         return JsonInput(source, known, more=more)
     if kind is Format.CSV:
         return CsvInput(source, known, more=more)
-    return _ParquetInput(source) if kind is Format.PARQUET else _ArrowInput(source)
+    return _ParquetInput(source, known) if kind is Format.PARQUET else _ArrowInput(source)
 
 
 class _LineInput(SourceInput):
@@ -155,16 +155,23 @@ class _LineInput(SourceInput):
 
 
 class _ParquetInput:
-    """A Parquet file; its rows are counted."""
+    """A Parquet file; its rows are counted.
 
-    def __init__(self, source: InputSource) -> None:
+    Parquet has no times in whole seconds: they come in milliseconds, and go back into a column of seconds.
+
+    Args:
+        source: the file.
+        known: the columns of the channel that it goes to, if that is there.
+    """
+
+    def __init__(self, source: InputSource, known: pa.Schema) -> None:
         from pyarrow import parquet
 
         if not source.is_file:
             raise OptionError(f"{source.name} is not a file: Parquet is read from its end; save it, and give the file")
         self._source = source
         self._file = parquet.ParquetFile(source.raw)
-        self.schema: pa.Schema = self._file.schema_arrow
+        self.schema: pa.Schema = _in_seconds(self._file.schema_arrow, known)
         self.unit: str = "rows"
         self.size: int | None = self._file.metadata.num_rows
         self.done = 0
@@ -175,13 +182,41 @@ class _ParquetInput:
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in read_batches(self._file.iter_batches(10_000), self._source.name, "Parquet"):
             self.done += batch.num_rows
-            yield batch
+            yield _cast(batch, self.schema)
 
     def has_more_now(self) -> bool:
         return True
 
     def close(self) -> None:
         self._source.close()
+
+
+def _in_seconds(found: pa.Schema, known: pa.Schema) -> pa.Schema:
+    """Return the columns of a Parquet file, with times in seconds where the channel has them, at any depth."""
+
+    def fitted(field: pa.Field) -> pa.Field:
+        at = known.get_field_index(field.name)
+        if at < 0 or [*leaves(known.field(at).type)] == [*leaves(field.type)]:
+            return field
+        is_same = [*map(_as_in_parquet, leaves(known.field(at).type))] == [*leaves(field.type)]
+        return field.with_type(known.field(at).type) if is_same else field
+
+    return pa.schema([fitted(field) for field in found], found.metadata)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        return batch.cast(schema)
+    except pa.ArrowNotImplementedError:  # of list views
+        return pa.RecordBatch.from_pylist(batch.to_pylist(), schema)
+
+
+def _as_in_parquet(of: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(of) and of.unit == "s":
+        return pa.timestamp("ms", of.tz)
+    return pa.time32("ms") if of == pa.time32("s") else of
 
 
 class _ArrowInput(SourceInput):

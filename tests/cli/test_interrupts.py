@@ -98,7 +98,7 @@ PHASES: dict[str, list[At]] = {
         *(At(os, "replace", n, after) for n in (1, 2, 3) for after in (False, True)),
         CLOSE,
     ],
-    "export c o.parquet": [At(export_file.Export, "_join_parquet"), At(export_file, "_sync_directory", 3)],
+    "export c o.parquet": [At(export_file.Export, "_join_arrow"), At(export_file, "_sync_directory", 3)],
     "backup c copy": [
         OPEN,
         FRAMES,
