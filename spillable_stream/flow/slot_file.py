@@ -18,6 +18,7 @@ import contextlib
 import logging
 import os
 from pathlib import Path
+from weakref import finalize
 
 import google_crc32c
 
@@ -43,6 +44,7 @@ class SlotFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
+        self._forgotten: finalize[..., SlotFile] | None = None  # a descriptor alone stays open as long as the process
         self._slot_bytes = 0
         self._number = 0
 
@@ -109,6 +111,8 @@ class SlotFile:
         self._slot_bytes, self._number = len(data) // 2, 0  # first: an interrupt may come when it is open
         try:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            self._forgotten = finalize(self, os.close, self._descriptor)
+            self._forgotten.atexit = False
         except OSError as e:
             raise StorageError(f"can't open {self.path} ({e.strerror}); let this user write to it") from e
 
@@ -123,6 +127,8 @@ class SlotFile:
         """Close it; each value that was written is durable already."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
+            if self._forgotten is not None:
+                self._forgotten.detach()
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 

@@ -251,3 +251,12 @@ def test_a_disk_that_refuses_is_told_by_the_path(file: SlotFile, monkeypatch: py
             file.write(b"two")
     file.write(b"three")
     assert value_of(file) == b"three"
+
+
+def test_a_file_that_is_forgotten_is_closed(tmp_path: Path) -> None:
+    file = SlotFile(tmp_path / "f")
+    file.write(b"1")
+    descriptor = file._descriptor
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from weakref import finalize
 
 import pyarrow as pa
 
@@ -30,10 +31,14 @@ class OutputFile:
         self.path = path
         self.length: int = 0
         self._end = 0  # of what was written
+        self._descriptor = -1
+        self._forgotten: finalize[..., OutputFile] | None = None  # a descriptor alone stays open as long as the process
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, flags, 0o666)
+            self._forgotten = finalize(self, os.close, self._descriptor)
+            self._forgotten.atexit = False
         except FileExistsError:
             raise
         except OSError as e:
@@ -92,6 +97,8 @@ class OutputFile:
         """Close it."""
         descriptor, self._descriptor = self._descriptor, -1  # an interrupt must not let it be closed twice
         if descriptor >= 0:
+            if self._forgotten is not None:
+                self._forgotten.detach()
             os.close(descriptor)
 
 
