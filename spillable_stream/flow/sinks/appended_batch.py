@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-
 import pyarrow as pa
 
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import StorageError
 from spillable_stream.flow.sinks.open_file import OpenFile
-from spillable_stream.log_records import fields
 from spillable_stream.state.ranges import Range
 
 __all__ = ["AppendedBatch"]
-
-_log = logging.getLogger("spillable_stream.flow")
 
 
 class AppendedBatch:
@@ -74,21 +68,22 @@ class AppendedBatch:
             file.wrote(events.num_rows, body_bytes, now)
             del self._pieces[0]
 
-    def undo(self, sink: str) -> None:
-        """Cut the files back, and remove those that were made for it.
+    def undo(self) -> None:
+        """Cut the files back, and remove those that were made for it; also once more, where that failed.
 
-        Args:
-            sink: the sink's name, for the log.
+        Raises:
+            StorageError: the file system refused some of it, and did the rest. Nothing must follow in the files before
+                an ``undo`` that returns, or a restart: a shorter batch would leave the end of this one behind it.
         """
-        for file in self.fresh:
-            if file.appended is not None:
-                file.appended.close()
-                Path(file.in_use).unlink(missing_ok=True)
+        refused: StorageError | None = None
         made = set(map(id, self.fresh))
-        for file in {id(f): f for f, _, _ in self._pieces if id(f) not in made}.values():
-            assert file.appended is not None
+        old = {id(file): file for file, _, _ in self._pieces if id(file) not in made}
+        steps = [file.appended.remove for file in self.fresh if file.appended is not None]
+        steps += [file.appended.cut for file in old.values() if file.appended is not None]
+        for step in steps:
             try:
-                file.appended.cut()
-            except SpillableError as e:
-                about = fields(component=sink, file=file.in_use)
-                _log.error("%s: %s; it is cut at the next start", sink, e, extra=about)
+                step()
+            except StorageError as e:
+                refused = refused or e
+        if refused is not None:
+            raise refused

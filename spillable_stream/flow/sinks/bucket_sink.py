@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -91,6 +90,7 @@ class BucketSink(BatchSink):
         self._naming = Naming(close_tries, retry_interval)
         self._ending: list[OpenFile] = []  # that an interrupt must not leave half ended
         self._failed: AppendedBatch | None = None
+        self._unremoved: list[str] = []  # the paths of files that failed, whose events come again
         self._is_opened = False
         self._counter = 0
         Bucketing(f"{path}/{prefix}", times)  # so that a wrong option is refused at once
@@ -117,6 +117,7 @@ class BucketSink(BatchSink):
         self._open.clear()
         self._ending.clear()
         self._failed = None
+        self._unremoved.clear()  # the note has them
         self._naming.begin(self.name)
         self._consumer: Consumer | None = None
         self._notes = BucketNotes(
@@ -137,6 +138,7 @@ class BucketSink(BatchSink):
             return
         try:
             self._undo_failed()
+            self._remove_failed()
             self._finish_ending()
             for file in list(self._open):
                 self._finish(file)
@@ -149,6 +151,7 @@ class BucketSink(BatchSink):
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
         self._undo_failed()
+        self._remove_failed()
         self._finish_ending()
         for file in self._open.over(time.monotonic()):
             self._finish(file)
@@ -259,11 +262,11 @@ class BucketSink(BatchSink):
         """Undo what a failed batch has written, once no note names it.
 
         Raises:
-            StorageError: the note can't be put back; nothing was cut.
+            StorageError: the file system refused; nothing must be written or named before it is tried again.
         """
         if self._failed is not None:
             self._notes.take_back()
-            self._failed.undo(self.name)
+            self._failed.undo()
             self._failed = None
 
     def _finish(self, file: OpenFile) -> None:
@@ -291,6 +294,7 @@ class BucketSink(BatchSink):
         if self._consumer is None or self._consumer.is_lost:
             for lost in list(self._open):  # another owner has their events, or they come again
                 self._discard(lost, lost.in_use)
+            self._remove_failed()
             self._consumer = self.channel.consumer(self.consumer_group)
         consumer = self._consumer
         claimed = consumer.claim(self.batch_size)
@@ -391,15 +395,27 @@ class BucketSink(BatchSink):
         assert file.stream is not None and self._consumer is not None
         self._open.forget(file)
         self._ending = [other for other in self._ending if other is not file]
-        steps = [("closed", file.stream.close)]  # Arrow would do it later, and an object would be there
-        steps += [("removed", partial(self._files.remove, path)) for path in dict.fromkeys(paths)]
-        for what, step in steps:
-            try:
-                step()
-            except (OSError, SpillableError) as e:
-                _log.warning(
-                    "%s: %s could not be %s; its events come again: %s", self.name, file.in_use, what, e,
-                    extra=fields(component=self.name, file=file.in_use),
-                )  # fmt: skip
+        self._unremoved += dict.fromkeys(paths)
+        try:
+            file.stream.close()  # Arrow would do it later, and an object would be there
+        except (OSError, SpillableError) as e:
+            self._warn_of_failed(f"{file.in_use} could not be closed; its events come again: {e}", file.in_use)
+        try:
+            self._remove_failed()
+        except SpillableError as e:
+            self._warn_of_failed(f"{e}; that is tried again, and its events come when it is gone", file.in_use)
         self._consumer.release(file.ranges)
         file.ranges = []
+
+    def _remove_failed(self) -> None:
+        """Remove the files that failed. Until then no note may forget them, nor are their events written again.
+
+        Raises:
+            StorageError: the file system refused; a file may be there.
+        """
+        while self._unremoved:
+            self._files.remove(self._unremoved[0])
+            del self._unremoved[0]
+
+    def _warn_of_failed(self, text: str, path: str) -> None:
+        _log.warning("%s: %s", self.name, text, extra=fields(component=self.name, file=path))

@@ -94,7 +94,7 @@ class Files(Protocol):
         """
 
     def remove(self, path: str) -> None:
-        """Remove a file, if there is one."""
+        """Remove a file, if there is one; no crash brings it back."""
 
     def temporary(self, path: str, final: str) -> str:
         """Return the name of a file while it is written."""
@@ -152,6 +152,8 @@ class LocalFiles:
             Path(path).unlink(missing_ok=True)
         except OSError as e:
             raise StorageError(f"can't remove {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+        if self.exists(parent := os.path.dirname(path)):
+            sync_directory(Path(parent))
 
     def temporary(self, path: str, final: str) -> str:
         """See `Files.temporary`."""

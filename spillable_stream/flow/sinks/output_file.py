@@ -93,6 +93,18 @@ class OutputFile:
                 f"can't cut {self.path} back to {self.length:,} bytes ({e.strerror}); check the disk"
             ) from e
 
+    def remove(self) -> None:
+        """Close and remove it; also once more, where that failed.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        self.close()
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as e:
+            raise StorageError(f"can't remove {self.path} ({e.strerror}); check the directory") from e
+
     def close(self) -> None:
         """Close it."""
         descriptor, self._descriptor = self._descriptor, -1  # an interrupt must not let it be closed twice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +62,7 @@ def test_events_count_once_they_are_kept_and_once_only(old: OpenFile) -> None:
     for _ in range(2):
         batch.keep(6.0)
     assert (old.events, old.body_bytes, old.written_at) == (3, 27, 6.0)
-    batch.undo("a1.k1")
+    batch.undo()
     assert Path(old.final).read_bytes() == b"title:1 2 3 ", "what counts is not cut"
 
 
@@ -72,25 +73,35 @@ def test_what_is_taken_back_leaves_the_files_as_they_were(old: OpenFile, tmp_pat
     batch.add(old, events(3), 1)
     batch.add(new, events(4, 5), 1)
     batch.write()
-    batch.undo("a1.k1")
+    batch.undo()
     assert [p.name for p in tmp_path.iterdir()] == ["old"]
     assert (tmp_path / "old").read_bytes() == b"title:1 2 "
     assert old.events == 2
 
 
-def test_a_file_that_can_not_be_cut_is_logged_and_the_others_are(
-    old: OpenFile, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_can_not_be_cut_is_refused_when_the_others_are_and_is_cut_by_the_next_attempt(
+    old: OpenFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse() -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    def refuse_to_cut() -> None:
         raise StorageError("can't cut it")
 
-    stuck = made(tmp_path / "stuck")
-    batch = AppendedBatch([(3, 4)])
+    stuck, new = made(tmp_path / "stuck"), made(tmp_path / "new")
+    batch = AppendedBatch([(3, 5)])
+    batch.fresh.append(new)
     batch.add(stuck, events(3), 1)
     batch.add(old, events(4), 1)
+    batch.add(new, events(5), 1)
     batch.write()
     assert stuck.appended is not None
-    monkeypatch.setattr(stuck.appended, "cut", refuse)
-    batch.undo("a1.k1")
-    assert "a1.k1: can't cut it; it is cut at the next start" in caplog.text
+    with monkeypatch.context() as once:
+        once.setattr(stuck.appended, "cut", refuse_to_cut)
+        once.setattr(Path, "unlink", refuse)
+        with pytest.raises(StorageError, match=f"can't remove {tmp_path / 'new'} .Read-only file system"):
+            batch.undo()
     assert (tmp_path / "old").read_bytes() == b"title:1 2 "
+    batch.undo()
+    assert (tmp_path / "stuck").read_bytes() == b""
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["old", "stuck"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import GroupOwnedError, OptionError, StorageError
-from spillable_stream.flow.sinks import destinations
+from spillable_stream.flow.sinks import destinations, output_file
 from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.buckets import Names, Rolling, Times
 from spillable_stream.flow.sinks.open_file import Content
 from spillable_stream.flow.sources.base import Status
-from tests.support.events import numbered, take
+from tests.support.events import numbered, put, take
 
 
 class Bracketed(Content):
@@ -84,6 +85,66 @@ def test_a_file_that_fails_after_it_has_its_name_is_removed_and_its_events_come_
     with pytest.raises(StorageError, match="can't sync"):
         made.close()
     made.process()
+    made.close()
+    assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01]"]
+    assert channel.stats().channel_size == 0
+
+
+def test_nothing_follows_a_batch_that_failed_before_its_file_can_be_cut_back(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    channel, made = open_channel(), sink(str(tmp_path / "out"), can_be_cut=True)
+    put(channel, b"0")
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"a long one"), Event(b"1")])
+    with monkeypatch.context() as readonly:
+        readonly.setattr(output_file.os, "fdatasync", refuse)
+        readonly.setattr(output_file.os, "ftruncate", refuse)
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                made.process()
+    # Another sink of the channel gets what had failed, so this one writes less.
+    assert take(channel, 1) == [b"a long one"]
+    made.process()
+    made.close()
+    assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_events_of_a_file_that_failed_are_not_written_again_before_it_is_removed(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("the store does not answer")
+
+    channel, made = open_channel(), sink(str(tmp_path / "out"), can_be_cut=False)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"0"), Event(b"1")])
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    with monkeypatch.context() as away:
+        # It has its name, and the answer is lost.
+        away.setattr(destinations, "sync_directory", refuse)
+        away.setattr(destinations.LocalFiles, "remove", refuse)
+        with pytest.raises(StorageError):
+            made._finish(next(iter(made._open)))
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                made.process()
+        if restarts:
+            with pytest.raises(StorageError):
+                made.close()
+    if restarts:
+        made.open(channel)
+    while made.process() is Status.READY:
+        pass
     made.close()
     assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01]"]
     assert channel.stats().channel_size == 0
