@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
 
-__all__ = ["read_file", "replace_file", "sync_directory"]
+__all__ = ["make_directory", "read_file", "replace_file", "sync_directory"]
 
 
 def read_file(path: Path) -> bytes | None:
@@ -31,8 +32,8 @@ def replace_file(path: Path, data: bytes) -> None:
         StorageError: the disk refused; the old file is there.
     """
     new = path.with_name(path.name + ".new")
+    make_directory(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with open(new, "wb") as file:
             file.write(data)
             file.flush()
@@ -41,6 +42,30 @@ def replace_file(path: Path, data: bytes) -> None:
     except OSError as e:
         raise StorageError(f"can't replace {path} ({e.strerror}); check the directory, and free some space") from e
     sync_directory(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, durably: what is in it later is found after a power cut.
+
+    Raises:
+        StorageError: the system refused, or a file is in its place.
+    """
+    try:
+        if path.is_dir():
+            return
+        if path.parent != path:
+            make_directory(path.parent)
+        path.mkdir()
+    except OSError as e:
+        if isinstance(e, FileExistsError) and path.is_dir():  # another sink made it in this moment
+            return
+        raise StorageError(f"can't make the directory {path} ({e.strerror}); check what is there") from e
+    try:
+        sync_directory(path.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.rmdir()  # else the next attempt would find it, and not sync its name
+        raise
 
 
 def sync_directory(path: Path) -> None:

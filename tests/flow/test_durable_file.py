@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.durable_file import read_file, replace_file, sync_directory
+from spillable_stream.flow import durable_file
+from spillable_stream.flow.durable_file import make_directory, read_file, replace_file, sync_directory
 
 
 def test_a_file_is_replaced_as_a_whole_and_synced_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +17,7 @@ def test_a_file_is_replaced_as_a_whole_and_synced_before(tmp_path: Path, monkeyp
         real = getattr(os, name)
         monkeypatch.setattr(os, name, lambda *a, _n=name, _r=real: (calls.append(_n), _r(*a))[1])
     replace_file(path, b"one")
-    assert calls == ["fsync", "replace", "fsync"]
+    assert calls == ["fsync", "fsync", "replace", "fsync"], "the directory above, the file, and its directory"
     replace_file(path, b"two")
     assert read_file(path) == b"two"
     assert [p.name for p in path.parent.iterdir()] == ["f"]
@@ -32,6 +33,38 @@ def test_a_replacement_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatc
     with pytest.raises(StorageError, match="No space left"):
         replace_file(tmp_path / "f", b"new")
     assert read_file(tmp_path / "f") == b"old"
+
+
+def test_a_directory_is_made_with_those_above_it_and_each_has_its_name_durably(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = list[Path]()
+    monkeypatch.setattr(durable_file, "sync_directory", synced.append)
+    for _ in range(2):
+        make_directory(tmp_path / "2026" / "11" / "28")
+    assert (tmp_path / "2026" / "11" / "28").is_dir()
+    assert synced == [tmp_path, tmp_path / "2026", tmp_path / "2026" / "11"]
+
+
+def test_a_directory_whose_name_is_not_durable_is_not_left_for_the_next_attempt_to_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise StorageError(f"can't sync {path}")
+
+    with monkeypatch.context() as once:
+        once.setattr(durable_file, "sync_directory", refuse)
+        with pytest.raises(StorageError, match="can't sync"):
+            make_directory(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    make_directory(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize("below", ["", "a", "a/b"])
+def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path, below: str) -> None:
+    (tmp_path / "f").touch()
+    with pytest.raises(StorageError, match=f"can't make the directory {tmp_path / 'f'} "):
+        make_directory(tmp_path / "f" / below)
 
 
 def test_what_can_not_be_read_or_synced_is_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks.buckets import Names
 from spillable_stream.flow.sinks.destinations import Files
 from spillable_stream.flow.sinks.naming import rename
@@ -43,7 +43,7 @@ class BucketNotes:
     def __init__(
         self, sink: str, directory: Path, channel: Channel, group: str, written: WrittenEvents, files: Files
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         self._sink, self._files = sink, files
         self._file = NoteFile(directory, sink)
         self._found = self._file.read(channel) or Note(channel.uuid)

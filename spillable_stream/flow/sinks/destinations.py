@@ -11,7 +11,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks import hadoop
 from spillable_stream.log_records import fields
 
@@ -110,8 +110,8 @@ class LocalFiles:
 
     def create(self, path: str) -> FileStream:
         """Return a new file; see `Files.create`."""
+        make_directory(Path(path).parent)
         try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
             return FileStream(open(path, "xb"), path, _LOCAL_ADVICE)
         except FileExistsError:
             raise

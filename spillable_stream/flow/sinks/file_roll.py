@@ -11,7 +11,7 @@ from pathlib import Path
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.checked_arguments import Count, Size, checked
-from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
@@ -91,7 +91,7 @@ class FileRoll(BatchSink):
         self._series, self._count = int(self.now() * 1000), 0
         self._notes.close()
         self._notes = NoteFile(self._directory, self.name)  # the name may be another one
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         self._uncut: dict[str, int] = {}
         note = self._notes.read(channel) or Note(channel.uuid)
         for path, length in note.files.items():
@@ -159,7 +159,7 @@ class FileRoll(BatchSink):
             try:
                 # The note knows the file before anything is in it: a crash leaves nothing that nobody cuts.
                 self._note(file)
-                sync_directory(self._directory)
+                sync_directory(file.path.parent)
             except BaseException:
                 file.close()
                 with contextlib.suppress(OSError):  # else each attempt would leave an empty one

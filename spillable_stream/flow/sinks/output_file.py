@@ -9,6 +9,7 @@ from weakref import finalize
 import pyarrow as pa
 
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.durable_file import make_directory
 
 __all__ = ["OutputFile", "cut_back"]
 
@@ -34,8 +35,8 @@ class OutputFile:
         self._descriptor = -1
         self._forgotten: finalize[..., OutputFile] | None = None  # a descriptor alone stays open as long as the process
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        make_directory(path.parent)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(path, flags, 0o666)
             self._forgotten = finalize(self, os.close, self._descriptor)
             self._forgotten.atexit = False

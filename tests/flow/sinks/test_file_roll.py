@@ -10,12 +10,14 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
+from spillable_stream.flow import durable_file
 from spillable_stream.flow.sinks import file_roll
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import NoteFile
 from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.flow.sources.base import Status
+from tests.support.events import peek
 from tests.support.interrupts import Interrupts
 from tests.support.note_syncs import fail_syncs_of_notes
 from tests.support.one_module import replace_in
@@ -389,3 +391,27 @@ def test_an_interrupt_anywhere_in_a_round_leaves_each_event_once(
         sink.close()
         assert lines(out) == wanted, number
     assert number > 20
+
+
+@pytest.mark.parametrize("is_file", [True, False], ids=["a-file-in-the-way", "missing"])
+def test_the_directory_of_a_file_is_durable_before_events_are_in_it_or_refused_at_once(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_file: bool
+) -> None:
+    synced, real = list[Path](), durable_file.sync_directory
+    also_synced = list[Path]()
+    monkeypatch.setattr(durable_file, "sync_directory", lambda path: (synced.append(path), real(path)))
+    monkeypatch.setattr(file_roll, "sync_directory", lambda path: (also_synced.append(path), real(path)))
+    put(channel, "1")
+    sink = FileRoll(tmp_path / "out", path_manager_prefix="today/")
+    sink.open(channel)
+    if is_file:
+        (tmp_path / "out" / "today").touch()
+        with pytest.raises(StorageError, match="today"):
+            sink.process()
+        assert peek(channel) == [b"1"]
+    else:
+        sink.process()
+        assert synced[:2] == [tmp_path, tmp_path / "out"]
+        assert tmp_path / "out" / "today" in also_synced
+        assert peek(channel) == []
+    sink.close()
