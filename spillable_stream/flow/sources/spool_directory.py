@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from spillable_stream.errors import NotAChannelError, OptionError, StorageError
+from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.regex import JavaPattern
 
 __all__ = ["ASIDE", "SpoolDirectory", "spool_directory"]
@@ -41,6 +42,7 @@ class SpoolDirectory:
     ignore: JavaPattern
     order: str
     recursive: bool
+    _unsynced: set[Path] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def check(self) -> None:
         """Check that the directory can be used.
@@ -54,10 +56,22 @@ class SpoolDirectory:
         if not os.access(self.path, os.R_OK | os.X_OK | (0 if self.tracker else os.W_OK)):
             raise StorageError(f"the spool directory {self.path} can't be read and written; give this user the right")
         if self.tracker is not None:
-            self.tracker.mkdir(parents=True, exist_ok=True)
+            make_directory(self.tracker)
 
     def choose(self) -> str | None:
-        """Return the file to read next, or None."""
+        """Return the file to read next, or None. All that was read before it is durably marked.
+
+        Only the file of the newest batch is known from the channels. A power cut that brought back an earlier one would
+        have it read again.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        while self._unsynced:
+            marked_in = next(iter(self._unsynced))
+            if marked_in.is_dir():
+                sync_directory(marked_in)
+            self._unsynced.discard(marked_in)
         found = list(self._files(self.path))
         if not found:
             return None
@@ -106,6 +120,12 @@ class SpoolDirectory:
         assert self.tracker is not None
         return self.tracker / (os.path.relpath(path, self.path) + suffix)
 
+    def was_begun(self, path: str) -> None:
+        """Note that a file was read, and may have its mark already; see `choose`."""
+        self._unsynced.add(Path(path).parent)
+        if self.tracker is not None:
+            self._unsynced.add(self._mark(path, self.suffix).parent)
+
     def complete(self, path: str) -> None:
         """Mark a file as read, or remove it.
 
@@ -113,6 +133,7 @@ class SpoolDirectory:
             FileExistsError: the name that it would get is taken.
             StorageError: the file system refused.
         """
+        self.was_begun(path)
         if self.deletes:
             self._do("remove", path, lambda: os.remove(path))
         else:
@@ -124,6 +145,7 @@ class SpoolDirectory:
         Raises:
             StorageError: the file system refused.
         """
+        self.was_begun(path)
         for n in range(1_000_000):
             try:
                 return self._mark_as(path, ASIDE if n == 0 else f".{n}{ASIDE}")
@@ -134,7 +156,7 @@ class SpoolDirectory:
     def _mark_as(self, path: str, suffix: str) -> str:
         if self.tracker is not None:
             mark = self._mark(path, self.suffix)
-            mark.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(mark.parent)
             mark.touch()
             return path
         target = path + suffix

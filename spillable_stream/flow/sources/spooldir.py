@@ -160,6 +160,7 @@ class SpoolDir(PolledSource):
         if found.get("source") != _KIND:
             return
         path, start, end, state = found["path"], found["start"], found["end"], FileState(*found["state"])
+        self._directory.was_begun(path)
         try:
             if not self._is_same(path, end, state, found.get("seal")):
                 raise FileNotFoundError(path)  # another file of the same name

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.sources import spool_directory as spool_directory_module
 from spillable_stream.flow.sources.spool_directory import SpoolDirectory, spool_directory
 
 
@@ -39,6 +40,39 @@ def test_files_that_are_noted_stay_as_they_are(tmp_path: Path) -> None:
     found.complete(str(tmp_path / "a"))
     assert found.choose() is None
     assert (tmp_path / "a").exists() and (tmp_path / ".t" / "a.DONE").exists()
+
+
+@pytest.mark.parametrize(
+    "options, marked",
+    [({}, ""), ({"delete_policy": "immediate"}, ""), ({"tracking_policy": "tracker_dir"}, ".t/")],
+    ids=["rename", "remove", "tracker"],
+)
+def test_what_was_read_is_durably_marked_before_another_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], marked: str
+) -> None:
+    for name in ("below/a", "b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = directory(tmp_path, recursive=True, **options)
+    found.check()
+    found.complete(str(tmp_path / "below" / "a"))
+    synced, refuses = list[Path](), True
+
+    def sync(path: Path) -> None:
+        if refuses:
+            raise StorageError(f"can't sync {path}")
+        synced.append(path)
+
+    monkeypatch.setattr(spool_directory_module, "sync_directory", sync)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="can't sync"):
+            found.choose()
+    refuses = False
+    assert found.choose() == str(tmp_path / "b")
+    assert tmp_path / f"{marked}below" in synced
+    synced.clear()
+    assert found.choose() == str(tmp_path / "b")
+    assert synced == []
 
 
 def test_patterns_are_javas(tmp_path: Path) -> None:

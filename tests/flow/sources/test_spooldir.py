@@ -11,6 +11,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError, PutTooLargeError
 from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources import spool_directory
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from tests.support.events import peek, take
@@ -221,6 +222,22 @@ def test_a_batch_that_is_gone_after_a_crash_is_missed(spool: Path) -> None:
     again = SpoolDir(spool)
     again.open(kept)
     assert list(again.missed) == [f"{path} is gone, and some channels have not got its bytes 0 to 2"]
+
+
+def test_a_file_that_a_killed_agent_had_marked_is_durably_marked_before_another_one_is_read(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, synced = KeptBatches(), list[Path]()
+    add(spool, "a", b"1\n", age=1)
+    read_all(spool, kept)
+    monkeypatch.setattr(spool_directory, "sync_directory", synced.append)
+    add(spool, "b", b"2\n")
+    source = SpoolDir(spool)
+    source.open(kept)
+    assert source.poll(kept) is Status.READY
+    source.close()
+    assert kept.bodies() == [b"1", b"2"]
+    assert synced == [spool]
 
 
 def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
