@@ -162,6 +162,7 @@ class Agent:
         opening = list(sinks)
         for runner in opening:
             try:
+                self.supervisor.require_ended(runner)
                 runner.open()
             except Exception as e:
                 _log.error("%s can't be opened yet: %s", runner.name, e, extra=fields(component=runner.name))
@@ -213,11 +214,13 @@ class Agent:
             self.supervisor.forget(runner)
             runner.begin_stop()
         end = time.monotonic() + self.shutdown_timeout_seconds
-        late = [r.name for r in stopping if not r.stop(max(0.0, end - time.monotonic()))]
+        late = [r for r in stopping if not r.stop(max(0.0, end - time.monotonic()))]
         if late:
+            for runner in late:
+                self.supervisor.is_late(runner)
             _log.error(
                 "%s did not end within %g s",
-                ", ".join(late),
+                ", ".join(r.name for r in late),
                 self.shutdown_timeout_seconds,
                 extra=fields(component=self.name, seconds=self.shutdown_timeout_seconds),
             )

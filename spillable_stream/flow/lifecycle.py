@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Runner
 from spillable_stream.log_records import fields
 
@@ -39,6 +40,7 @@ class Supervisor:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._watched: dict[str, _Watched] = {}
+        self._late: list[Runner] = []
         self._mutex = threading.RLock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -51,6 +53,26 @@ class Supervisor:
             self._watched[runner.name] = watched
             self._try(watched)
 
+    def is_late(self, runner: Runner) -> None:
+        """Note that a runner was asked to stop, and has not ended. Another one of its components is started after it.
+
+        Two of one sink would share a note, and each would cut what the other writes.
+        """
+        with self._mutex:
+            self._late.append(runner)
+
+    def require_ended(self, runner: Runner) -> None:
+        """Check that no earlier runner still runs a component of a runner.
+
+        Raises:
+            SpillableError: one does.
+        """
+        with self._mutex:
+            self._late = [late for late in self._late if not late.stop(0.0)]
+            found = [late.name for late in self._late if late.components & runner.components]
+        if found:
+            raise SpillableError(f"{', '.join(found)} was stopped, and has not ended; see what it hangs in")
+
     def forget(self, runner: Runner) -> None:
         """Watch a runner no more, before it is stopped."""
         with self._mutex:
@@ -59,6 +81,7 @@ class Supervisor:
     def _try(self, watched: _Watched) -> None:
         runner = watched.runner
         try:
+            self.require_ended(runner)
             runner.start()
         except Exception as e:
             watched.trouble = f"{type(e).__name__}: {e}"

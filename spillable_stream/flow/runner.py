@@ -15,6 +15,10 @@ class Runner(Protocol):
     name: str
 
     @property
+    def components(self) -> frozenset[str]:
+        """The names of the sources or sinks that it runs."""
+
+    @property
     def alive(self) -> bool:
         """Whether it works; one that does not is started again, unless it is finished."""
 

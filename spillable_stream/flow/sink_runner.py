@@ -56,6 +56,11 @@ class SinkRunner:
         self._drained = False
 
     @property
+    def components(self) -> frozenset[str]:
+        """See `Runner.components`."""
+        return frozenset(sink.name for sink in self.sinks)
+
+    @property
     def alive(self) -> bool:
         """See `Runner.alive`."""
         return self._thread.alive

@@ -34,6 +34,11 @@ class PolledRunner:
         self._refused_ms = source.first_refused_wait
 
     @property
+    def components(self) -> frozenset[str]:
+        """See `Runner.components`."""
+        return frozenset([self.name])
+
+    @property
     def alive(self) -> bool:
         """See `Runner.alive`."""
         return self._thread.alive
@@ -132,6 +137,11 @@ class EventRunner:
         self.name: str = name
         source.name = name
         self._stopper: threading.Thread | None = None
+
+    @property
+    def components(self) -> frozenset[str]:
+        """See `Runner.components`."""
+        return frozenset([self.name])
 
     @property
     def alive(self) -> bool:

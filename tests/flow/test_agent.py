@@ -17,6 +17,7 @@ from spillable_stream import flow
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.flow.sink_processors import Failover
 from spillable_stream.flow.sinks.base import Taken
+from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sources.base import BatchProcessor, Status
 from tests.support.flow_batches import batch_of
 from tests.support.waiting import wait_until
@@ -243,6 +244,41 @@ def test_a_reload_of_a_channel_restarts_what_uses_it_and_loses_nothing(place: Pa
     assert (found.sources, found.sinks, found.channels) == ({"r1"}, {"k2"}, {"c2"})
     log(place, "2")
     wait_until(lambda: written(place) == written(place, "out2") == ["1", "2"])
+
+
+def test_a_reload_starts_a_sink_when_the_one_before_has_ended_though_its_disk_hangs(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, hangs, sync = threading.Event(), threading.Event(), OutputFile.sync
+
+    def hang(file: OutputFile) -> None:
+        if file.path.parent.name == "out1":
+            hangs.set()
+            go_on.wait()
+        sync(file)
+
+    monkeypatch.setattr(OutputFile, "sync", hang)
+    log(place, "1")
+    with flow.Agent.from_properties(place / "flume.conf", name="a1", shutdown_timeout_seconds=0.01) as running:
+        hangs.wait()
+        before = running.sinks["k1"]
+        for seconds in (7, 8):
+            write(place, CONFIGURATION + f"a1.sinks.k1.sink.rollInterval = {seconds}\n")
+            assert running.reload() is not None
+        try:
+            assert "has not ended" in running.troubles().get("a1.k1", "")
+            running.supervisor._watched["a1.k1"].retry_at = 0
+            running.supervisor.look()
+            assert not running.sinks["k1"].alive
+        finally:
+            go_on.set()
+        assert before.stop(60)
+        running.shutdown_timeout_seconds = 60.0
+        running.supervisor._watched["a1.k1"].retry_at = 0
+        running.supervisor.look()
+        log(place, "2")
+        wait_until(lambda: written(place) == ["1", "2"])
+        assert running.troubles() == {}
 
 
 @pytest.mark.parametrize("text", ["a1.sources = r1", CONFIGURATION.replace("k2.type = file_roll", "k2.type = no_such")])
