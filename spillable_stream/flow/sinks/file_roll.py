@@ -113,6 +113,7 @@ class FileRoll(BatchSink):
 
     def write(self, taken: Taken) -> None:
         """Write a batch; see `BatchSink.write`."""
+        self._cut_failed()
         data = self._serializer.encode(taken.batch)
         file = self._current()
         ranges, before = tuple(taken.ranges), self._notes.last
@@ -134,21 +135,31 @@ class FileRoll(BatchSink):
         file.keep()
 
     def _note(self, file: OutputFile, ranges: tuple[Range, ...] = ()) -> None:
-        lengths = {**self._uncut, str(file.path): file.size_bytes}
-        self._notes.write(self._noted.note(lengths, ranges))
+        self._notes.write(self._noted.note({str(file.path): file.size_bytes}, ranges))
 
     def _give_up(self, file: OutputFile) -> None:
         """Cut a file back whose append failed, and begin another one."""
         self._file = None
         self._uncut[str(file.path)] = file.length  # whatever interrupts this
         try:
-            self._notes.take_back()
-            file.cut()
-            del self._uncut[str(file.path)]
+            self._cut_failed()
         except SpillableError as e:
-            _log.error("%s: %s; it is cut at the next start", self.name, e, extra=fields(component=self.name))
+            _log.error("%s: %s; it is tried again", self.name, e, extra=fields(component=self.name))
         finally:
             file.close()
+
+    def _cut_failed(self) -> None:
+        """Cut the files whose append failed. Until then their events are there, and are not written again.
+
+        Nor does a note forget these files, as none is written.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        for path, length in list(self._uncut.items()):
+            self._notes.take_back()
+            self._recover(Path(path), length)
+            del self._uncut[path]
 
     def _current(self) -> OutputFile:
         """Return the open file, a new one if it is time."""

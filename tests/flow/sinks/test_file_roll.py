@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.errors import CorruptionError, OptionError, StorageError
 from spillable_stream.flow import durable_file
-from spillable_stream.flow.sinks import file_roll
+from spillable_stream.flow.sinks import file_roll, output_file
 from spillable_stream.flow.sinks.file_roll import FileRoll
 from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import NoteFile
@@ -209,26 +210,31 @@ def test_a_note_does_not_grow_by_what_is_committed(open_channel: Callable[..., C
         channel.close()
 
 
-def test_a_file_that_can_not_be_cut_back_is_cut_at_the_next_start(
-    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_events_of_a_file_that_can_not_be_cut_back_are_written_when_it_is_or_at_the_next_start(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
 
     def fails(*_: object) -> None:
-        raise StorageError("the disk refused")
+        raise OSError(errno.EROFS, "Read-only file system")
 
     put(channel, "1")
     sink = opened(channel, tmp_path / "out")
     drain(sink)
     put(channel, "2")
     with monkeypatch.context() as patch:
-        patch.setattr(OutputFile, "sync", fails)
-        patch.setattr(OutputFile, "cut", fails)
-        with pytest.raises(StorageError):
+        replace_in(patch, output_file, "os", fdatasync=fails, ftruncate=fails)
+        with pytest.raises(StorageError, match="can't sync"):
             drain(sink)
+        with pytest.raises(StorageError, match="can't cut"):
+            drain(sink)
+    assert lines(tmp_path / "out") == [b"1", b"2"], "of which the second does not count"
+    if restarts:
+        sink.close()
+        sink = opened(channel, tmp_path / "out")
     drain(sink)
-    sink.close()
-    opened(channel, tmp_path / "out")
     assert sorted(lines(tmp_path / "out")) == [b"1", b"2"]
+    sink.close()
 
 
 def test_a_batch_is_not_cut_while_a_note_may_name_it(
