@@ -203,10 +203,9 @@ class SpoolDir(PolledSource):
         file = SpooledFile(path, self._decoding, start, state)
         try:
             bodies = []
-            while (part := file.next(self._batch_size)) is not None:
+            # A batch may have been smaller than one is now: what follows it comes with the next number.
+            while (part := file.next(self._batch_size, end)) is not None:
                 bodies.append(part.bodies)
-                if part.end >= end:
-                    break
             whole = pa.concat_arrays(bodies) if bodies else pa.array([], pa.binary())
             return replace(self._hold(file, Part(whole, start, end)), is_repeated=True)
         finally:

@@ -169,8 +169,12 @@ class SpooledFile:
         start = max(0, end - _SEALED_BYTES)
         return int(google_crc32c.value(self._bytes(start, end - start)))
 
-    def next(self, limit: int) -> Part | None:
-        """Return the next events, ``limit`` at most; None at the end.
+    def next(self, limit: int, before: int | None = None) -> Part | None:
+        """Return the next events; None at the end.
+
+        Args:
+            limit: how many at most.
+            before: the offset before which they begin, as in `Part`; by default the end of the file.
 
         Raises:
             UnreadableFileError: the file was changed, or has bytes that are not in its character set.
@@ -178,6 +182,8 @@ class SpooledFile:
         if self._done == len(self._lines.starts):
             self._fill()
         first, last = self._done, min(self._done + limit, len(self._lines.starts))
+        if before is not None:
+            last = min(last, int(np.searchsorted(self._lines.starts, before - self._start)))
         if first == last:
             return None
         self._done = last

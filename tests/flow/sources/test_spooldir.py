@@ -211,6 +211,22 @@ def test_a_batch_that_only_one_channel_has_is_put_again_after_a_crash(spool: Pat
             done.rename(done.with_suffix(""))
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_a_batch_that_only_one_channel_has_is_put_again_as_it_was_though_batches_are_larger_or_smaller_now(
+    spool: Path, batch_size: int
+) -> None:
+    add(spool, "a", b"1\n2\n3\n4\n5\n6\n7\n")
+    kept, killed = KeptBatches(2), SpoolDir(spool, batch_size=2)
+    killed.open(kept)
+    killed.poll(kept)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        killed.poll(kept)
+    kept.full = set()
+    read_all(spool, kept, batch_size=batch_size)
+    assert kept.bodies(0) == kept.bodies(1) == [b"%d" % i for i in range(1, 8)]
+
+
 def test_a_batch_that_is_gone_after_a_crash_is_missed(spool: Path) -> None:
     path, kept = add(spool, "a", b"1\n"), KeptBatches(2)
     killed = SpoolDir(spool)
