@@ -161,6 +161,8 @@ class Agent:
     def _start_all(self, sinks: Iterable[SinkRunner], sources: Iterable[Runner]) -> None:
         opening = list(sinks)
         for runner in opening:
+            runner.await_notes()
+        for runner in opening:
             try:
                 self.supervisor.require_ended(runner)
                 runner.open()

@@ -80,16 +80,30 @@ class SinkRunner:
         """See `Runner.trouble`."""
         return self._thread.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
 
+    def await_notes(self) -> None:
+        """Let no sink of the same channels start before these are opened: what they have written must be known."""
+        for sink, _, written in self._places:
+            if sink.keeps_note:
+                written.await_note(sink.name)
+
     def open(self) -> None:
-        """Open the sinks, before any sink of their channels takes: what they have written must be known."""
+        """Open the sinks, before any sink of their channels takes."""
+        self.await_notes()
         for sink, channel, written in self._places:
             sink.open(channel, written)
+            written.note_is_read(sink.name)
         self._opened = True
 
     def start(self) -> None:
-        """Open the sinks, and start the thread."""
+        """Open the sinks, and start the thread.
+
+        Raises:
+            SpillableError: another sink of a channel, which may have written some of its events, is not opened yet.
+        """
         if not self._opened:
             self.open()
+        for _, _, written in self._places:
+            written.require_notes()
         for sink in self.sinks:
             sink.counters.started()
         self._thread.begin(self._run)
@@ -102,13 +116,16 @@ class SinkRunner:
                 self._thread.wait_seconds = 0.0
         finally:
             self._thread.wait_seconds = 0.0
-            self._opened = False
-            for sink in self.sinks:
-                try:
-                    sink.close()
-                except Exception:
-                    _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
-                sink.counters.stopped()
+            self._close()
+
+    def _close(self) -> None:
+        self._opened = False
+        for sink in self.sinks:
+            try:
+                sink.close()
+            except Exception:
+                _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
+            sink.counters.stopped()
 
     def round(self) -> float:
         """Ask the sinks once, and return how long to wait, in seconds."""
@@ -146,7 +163,12 @@ class SinkRunner:
     def begin_stop(self) -> None:
         """See `Runner.begin_stop`."""
         self._thread.stopping.set()
+        for sink, _, written in self._places:
+            written.note_is_read(sink.name)
 
     def stop(self, timeout_seconds: float) -> bool:
         """See `Runner.stop`."""
-        return self._thread.end(timeout_seconds)
+        ended = self._thread.end(timeout_seconds)
+        if ended and self._opened:  # it waited for another one, and did not start
+            self._close()
+        return ended

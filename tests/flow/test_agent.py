@@ -14,6 +14,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.flow.sink_processors import Failover
 from spillable_stream.flow.sinks.base import Taken
@@ -200,6 +201,46 @@ def test_what_can_not_be_started_is_tried_again_and_the_rest_runs(place: Path) -
         running.supervisor.look()
         wait_until(lambda: written(place, "out2") == ["1"])
         assert running.troubles() == {}
+
+
+def test_a_sink_does_not_write_what_another_one_of_its_channel_has_written_and_can_not_say_yet(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one was killed between its note and its commit, and its directory can't be written at the restart."""
+
+    def kill(_: object) -> None:
+        raise KeyboardInterrupt
+
+    log(place, "1")
+    with agent(place) as running:
+        wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+        running.stop()
+    with ss.Channel(place / "c1", minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put(ss.Event(b"2"))
+        sink = flow.FileRoll(place / "out1")
+        sink.name = "a1.k1"
+        sink.open(channel)
+        with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+            killed.setattr(TakeTransaction, "commit", kill)
+            sink.process()
+    (place / "out1").rename(place / "away")
+    (place / "out1").touch()
+    more = "\na1.sinks.k3.type = file_roll\na1.sinks.k3.sink.directory = {dir}/out3\na1.sinks.k3.channel = c1\n"
+    write(place, CONFIGURATION.replace("a1.sinks = k1 k2", "a1.sinks = k1 k2 k3") + more)
+    with agent(place) as running:
+        assert "a1.k1" in running.troubles()
+        assert "a1.k1 can't be opened yet" in running.troubles().get("a1.k3", "")
+        (place / "out1").unlink()
+        (place / "away").rename(place / "out1")
+        for name in ("a1.k1", "a1.k3"):
+            running.supervisor._watched[name].retry_at = 0
+        running.supervisor.look()
+        running.supervisor._watched["a1.k3"].retry_at = 0
+        running.supervisor.look()
+        assert running.troubles() == {}
+        log(place, "3")
+        wait_until(lambda: sorted(written(place) + written(place, "out3")) == ["1", "2", "3"])
 
 
 def test_a_run_to_the_end_fails_where_something_can_not_be_started(place: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from spillable_stream import Channel, Event
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -55,3 +57,22 @@ def test_a_sink_wakes_for_events_and_is_closed_in_its_thread(open_channel: Calla
     wait_until(lambda: sink.bodies == [b"1"])
     assert runner.stop(30)
     assert sink.closed_by not in (0, threading.get_ident())
+
+
+def test_a_sink_that_waits_for_the_note_of_another_one_starts_when_that_is_read_and_is_closed_if_it_never_is(
+    open_channel: Callable[..., Channel],
+) -> None:
+    channel, written, sink, other = open_channel(), WrittenEvents(), Kept(), Kept()
+    other.name, other.keeps_note = "a1.k2", True
+    runner, before = (SinkRunner([(s, channel, written)], None, s.name) for s in (sink, other))
+    before.await_notes()
+    with pytest.raises(SpillableError, match=r"a1\.k2 can't be opened yet"):
+        runner.start()
+    assert runner.stop(0) and sink.closed_by == threading.get_ident()
+    before.open()
+    runner.start()
+    assert runner.alive and runner.stop(30)
+    before.await_notes()
+    before.begin_stop()
+    runner.start()
+    assert runner.alive and runner.stop(30)

@@ -61,6 +61,8 @@ class Sink:
         consumer_group: the group of the channel as which it takes; all sinks of a channel are one group.
         counters: what it counts.
         in_group: whether it is in a sink group, where a failure must be raised, so that another sink takes over.
+        keeps_note: whether a note of its own says what it has written: no other sink of its channel may start before
+            that is read, when the sink is opened.
         dead_letter: the channel for events that can never be written; None for none.
         found_nothing: whether the last round found the channel empty.
         written: the events of its channel that are written, or dead letters, and not committed.
@@ -68,6 +70,8 @@ class Sink:
         exit: where events can be seen that were written.
         trouble: the event that can't be written and is tried again and again, in words; empty if there is none.
     """
+
+    keeps_note: bool = False
 
     @checked
     def __init__(self, channel: str = "") -> None:

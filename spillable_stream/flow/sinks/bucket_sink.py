@@ -65,6 +65,8 @@ class BucketSink(BatchSink):
         channel: the name of the channel, for `Agent`.
     """
 
+    keeps_note = True
+
     def __init__(
         self,
         path: str,

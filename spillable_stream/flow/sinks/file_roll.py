@@ -48,6 +48,8 @@ class FileRoll(BatchSink):
         OptionError: the serializer or the path manager is not valid.
     """
 
+    keeps_note = True
+
     @checked
     def __init__(
         self,

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.errors import CorruptionError, SpillableError, StorageError
 from spillable_stream.flow.durable_file import read_file, sync_directory
 from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.format.packing import NONSENSE
@@ -49,6 +49,30 @@ class WrittenEvents:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._ranges = RangeSet()
+        self._unread: set[str] = set()
+
+    def await_note(self, sink: str) -> None:
+        """Expect what the note of a sink says, until `note_is_read`."""
+        with self._mutex:
+            self._unread.add(sink)
+
+    def note_is_read(self, sink: str) -> None:
+        """Expect no more of a sink: all that its note says was added, or the sink does not run any more."""
+        with self._mutex:
+            self._unread.discard(sink)
+
+    def require_notes(self) -> None:
+        """Check that all is here that the channel's sinks have noted.
+
+        Raises:
+            SpillableError: a note is not read yet: events that it names would be written again.
+        """
+        with self._mutex:
+            if self._unread:
+                raise SpillableError(
+                    f"{', '.join(sorted(self._unread))} can't be opened yet, and may have written events of the same "
+                    "channel; see why, or remove it from the configuration"
+                )
 
     def __bool__(self) -> bool:
         return len(self._ranges) > 0
