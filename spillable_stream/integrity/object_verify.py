@@ -11,7 +11,7 @@ from spillable_stream.integrity.object_inspection import ObjectInspection, inspe
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.read_ahead import BehindError
-from spillable_stream.objects.store import Store
+from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.progress import UNTOLD, Meter
 
 __all__ = ["examine_objects", "report_of_objects", "store_at", "verify_objects"]
@@ -55,7 +55,7 @@ def examine_objects(store: Store, meter: Meter = UNTOLD) -> ObjectInspection:
     for _ in range(_MOST_LOOKS):
         try:
             inspection = _inspected(store, meter)
-        except BehindError:
+        except (BehindError, ObjectMissingError):  # deleted between two requests of this look
             before = None
             continue
         wrong = [f for f in inspection.findings.all() if f.severity is not Severity.NOTE]

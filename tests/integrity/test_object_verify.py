@@ -344,7 +344,7 @@ def busy_steps(channel: ss.Channel) -> Iterator[Callable[[], object]]:
 
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 8, 13])
 def test_nothing_is_found_while_others_put_take_merge_and_collect_between_its_requests(every: int) -> None:
-    """The requests come after something else has changed, until the last ones of ten looks find the store quiet."""
+    """The requests come after something else has changed, but the last one of ten looks finds the store quiet."""
     with stores_in_memory() as stores:
         stores[URL] = MemoryStore(URL)
         with open_here(gc_delay=0, max_inline_bytes=1000) as channel:
@@ -352,16 +352,32 @@ def test_nothing_is_found_while_others_put_take_merge_and_collect_between_its_re
                 put(channel, b"%d" % i, b"y" * 600 * (i % 4))
             take(channel, 5)
             steps = busy_steps(channel)
-            left = [60]
+            left, looks = [60], [0]
 
             def meanwhile(request: Request) -> None:
-                if request.number % every == 0 and left[0]:
+                looks[0] += request.key == "channel.json"
+                if request.number % every == 0 and left[0] and looks[0] < 10:
                     left[0] -= 1
                     next(steps)()
 
             inspection = examine_objects(FaultyStore(stores[URL], after=meanwhile))
             assert [f for f in inspection.findings.all() if f.severity != "note"] == []
             assert left[0] < 60 and inspection.frames
+
+
+def test_an_object_that_is_deleted_between_two_requests_for_it_is_no_damage(store: MemoryStore) -> None:
+    with open_here(gc_delay=0, max_inline_bytes=1000) as channel:
+        put(channel, b"x" * 5000)
+        segments = {key for key in store.objects if key.startswith("segments/")}
+        assert segments
+
+        def meanwhile(request: Request) -> None:
+            if request.key in segments and request.key in store.objects:
+                take(channel, 1)
+                del store.objects[request.key]  # as a trim does then
+
+        assert not examine_objects(FaultyStore(store, after=meanwhile)).findings.all()
+        assert not segments & store.objects.keys()
 
 
 def test_nothing_is_found_while_threads_put_take_merge_and_collect(store: MemoryStore) -> None:
