@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["Interrupts"]
 
-_LETS_IN = ("CALL", "JUMP_BACKWARD", "RESUME")
+_LETS_IN = ("CALL", "RESUME")
 
 
 @cache
@@ -22,11 +22,9 @@ def _places(code: CodeType) -> frozenset[int]:
     Python raises it in the instruction before; so those are left out that another handler of exceptions is for.
     """
     instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
-    return frozenset(
-        after.offset
-        for before, after in pairwise(instructions)
-        if before.opname.startswith(_LETS_IN) and _handler(code, before.offset) == _handler(code, after.offset)
-    )
+    steps = [(i.offset, after.offset) for i, after in pairwise(instructions) if i.opname.startswith(_LETS_IN)]
+    steps += [(i.offset, i.argval) for i in instructions if i.opname == "JUMP_BACKWARD"]
+    return frozenset(after for before, after in steps if _handler(code, before) == _handler(code, after))
 
 
 def _handler(code: CodeType, offset: int) -> int | None:
