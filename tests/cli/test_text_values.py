@@ -46,6 +46,7 @@ def put_back(directory: Path, column: pa.Array, format: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_what_was_exported_is_put_back_or_refused_with_a_format_that_is(tmp_path: Path, name: str) -> None:
     refused = {format: put_back(tmp_path, LEAVES[name], format) for format in FORMATS}
