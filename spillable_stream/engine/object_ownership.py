@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spillable_stream.engine.held_groups import HeldGroup
@@ -103,7 +104,7 @@ class ChangeHold:
     def __init__(self, owned: ObjectOwnership, former: str) -> None:
         self.note = former
         self.position: None = None
-        self.require = owned.require
+        self.require: Callable[[], None] = owned.require
 
     def forget_note(self) -> None:
         """Do nothing: whoever gives a group up leaves no note in the state, nor does a drop."""
