@@ -36,7 +36,7 @@ def test_a_short_value_is_shown_whole() -> None:
         (bytearray(LONG), "… (10,000,000 bytes)"),
         (1 << LONG, "an integer of 10,000,001 bits"),
         (["x" * LONG] * 1000, "… (10,000,000 characters)"),
-        ({i: "x" * LONG for i in range(1000)}, "… (10,000,000 characters)"),
+        (dict.fromkeys(range(1000), "x" * LONG), "… (10,000,000 characters)"),
         (Path("x" * LONG), "xxx"),
         (Broken(), "Broken"),
         (type("list", (), {})(), "a list"),
