@@ -186,6 +186,20 @@ def _stepped(method: Callable[..., Any]) -> Callable[..., Any]:
 class KillReader(SpillableStreamReader):
     """The source with a bomb before and after everything that Spark calls."""
 
+    def watch_commits(self) -> None:
+        """Have a bomb before and after each commit of what Spark's asking proves."""
+        commit = self._finished.commit_proven
+
+        def commit_proven(proven_id: int) -> None:
+            if self._consumer().position() >= proven_id:  # an idle poll is no step
+                return commit(proven_id)
+            pipeline = _pipeline_of(self._path)
+            step(pipeline, "proven", "before")
+            commit(proven_id)
+            step(pipeline, "proven", "after")
+
+        self._finished.commit_proven = commit_proven  # type: ignore[method-assign]
+
     @_stepped
     def initialOffset(self) -> Any:
         began = _pipeline_of(self._path) / "began"
@@ -197,14 +211,6 @@ class KillReader(SpillableStreamReader):
     @_stepped
     def latestOffset(self, start: Any = None, limit: Any = None) -> Any:
         return super().latestOffset(start, limit)
-
-    def _commit_proven(self, proven_id: int) -> None:
-        if self._consumer().position() >= proven_id:  # an idle poll is no step
-            return super()._commit_proven(proven_id)
-        pipeline = _pipeline_of(self._path)
-        step(pipeline, "proven", "before")
-        super()._commit_proven(proven_id)
-        step(pipeline, "proven", "after")
 
     @_stepped
     def partitions(self, start: Any, end: Any) -> Any:
@@ -270,6 +276,7 @@ class KillDataSource(SpillableDataSource):
     def streamReader(self, schema: Any) -> KillReader:
         reader = super().streamReader(schema)
         reader.__class__ = KillReader  # whatever it is made of
+        reader.watch_commits()
         return reader  # type: ignore[return-value]
 
     def streamWriter(self, schema: Any, overwrite: bool) -> KillWriter:
