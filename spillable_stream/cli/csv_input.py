@@ -192,7 +192,7 @@ def _by_hand(cells: list[str | None], field: pa.Field, first: int) -> pa.Array:
                 values_of_cells([cell], field.type)
             except NOT_ARROW as e:
                 why = f"{shown(cell)} is not of the column's type, {field.type}"
-                raise ValueError(f"Row #{row}, column {field.name!r}: {why}") from e
+                raise ValueError(f"Row #{row}, column {shown(field.name)}: {why}") from e
         raise
 
 
@@ -202,7 +202,7 @@ def _naming_the_format(e: Exception, known: pa.Schema) -> Exception:
     if not unreadable:
         return e
     field = unreadable[0]
-    return ValueError(f"CSV has no values for the column {field.name!r}, {field.type}: export and put it as Arrow")
+    return ValueError(f"CSV has no values for the column {shown(field.name)}, {field.type}: export and put it as Arrow")
 
 
 def _arrows(rows: bytes, names: list[str], known: pa.Schema, only: list[str] | None) -> pa.Table:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from spillable_stream.cli.text_values import times_of_texts
 from spillable_stream.format.types import is_list, leaves, with_leaves
 
 __all__ = ["as_texts", "from_texts", "misplaced", "misplaced_times", "with_zones"]
@@ -17,7 +18,6 @@ __all__ = ["as_texts", "from_texts", "misplaced", "misplaced_times", "with_zones
 _ZONE = r"[T ][0-9:.]{1,30}(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _WITH_ZONE, _WITHOUT_ZONE = re.compile(_DAY + _ZONE), re.compile(rf"{_DAY}(?:[T ][0-9:.]{{1,30}})?")
-_ANY_DAY = "1970-01-01T"
 _ESCAPES = (b"\\u002", b"\\u003", b"\\u005")  # of signs, digits, and T and Z
 
 # What times with a zone end with, and what times without one are, where the digits are left out.
@@ -116,13 +116,9 @@ def from_texts(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     for i, name in enumerate(table.schema.names):
         if name in schema.names:
-            table = table.set_column(i, schema.field(name), _from_text(table.column(i), schema.field(name).type))
+            table = table.set_column(i, schema.field(name), _from_texts(table.column(i), schema.field(name).type))
     return table
 
 
-def _from_text(column: pa.ChunkedArray, of: pa.DataType) -> pa.ChunkedArray:
-    import pyarrow.compute as pc
-
-    if not pa.types.is_time(of):
-        return column.cast(of)
-    return pc.binary_join_element_wise(_ANY_DAY, column, "").cast(pa.timestamp(of.unit)).cast(of)
+def _from_texts(column: pa.ChunkedArray, of: pa.DataType) -> pa.ChunkedArray:
+    return times_of_texts(column, of) if pa.types.is_date(of) or pa.types.is_time(of) else column.cast(of)

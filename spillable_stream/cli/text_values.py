@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from spillable_stream.format.types import is_list, is_list_view
 
-__all__ = ["BASE64", "has_values_by_hand", "is_nested", "is_readable", "values_of_cells", "values_of_json"]
+__all__ = [
+    "BASE64",
+    "has_values_by_hand",
+    "is_nested",
+    "is_readable",
+    "times_of_texts",
+    "values_of_cells",
+    "values_of_json",
+]
 
 BASE64 = b'{"base64": "'
 """What bytes that are not UTF-8 begin with."""
@@ -61,7 +69,7 @@ def values_of_json(values: Iterable[object], of: pa.DataType) -> pa.Array:
     """
     read, values = _reader(of), list(values)
     if _is_time(of) and all(value is None or type(value) is str for value in values):
-        return _times(pa.array(values, pa.string()), of)
+        return times_of_texts(pa.array(values, pa.string()), of)
     try:
         return pa.array([None if value is None else read(value) for value in values], of)
     except ArithmeticError as e:  # a number that is too large, or a text that is none
@@ -170,14 +178,23 @@ def _duration(value: object, of: pa.DataType) -> Any:
 def _time(value: object, of: pa.DataType) -> Any:
     if type(value) is int:
         return pa.scalar(value, of)
-    return _times(pa.array([_only(value, of, str)]), of)[0]
+    return times_of_texts(pa.array([_only(value, of, str)]), of)[0]
 
 
 def _is_time(of: pa.DataType) -> bool:
     return bool(pa.types.is_date(of) or pa.types.is_time(of) or pa.types.is_timestamp(of))
 
 
-def _times(texts: pa.Array, of: pa.DataType) -> pa.Array:
+def times_of_texts(texts: pa.Array | pa.ChunkedArray, of: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return texts as days, times of day or timestamps.
+
+    Args:
+        texts: the texts.
+        of: the type.
+
+    Raises:
+        pa.ArrowInvalid: a text says none, or would lose a part as one.
+    """
     import pyarrow.compute as pc
 
     if pa.types.is_date(of):
