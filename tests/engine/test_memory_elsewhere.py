@@ -19,7 +19,7 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
 from tests.support.damage import kill, memory_of
 from tests.support.events import ids, numbered, put, take
-from tests.support.two_tiers import OPTIONS, RESERVED, reopened, spilled
+from tests.support.two_tiers import OPTIONS, RESERVED, kill_spilled, reopened, spilled
 
 Open = Callable[..., Channel]
 
@@ -37,9 +37,7 @@ def test_a_copied_channel_does_not_take_the_originals_memory(path: Path, tmp_pat
 
 
 def test_a_moved_channel_keeps_its_memory(path: Path, tmp_path: Path, open_channel: Open) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     path.rename(tmp_path / "moved")
     with Channel(tmp_path / "moved", minimum_required_space=0) as moved:
         assert moved.stats().drain_order == [10, -25, 3]
@@ -48,9 +46,7 @@ def test_a_moved_channel_keeps_its_memory(path: Path, tmp_path: Path, open_chann
 def test_a_copy_at_the_old_path_does_not_take_a_moved_channels_memory(
     path: Path, tmp_path: Path, open_channel: Open
 ) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     path.rename(tmp_path / "moved")
     with Channel(tmp_path / "moved", minimum_required_space=0, checkpoint_on_close=False) as moved:
         shutil.copytree(tmp_path / "moved", path, symlinks=True)
@@ -113,9 +109,7 @@ def test_a_disk_of_memory_that_is_not_mounted_after_a_reboot_is_waited_for(
 
 def test_memory_that_was_opened_to_others_is_refused_and_not_lost(path: Path, open_channel: Open) -> None:
     """Not by a repair either, which is what people try next."""
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     memory = memory_of(path)
     memory.chmod(0o755)
     for use in (lambda: Channel(path, minimum_required_space=0), lambda: verify(path), lambda: repair(path)):
@@ -128,9 +122,7 @@ def test_memory_that_was_opened_to_others_is_refused_and_not_lost(path: Path, op
 
 @pytest.mark.parametrize("damage", ["missing", "damaged"])
 def test_memory_whose_owner_file_is_gone_proves_itself(path: Path, open_channel: Open, damage: str) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     owner = memory_of(path) / "owner.json"
     owner.unlink()
     if damage == "damaged":
@@ -192,9 +184,7 @@ class OtherHost:
 def test_another_host_does_not_take_for_lost_what_it_does_not_see(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     with OtherHost(path, "other", monkeypatch):
         for _ in range(2):
             with pytest.raises(OtherHostError, match="not visible here on other, with the events 1 to 10, 36 to"):
@@ -206,9 +196,7 @@ def test_another_host_does_not_take_for_lost_what_it_does_not_see(
 def test_memory_of_a_host_that_is_gone_is_given_up_by_hand(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     memory = memory_of(path)
     with OtherHost(path, "other", monkeypatch):
         (path / "memory").unlink()
@@ -219,9 +207,7 @@ def test_memory_of_a_host_that_is_gone_is_given_up_by_hand(
 
 
 def test_host_whose_memory_is_gone_goes_on(path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     memory = memory_of(path)
     with OtherHost(path, os.uname().nodename, monkeypatch):
         channel, warning = reopened(path)

@@ -31,15 +31,13 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.damage import flip, kill, lose_memory, memory_of
 from tests.support.events import ids, numbered, put, take
-from tests.support.two_tiers import OPTIONS, RESERVED, reopened, spilled
+from tests.support.two_tiers import OPTIONS, RESERVED, kill_spilled, reopened, spilled
 
 Open = Callable[..., Channel]
 
 
 def test_exactly_the_lost_ranges_are_reported_and_the_rest_is_there(path: Path, open_channel: Open) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     lose_memory(path)
     channel, warning = reopened(path)
     with channel:
@@ -178,9 +176,7 @@ def test_an_empty_memory_tier_is_no_loss(path: Path, open_channel: Open) -> None
 
 
 def test_the_loss_is_reported_once_and_remembered(path: Path, open_channel: Open) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     lose_memory(path)
     reopened(path)[0].close()
     for _ in range(2):
@@ -248,9 +244,7 @@ def test_kept_events_that_went_with_memory_are_told_to_who_begins_there(path: Pa
 
 
 def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_channel: Open) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     lose_memory(path)
     with reopened(path)[0] as channel:
         assert channel.stats().first_id == 11
@@ -260,9 +254,7 @@ def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_
 
 
 def test_a_group_made_after_the_loss_is_told_of_it(path: Path, open_channel: Open) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     lose_memory(path)
     with reopened(path)[0] as channel:
         assert channel.consumer("new").lost() == [(1, 10), (36, RESERVED)]
@@ -375,9 +367,7 @@ def test_a_prepared_take_in_lost_memory_is_forgotten(path: Path, open_channel: O
 def test_a_crash_while_the_loss_is_recorded_reports_it_again(path: Path, tmp_path: Path, open_channel: Open) -> None:
     from tests.support.fake_files import FaultyFileSystem, nth
 
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     lose_memory(path)
     for number in range(1, 40):
         copy = tmp_path / f"copy-{number}"
@@ -435,9 +425,7 @@ def test_a_memory_tier_that_somebody_still_holds_is_not_lost(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel frees the locks of a process that was killed one after the other."""
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     leaving = FileLock.open(FileSystem(), memory_of(path) / "owner.json", create=False)
     assert leaving.try_acquire(shared=True)
     with monkeypatch.context() as patch:
@@ -452,9 +440,7 @@ def test_a_memory_tier_that_somebody_still_holds_is_not_lost(
 def test_a_memory_tier_is_not_lost_to_an_error_that_passes(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     real = os.open
 
     def exhausted(name: str, flags: int, *rest: int) -> int:
@@ -472,9 +458,7 @@ def test_a_memory_tier_is_not_lost_to_an_error_that_passes(
 
 def test_a_memory_tier_is_not_lost_to_a_disk_that_fails(path: Path, open_channel: Open) -> None:
     """The read that fails is of the channel's own directory; the memory tier is no worse for that."""
-    channel = open_channel(**OPTIONS)
-    spilled(channel)
-    kill(channel)
+    kill_spilled(open_channel)
     data, real = str(path / "data"), os.preadv
 
     def dying(descriptor: int, buffers: object, offset: int) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import MemoryLossWarning
+from tests.support.damage import kill
 from tests.support.events import numbered, put
 
 OPTIONS = {"memory_capacity": 19, "overflow_timeout": 0}
@@ -27,6 +29,13 @@ def spilled(channel: Channel) -> None:
     for count in (10, 25, 3):
         put(channel, *numbered(0, count))
     assert channel.stats().drain_order == [10, -25, 3]
+
+
+def kill_spilled(open_channel: Callable[..., Channel]) -> None:
+    """Fill a channel, and kill its process with events in memory and on disk."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
 
 
 def switching(channel: Channel) -> list[bytes]:
