@@ -18,11 +18,11 @@ import contextlib
 import logging
 import os
 from pathlib import Path
-from weakref import finalize
 
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.log_records import fields
 
@@ -43,8 +43,7 @@ class SlotFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = -1
-        self._forgotten: finalize[..., SlotFile] | None = None  # a descriptor alone stays open as long as the process
+        self._descriptor: Descriptor | None = None
         self._slot_bytes = 0
         self._number = 0
 
@@ -86,13 +85,14 @@ class SlotFile:
         Raises:
             StorageError: the disk refused; which of the two values a restart finds is not known.
         """
-        if self._descriptor < 0 or _size_of(value) > self._slot_bytes or not self._is_there():
+        descriptor = self._descriptor
+        if descriptor is None or _size_of(value) > self._slot_bytes or not self._names(descriptor):
             self.replace(value)
             return
         try:
             self._number += 1
             slot = _slot(self._number, value, self._slot_bytes)
-            write_over(self._descriptor, slot, self._number % 2 * self._slot_bytes)
+            write_over(descriptor.number, slot, self._number % 2 * self._slot_bytes)
         except BaseException as e:
             self.close()  # an interrupt, too, leaves a slot with nobody knows what
             if not isinstance(e, OSError):
@@ -110,27 +110,23 @@ class SlotFile:
         replace_file(self.path, data)
         self._slot_bytes, self._number = len(data) // 2, 0  # first: an interrupt may come when it is open
         try:
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-            self._forgotten = finalize(self, os.close, self._descriptor)
-            self._forgotten.atexit = False
+            self._descriptor = Descriptor(self.path, os.O_WRONLY)
         except OSError as e:
             raise StorageError(f"can't open {self.path} ({e.strerror}); let this user write to it") from e
 
-    def _is_there(self) -> bool:
-        """Whether the open file still has its name: else a restart would not find what is written to it."""
+    def _names(self, descriptor: Descriptor) -> bool:
+        """Whether the name is still the open file's: else a restart would not find what is written to it."""
         try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+            return os.path.samestat(os.stat(self.path), os.fstat(descriptor.number))
         except OSError:
             return False
 
     def close(self) -> None:
         """Close it; each value that was written is durable already."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            if self._forgotten is not None:
-                self._forgotten.detach()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
             with contextlib.suppress(OSError):
-                os.close(descriptor)
+                descriptor.close()
 
 
 def write_over(descriptor: int, slot: bytes, offset: int) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow import slot_file
+from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.slot_file import SlotFile, newest_value
 
 
@@ -173,14 +173,13 @@ def test_an_interrupt_when_a_larger_file_was_opened_keeps_its_geometry(
     file: SlotFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write(b"small")
-    real = os.open
 
-    def interrupted(*arguments: Any, **keywords: Any) -> int:
-        file._descriptor = real(*arguments, **keywords)
+    def interrupted(path: Path, flags: int) -> Descriptor:
+        file._descriptor = Descriptor(path, flags)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(slot_file.os, "open", lambda p, *a, **k: (interrupted if p == file.path else real)(p, *a, **k))
+        patch.setattr(slot_file, "Descriptor", interrupted)
         with pytest.raises(KeyboardInterrupt):
             file.write(b"x" * 5000)
     for value in (b"y" * 4500, b"z", b"zz"):
@@ -251,12 +250,3 @@ def test_a_disk_that_refuses_is_told_by_the_path(file: SlotFile, monkeypatch: py
             file.write(b"two")
     file.write(b"three")
     assert value_of(file) == b"three"
-
-
-def test_a_file_that_is_forgotten_is_closed(tmp_path: Path) -> None:
-    file = SlotFile(tmp_path / "f")
-    file.write(b"1")
-    descriptor = file._descriptor
-    del file
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from weakref import finalize
 
 import pyarrow as pa
 
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import make_directory
 
 __all__ = ["OutputFile", "cut_back"]
@@ -32,14 +32,9 @@ class OutputFile:
         self.path = path
         self.length: int = 0
         self._end = 0  # of what was written
-        self._descriptor = -1
-        self._forgotten: finalize[..., OutputFile] | None = None  # a descriptor alone stays open as long as the process
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         make_directory(path.parent)
         try:
-            self._descriptor = os.open(path, flags, 0o666)
-            self._forgotten = finalize(self, os.close, self._descriptor)
-            self._forgotten.atexit = False
+            self._descriptor = Descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
             raise
         except OSError as e:
@@ -54,7 +49,7 @@ class OutputFile:
         view = memoryview(data)
         try:
             while view.nbytes:
-                written = os.pwrite(self._descriptor, view, self._end)
+                written = os.pwrite(self._descriptor.number, view, self._end)
                 self._end += written
                 view = view[written:]
         except OSError as e:
@@ -72,7 +67,7 @@ class OutputFile:
             StorageError: the disk refused.
         """
         try:
-            os.fdatasync(self._descriptor)
+            os.fdatasync(self._descriptor.number)
         except OSError as e:
             raise StorageError(f"can't sync {self.path} ({e.strerror}); check the disk") from e
 
@@ -88,7 +83,7 @@ class OutputFile:
         """
         self._end = self.length
         try:
-            os.ftruncate(self._descriptor, self.length)
+            os.ftruncate(self._descriptor.number, self.length)
         except OSError as e:
             raise StorageError(
                 f"can't cut {self.path} back to {self.length:,} bytes ({e.strerror}); check the disk"
@@ -108,11 +103,7 @@ class OutputFile:
 
     def close(self) -> None:
         """Close it."""
-        descriptor, self._descriptor = self._descriptor, -1  # an interrupt must not let it be closed twice
-        if descriptor >= 0:
-            if self._forgotten is not None:
-                self._forgotten.detach()
-            os.close(descriptor)
+        self._descriptor.close()
 
 
 def cut_back(path: Path, length: int) -> bool:

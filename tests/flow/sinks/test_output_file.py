@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -40,11 +39,3 @@ def test_what_the_file_system_refuses_names_the_path(tmp_path: Path) -> None:
         OutputFile(Path("/proc/none/f"))
     with pytest.raises(StorageError, match=str(tmp_path)):
         cut_back(tmp_path, 1)
-
-
-def test_a_file_that_is_forgotten_is_closed(tmp_path: Path) -> None:
-    file = OutputFile(tmp_path / "f")
-    descriptor = file._descriptor
-    del file
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
