@@ -28,9 +28,9 @@ from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.quantities import Size, span_with_unit
-from spillable_stream.shown_value import shown as shown_value
+from spillable_stream.shown_value import shown
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range, RangeSet, shown
+from spillable_stream.state.ranges import Range, RangeSet, listed
 
 __all__ = ["BATCH_BYTES", "ReadEnd", "range_to_read", "read_batches"]
 
@@ -107,7 +107,7 @@ def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState],
         return lambda state: min(following, state.next_id) - 1
     if (wanted := event_id(end)) is None or wanted < 1:
         raise OptionError(
-            f"a read of {path} can't end with {shown_value(end)}: give a write-order ID, a datetime with a zone, or a "
+            f"a read of {path} can't end with {shown(end)}: give a write-order ID, a datetime with a zone, or a "
             "time back from now, as '15m' or a timedelta"
         )
 
@@ -219,7 +219,7 @@ class _Reading:
                 if block is None or found > first_there:
                     missed = first_there, min(found - 1, last_there)
                     raise DataLossError(
-                        f"the events {shown([missed])} have left the channel before they were read: the first event "
+                        f"the events {listed([missed])} have left the channel before they were read: the first event "
                         f"that it keeps now is {state.first_kept}. Read from there on, or take events instead: the "
                         "channel holds those that a group has yet to take",
                         str(self._engine.path),

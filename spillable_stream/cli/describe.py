@@ -108,7 +108,7 @@ def _print_channel(channel: Channel) -> None:
 
 def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:
     """Return the lines of `stats`: a word and what it says."""
-    from spillable_stream.state.ranges import shown
+    from spillable_stream.state.ranges import listed
 
     facts = [
         ("events", f"{found.channel_size:,} of {found.channel_capacity:,} ({found.channel_fill_percentage:.1f}%)"),
@@ -129,9 +129,9 @@ def _stats_facts(found: ChannelStats) -> list[tuple[str, str]]:
         overflow = "; puts go to disk now" if found.overflow_active else ""
         facts.append(("spilled", f"{counted(found.spilled_transactions, 'transaction')}{overflow}"))
     if found.lost:
-        facts.append(("lost", shown(found.lost)))
+        facts.append(("lost", listed(found.lost)))
     if found.doubtful:
-        facts.append(("doubtful", shown(found.doubtful)))
+        facts.append(("doubtful", listed(found.doubtful)))
     if found.without_owner:
         facts.append(("without owner", ", ".join(found.without_owner)))
     return facts

@@ -30,7 +30,7 @@ from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.objects.location import Location, is_location
 from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
 from spillable_stream.objects.self_test import check_store as check_objects
-from spillable_stream.state.ranges import shown
+from spillable_stream.state.ranges import listed
 
 if TYPE_CHECKING:
     from spillable_stream.integrity.findings import Finding, Report
@@ -163,17 +163,17 @@ def _print(report: Report, who: str) -> None:
         typer.echo(f"… and {counted(len(report.findings) - _SHOWN_FINDINGS, 'more finding')}; --json has all")
     loss = report.loss
     if who and not report.healthy:
-        lost = f"lose {counted(loss.count, 'event')}, {shown(loss.lost)}" if loss.lost else "not lose any event"
+        lost = f"lose {counted(loss.count, 'event')}, {listed(loss.lost)}" if loss.lost else "not lose any event"
         typer.echo(f"{who} {lost}")
         if loss.kept:
-            typer.echo(f"{who} also lose {shown(loss.kept)} of the events that are kept: no group needs them")
+            typer.echo(f"{who} also lose {listed(loss.kept)} of the events that are kept: no group needs them")
         if loss.doubtful:
-            typer.echo(f"{who} pass over the IDs {shown(loss.doubtful)}: nobody can tell whether they were in use")
+            typer.echo(f"{who} pass over the IDs {listed(loss.doubtful)}: nobody can tell whether they were in use")
         for group, ranges in loss.repeated.items():
-            typer.echo(f"{who} give the group {group!r} events that it may have taken: among {shown(ranges)}")
+            typer.echo(f"{who} give the group {group!r} events that it may have taken: among {listed(ranges)}")
         for group, ranges in loss.skipped.items():
             text = f"{who} not give the group {group!r} again what a seek may have moved it back to"
-            typer.echo(f"{text}: among {shown(ranges)}")
+            typer.echo(f"{text}: among {listed(ranges)}")
     if report.unrepairable:
         typer.echo(f"repair can do nothing: {report.unrepairable}")
     state = "healthy" if report.healthy else "damaged"
@@ -187,7 +187,7 @@ def _line(finding: Finding) -> str:
         where += f", offset {finding.offset}" + (f", {finding.size} bytes" if finding.size else "")
     said = [f"{finding.severity.value}: {where}: {finding.text}"]
     if finding.events:
-        said.append(f"events {shown(finding.events)}")
+        said.append(f"events {listed(finding.events)}")
     if finding.transactions:
         said.append(f"transactions {', '.join(map(str, finding.transactions[:10]))}")
     return "; ".join(said)

@@ -22,7 +22,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.progress import Meter, meter_of_open
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of
-from spillable_stream.state.ranges import shown
+from spillable_stream.state.ranges import listed
 
 __all__ = ["LoadedState", "StateLoader", "bytes_between", "metered", "restored"]
 
@@ -189,7 +189,7 @@ class StateLoader:
         found: dict[str, DataLossError] = {}
         if missing := state.missing():
             path = str(self._layout.path)
-            found[path] = DataLossError(f"the events {shown(missing)} are missing: data files were removed", path)
+            found[path] = DataLossError(f"the events {listed(missing)} are missing: data files were removed", path)
         present: set[int | str] = set(self._layout.segments(self._fs))
         for tier in Tier:
             present.update(self._layout.log_files(self._fs, tier))

@@ -7,7 +7,7 @@ import warnings
 from spillable_stream.counted import counted
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.state.memory_loss_rules import MemoryLoss
-from spillable_stream.state.ranges import count_of, shown
+from spillable_stream.state.ranges import count_of, listed
 
 __all__ = ["report_memory_loss"]
 
@@ -28,13 +28,13 @@ def _message(path: str, loss: MemoryLoss) -> str:
     count = count_of(loss.lost)
     message = f"the memory tier of {path} is gone: "
     message += (
-        f"{counted(count, 'event', 'are')} lost, {shown(loss.lost)}" if loss.lost else "no event is known to be lost"
+        f"{counted(count, 'event', 'are')} lost, {listed(loss.lost)}" if loss.lost else "no event is known to be lost"
     )
     if loss.taken:
-        message += f" (of them every group had taken {count_of(loss.taken):,}, which were kept: {shown(loss.taken)})"
+        message += f" (of them every group had taken {count_of(loss.taken):,}, which were kept: {listed(loss.taken)})"
     if loss.doubtful:
         message += (
-            f"; events that were put in the last moments before that would have IDs among {shown(loss.doubtful)}, and "
+            f"; events that were put in the last moments before that would have IDs among {listed(loss.doubtful)}, and "
             "be lost too"
         )
     return message + ". All events on disk are there, in order"

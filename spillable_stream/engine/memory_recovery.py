@@ -43,7 +43,7 @@ from spillable_stream.state.memory_loss_rules import (
     lose_newest_appends,
     may_have_been_used,
 )
-from spillable_stream.state.ranges import Range, shown
+from spillable_stream.state.ranges import Range, listed
 
 __all__ = ["MemoryRecovery", "RecoveredEnds"]
 
@@ -229,7 +229,7 @@ class MemoryRecovery:
         where = f"{place.path} on the host {place.host}" if place else f"the host {host}"
         raise OtherHostError(
             f"{self._layout.path} has a memory tier in {where}, which is not visible here on {here}, with "
-            f"the events {shown(lost) or 'of the last moments'}: it may be in another container or on another host. "
+            f"the events {listed(lost) or 'of the last moments'}: it may be in another container or on another host. "
             "Share /dev/shm with that container, or close the channel there with Channel.close(), which moves its "
             f"events to disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
         )

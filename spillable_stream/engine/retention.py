@@ -25,7 +25,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.option_names import named
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import count_of, shown
+from spillable_stream.state.ranges import count_of, listed
 from spillable_stream.state.wall_clock import ClockReading, WallClock
 from spillable_stream.storage.boot import since_boot_us
 
@@ -191,7 +191,7 @@ def _untaken(state: ChannelState, through: int) -> list[str]:
     found: list[str] = []
     for name, group in state.groups.items():
         if group.position < through and (ranges := list(group.ahead.gaps(group.position + 1, through))):
-            found.append(f"{count_of(ranges):,} by the group {name!r}, {shown(ranges)}")
+            found.append(f"{count_of(ranges):,} by the group {name!r}, {listed(ranges)}")
     return found
 
 

@@ -8,7 +8,7 @@ from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.log_records import fields
 from spillable_stream.spark.query_group import DEFAULT_GROUP, Origin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range, RangeSet, shown
+from spillable_stream.state.ranges import Range, RangeSet, listed
 
 __all__ = ["check_batch", "check_end", "never_taken", "not_the_default", "pass_over"]
 
@@ -61,7 +61,7 @@ def check_batch(state: ChannelState, group: QueryGroup, begin: int, end: int, pa
     if taken:
         raise CheckpointMismatchError(
             f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} has taken "
-            f"{shown(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. "
+            f"{listed(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. "
             f"{_way_back(group)}{_way_on(state, group, begin, known.position)}"
         )
 
@@ -124,11 +124,11 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
         return
     if group.origin is Origin.EARLIER:
         raise CheckpointMismatchError(
-            not_the_default(path, f" up to the event {begin}", f" never took {shown(passed)}")
+            not_the_default(path, f" up to the event {begin}", f" never took {listed(passed)}")
         )
     message = (
         f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} "
-        f"never took {shown(passed)}: the channel is an older copy, or the group was dropped, or a consumer "
+        f"never took {listed(passed)}: the channel is an older copy, or the group was dropped, or a consumer "
         "rolled the query's takes back"
     )
     if fail:

@@ -33,7 +33,7 @@ from spillable_stream.spark.offset import Offset
 from spillable_stream.spark.query_group import QueryGroup
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range, shown
+from spillable_stream.state.ranges import Range, listed
 
 __all__ = ["FormerGroup", "PlannedBatch", "moment_of", "note_batch", "planned_batch"]
 
@@ -179,11 +179,11 @@ def _refusal(
     events: PlanReader, planned: PlannedBatch, task: QueryTask, known: QueryNote | None, former: FormerGroup | None
 ) -> CheckpointMismatchError:
     first = None if known is None else known.first
-    had = f" with the events {shown([(first.first_id, first.last_id)])} in the batch {first.batch_id}" if first else ""
+    had = f" with the events {listed([(first.first_id, first.last_id)])} in the batch {first.batch_id}" if first else ""
     options = f" with startingOffsets={former.position_id + 1}" if former else ""
     return CheckpointMismatchError(
         f"the query {task.query} begins to read {events.path} in its batch {task.batch_id}, with the events "
-        f"{shown([(planned.first_id, planned.last_id)])}; but it began before{had}, and its checkpoint does not say "
+        f"{listed([(planned.first_id, planned.last_id)])}; but it began before{had}, and its checkpoint does not say "
         "so: a power cut or somebody removed offsets from it. A sink would take this batch for the one before, and "
         f"skip it. Use a new checkpointLocation{options}"
     )

@@ -23,7 +23,7 @@ from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.ranges import Range, RangeSet, count_of, shown
+from spillable_stream.state.ranges import Range, RangeSet, count_of, listed
 
 __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition", "read_planned"]
 
@@ -184,7 +184,7 @@ def check_loss(
     messages = [f"{channel.path} lost its memory tier, or was damaged: {', and '.join(found)}"] if found else []
     if ranges := list(expired):
         messages.append(
-            f"the events {shown(ranges)} of {channel.path} have expired before the query read them "
+            f"the events {listed(ranges)} of {channel.path} have expired before the query read them "
             f"({_why_expired(state.options)})"
         )
     if not messages:
@@ -208,7 +208,7 @@ def _why_expired(options: ChannelOptions) -> str:
 
 
 def _both(gone: RangeSet, missed: list[Range]) -> str:
-    return shown(r for first, last in missed for r in gone.within(first, last))
+    return listed(r for first, last in missed for r in gone.within(first, last))
 
 
 def read_planned(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:

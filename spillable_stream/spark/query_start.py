@@ -16,7 +16,7 @@ from spillable_stream.spark.group_reset import new_reset
 from spillable_stream.spark.offset import starting_id
 from spillable_stream.spark.query_group import Origin, QueryGroup
 from spillable_stream.spark.read_options import StreamOptions
-from spillable_stream.state.ranges import shown
+from spillable_stream.state.ranges import listed
 
 __all__ = ["QueryStart"]
 
@@ -112,7 +112,7 @@ class QueryStart:
             return
         message = (
             f"the query resets the group {self._group.name!r} of {path} to the event {first_id}, as startingOffsets "
-            f"says, but since then the events {shown([(first_id, last_id)])} have left"
+            f"says, but since then the events {listed([(first_id, last_id)])} have left"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to begin with the event {last_id + 1}")

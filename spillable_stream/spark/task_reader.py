@@ -17,7 +17,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.quarantine import quarantine
 from spillable_stream.spark.read_options import ReadOptions
-from spillable_stream.state.ranges import Range, shown
+from spillable_stream.state.ranges import Range, listed
 
 __all__ = ["TaskReader"]
 
@@ -94,7 +94,7 @@ class TaskReader:
         if not missed:
             return
         message = (
-            f"the events {shown(missed)} are gone since the read of {self._events.path} was planned: every group took "
+            f"the events {listed(missed)} are gone since the read of {self._events.path} was planned: every group took "
             "them, or their file was removed"
         )
         if self._options.fail_on_data_loss:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-__all__ = ["Range", "RangeSet", "count_of", "shown"]
+__all__ = ["Range", "RangeSet", "count_of", "listed"]
 
 Range = tuple[int, int]
 """First and last ID, both inside."""
@@ -105,7 +105,7 @@ def count_of(ranges: Iterable[Range]) -> int:
     return count
 
 
-def shown(ranges: Iterable[Range], most: int = 10) -> str:
+def listed(ranges: Iterable[Range], most: int = 10) -> str:
     """Return ranges for people, the first ``most`` of them: "1 to 10, 36, and 2 more ranges"."""
     every = list(ranges)
     said = [f"{a} to {b}" if a < b else str(a) for a, b in every[:most]]

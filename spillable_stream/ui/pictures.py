@@ -20,7 +20,7 @@ from spillable_stream.observe.drain_strip import strip_cells
 from spillable_stream.observe.history import Spill
 from spillable_stream.observe.observation import Observation
 from spillable_stream.options import Option
-from spillable_stream.state.ranges import shown
+from spillable_stream.state.ranges import listed
 
 __all__ = ["advice", "drain_order", "events", "figures", "groups", "options", "report", "spills", "tiers", "workers"]
 
@@ -238,7 +238,7 @@ def report(found: Report) -> str:
     )
     lost = ""
     if not found.healthy:
-        loss = f"{counted(found.loss.count, 'event')}: {shown(found.loss.lost)}" if found.loss.lost else "no event"
+        loss = f"{counted(found.loss.count, 'event')}: {listed(found.loss.lost)}" if found.loss.lost else "no event"
         lost = f"<p>spillable repair would lose {escape(loss)}.</p>"
     if not found.findings:
         return f"<p>{mark}</p>"
