@@ -39,7 +39,7 @@ def test_a_short_value_is_shown_whole() -> None:
         (dict.fromkeys(range(1000), "x" * LONG), "… (10,000,000 characters)"),
         (Path("x" * LONG), "xxx"),
         (Broken(), "Broken"),
-        (type("list", (), {})(), "a list"),
+        (type("list", (), {})(), "list"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -91,6 +91,10 @@ class Mutex:
         """Release the lock."""
         del self.slot[0]
 
+    def locked(self) -> bool:
+        """Tell whether some thread holds the lock; `threading.Condition` expects it from Python 3.14 on."""
+        return bool(self.slot)
+
     def is_mine(self) -> bool:
         """Tell whether this thread holds the lock."""
         return self.slot.get(0) == threading.get_ident()

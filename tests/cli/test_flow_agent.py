@@ -99,7 +99,7 @@ def test_an_invalid_file_is_refused_while_it_runs_on_and_can_be_looked_at(
     wait_until(lambda: written(place) == "1\n2\n")
     (place / "flume.conf").write_text(TEXT.format(dir=place).replace("type = file_roll", "type = file_rol"))
     os.kill(running.pid, signal.SIGHUP)
-    command = [sys.executable, "-m", "spillable_stream", "tap", "a1:k1", "--limit", "1"]
+    command = [sys.executable, "-m", "spillable_stream", "tap", f"a1.{running.pid}:k1", "--limit", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tap:
         while tap.poll() is None:  # it may begin to look at any time
             with (place / "logs" / "app").open("a") as f:

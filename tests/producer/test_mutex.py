@@ -51,6 +51,11 @@ def test_a_thread_that_has_it_is_refused_and_still_has_it() -> None:
     assert mutex.slot == {}
 
 
+def test_a_lock_tells_whether_somebody_has_it() -> None:
+    mutex = Mutex()
+    assert not mutex.locked() and mutex.run(mutex.locked) and not mutex.locked()
+
+
 def test_who_goes_first_is_let_in_before_others() -> None:
     mutex, order, others = Mutex(), list[str](), threading.Barrier(4)
 
