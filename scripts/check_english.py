@@ -1,4 +1,4 @@
-"""Find phrases that read as translated, in the documentation, in messages, and in docstrings and comments.
+"""Find phrases that read as translated, in pages and the changelog, in messages, and in docstrings and comments.
 
 docs/contributing.md has the style. Code, in blocks and in lines, is left out.
 
@@ -21,18 +21,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _SENTENCE = r"(?:^|\A|(?<=[.;:?!|]\s)|(?<=[.;:]\n)|(?<=\n\n)|(?<=[-*]\s))"
 _PATTERNS = {
-    r"\b(?:[Gg]o|goes|going|went|gone)\s+on\b(?!\s+(?:disk|top)\b)": "continue, resume",
+    r"\b(?:go|goes|going|went|gone)\s+on\b(?!\s+(?:disk|top)\b)": "continue, resume",
     r"(?<!each )(?<!none )(?<!some )(?<!one )(?<!all )(?<!both )\bof\s+which\b": "whose; or name the thing again",
     r"\b(?:is|are|was|were|be|been)\s+had\b": "acquired, obtained; or an active verb",
     r"\b(?:see|sees|look|looks|looked|looking)\s+whether\b": "check whether",
     r"\bholds?\b[^.;]{1,60}\bfor\s+more\s+than\b": "has held",
     r"\bas\s+of\b": "like that of, as in",
     r"\bthe\s+other\s+way\s+round\b": "in reverse, vice versa",
-    r"(?:^Who|(?<=[.;:?!|]\s)Who|(?<=[.;:]\s)who)(?:\s+[a-z]+)+\b(?![^.|]*\?)": (
+    r"(?-i:^Who|(?<=[.;:?!|]\s)Who|(?<=[.;:]\s)who)(?:\s+[a-z]+)+\b(?![^.|]*\?)": (
         "bare 'who': a process that, the reader who"
     ),
     r"\b(?:for|by|to|from|with|than|as)\s+who\b": "bare 'who': whoever, anyone who, a process that",
-    rf"{_SENTENCE}What\s+(?:was|were|is|can|can't|may|comes?|came|goes|else|only|has|had|lies|fits|did|does|survives|stands)\b"
+    rf"{_SENTENCE}(?-i:What)\s+(?:was|were|is|can|can't|may|comes?|came|goes|else|only|has|had|lies|fits|did|does|survives|stands)\b"
     r"(?![^.|]*\?)": "bare 'what' as a subject: name the thing",
     r"\bfor\s+ever\b": "forever",
     r"\ball\s+the\s+same\b": "anyway, still",
@@ -48,13 +48,13 @@ _PATTERNS = {
     r"\b(?:is|are)\s+there\s+twice\b|\bthere\s+twice\b": "duplicated",
     r"\bstands?\s+still\b": "is stuck, is suspended",
     r"\bof\s+one's\s+own\b": "your own",
-    r"(?<!there )(?<!There )\b(?:is|are|was|were)\s+no\s+"
+    r"(?<!there )\b(?:is|are|was|were)\s+no\s+"
     r"(?!(?:longer|more|less|such|finer|proof|substitute|protection|error|room|reason|need|point|use|end)\b)\w+": (
         "is not a …"
     ),
 }
 
-RULES = {re.compile(pattern, re.MULTILINE): advice for pattern, advice in _PATTERNS.items()}
+RULES = {re.compile(pattern, re.MULTILINE | re.IGNORECASE): advice for pattern, advice in _PATTERNS.items()}
 
 _CODE_BLOCK = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
 _INLINE_CODE = re.compile(r"(`+)(?!`)(?:(?!\n\n).)*?(?<!`)\1(?!`)", re.DOTALL)
@@ -140,7 +140,7 @@ def _comments(source: str) -> Iterator[tuple[int, str]]:
 
 def pages() -> list[Path]:
     """Return the pages that are checked."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def modules() -> list[Path]:

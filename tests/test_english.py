@@ -33,6 +33,7 @@ def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> 
         "a group of which nothing is known",
         "knowing that the lock was had",
         "see whether it hangs",
+        "Look whether it hangs.",
         "another process holds the lock for more than 30 s",
         "options: as of the constructor",
         "or the other way round",
@@ -58,6 +59,10 @@ def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> 
 )
 def test_a_translated_phrase_is_found(linter: ModuleType, phrase: str) -> None:
     assert len(list(linter.phrases(phrase))) == 1
+
+
+def test_the_changelog_is_checked_like_every_page(linter: ModuleType) -> None:
+    assert {ROOT / "CHANGELOG.md", ROOT / "README.md", ROOT / "docs" / "index.md"} <= set(linter.pages())
 
 
 @pytest.mark.parametrize(

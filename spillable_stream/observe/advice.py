@@ -21,8 +21,8 @@ _MOST_NAMES = 3
 _WORKER_STATES = {"died": "died", "failed": "failed", "silent": "is silent"}
 _WORKER_ACTIONS = {
     "died": "Start it again: what it had claimed is back in the queue.",
-    "failed": "Mend what it names, and start it again: what it had claimed is back in the queue.",
-    "silent": "Look whether its process hangs, is stopped, or runs on another host.",
+    "failed": "Fix what it names, and start it again: what it had claimed is back in the queue.",
+    "silent": "Check whether its process hangs, is stopped, or runs on another host.",
 }
 
 
@@ -118,7 +118,7 @@ def _workers(stats: ChannelStats) -> Iterator[Advice]:
             yield Advice(
                 Urgency.WARNING,
                 f"The worker of {worker.group} {_WORKER_STATES.get(worker.state, 'is in trouble')}: {trouble}.",
-                _WORKER_ACTIONS.get(worker.state, "Mend what it names; the worker tries again by itself."),
+                _WORKER_ACTIONS.get(worker.state, "Fix what it names; the worker tries again by itself."),
             )
 
 

@@ -57,7 +57,7 @@ def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do() -> None:
         ({"spool": SpoolStats(7, 2048, 400.0)}, "warning", "7 events (2.0 KiB) wait in the spool", "credentials"),
         ({"spool": SpoolStats(7, 2048, 1.0, "no answer")}, "warning", "on this host only. no answer", "credentials"),
         ({"workers": (worker("died"),)}, "warning", "The worker of g died: its process is gone.", "Start it again"),
-        ({"workers": (worker("failed"),)}, "warning", "The worker of g failed: its process is gone.", "Mend"),
+        ({"workers": (worker("failed"),)}, "warning", "The worker of g failed: its process is gone.", "Fix"),
         ({"workers": (worker("silent"),)}, "warning", "The worker of g is silent", "hangs"),
         ({"workers": (worker("running"),)}, "warning", "The worker of g is in trouble", "by itself"),
         ({"torn_bytes": 100}, "note", "cut 100 bytes", "no event is lost"),

@@ -173,7 +173,7 @@ class TailedFiles:
     # ── copies ──────────────────────────────────────────────────────────────────────────────
 
     def _judge_new(self) -> None:
-        """Tell of each new file that has bytes whether it is a copy; of two equal ones, the later one is."""
+        """Decide for each new file that has bytes whether it is a copy; of two equal ones, the later one is."""
         new = [f for f in self._files.values() if f.is_new and f.size_bytes]
         self._firsts = {}
         for file in sorted(new, key=lambda f: (f.modified, f.path), reverse=True):
