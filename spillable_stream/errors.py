@@ -15,7 +15,7 @@
     │   ├── LockTimeoutError              another process held the channel's lock too long
     │   ├── LockUnsupportedError          the file system has no working locks
     │   ├── UnsafeStoreError              the object store breaks a promise that a channel relies on
-    │   ├── ChannelBusyError              another live host has the channel open
+    │   ├── ChannelBusyError              others have it open, recover it, or change it too fast to be read
     │   ├── GroupOwnedError               another live consumer owns the group
     │   └── OtherHostError                events are in the memory of another host
     ├── StorageError                      the file system refused or failed a call
@@ -172,7 +172,10 @@ class UnsafeStoreError(ChannelError):
 
 
 class ChannelBusyError(ChannelError):
-    """Another live host has the channel open."""
+    """Others have the channel open, recover it, or change it too fast for this call; the message says which.
+
+    Nothing was stored: make the call again later, or when what the message names is closed.
+    """
 
 
 class GroupOwnedError(ChannelError):

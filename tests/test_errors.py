@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,12 @@ def test_every_error_is_of_one_tree_and_documented(error: type[BaseException]) -
     assert issubclass(error, Warning) or issubclass(error, SpillableError)
     if not issubclass(error, Warning) and error is not SpillableError:
         assert f"── {error.__name__}" in (errors.__doc__ or "")
+
+
+def test_the_page_of_errors_shows_the_tree_of_the_module() -> None:
+    page = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
+    tree = (errors.__doc__ or "").partition("::\n\n")[2].rpartition("\n\n")[0]
+    assert f"```\n{textwrap.dedent(tree)}\n```" in page.read_text()
 
 
 @pytest.mark.parametrize("error", CLASSES, ids=lambda c: c.__name__)

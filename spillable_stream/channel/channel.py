@@ -77,7 +77,7 @@ class Channel:
         CorruptionError: the channel is damaged; names file and offset.
         LockUnsupportedError: the file system has no working locks.
         UnsafeStoreError: the store does not create an object only if there is none.
-        ChannelBusyError: another live host has it open.
+        ChannelBusyError: others recover or repair it, or have it open where this process can't join them.
         ReadonlyChannelError: an option or a column was given, with ``readonly``, that the channel does not have.
         StorageError: the file system or the store refused.
         ImportError: the channel is in a cloud, and the extra ``object`` is not installed.
