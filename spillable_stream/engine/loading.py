@@ -15,6 +15,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.layout import RESTORE_IT, RESTORE_THEM
 from spillable_stream.log.look_again import looks
 from spillable_stream.log.recovery import oldest_file
 from spillable_stream.log.tier_logs import Positions, Tiers
@@ -178,7 +179,8 @@ class StateLoader:
                 continue  # another process made it meanwhile
             if position.file_id not in self._layout.log_files(self._fs):
                 raise DataLossError(
-                    f"{log_name(position.file_id)} is missing: a checkpoint was made of it", str(self._layout.path)
+                    f"{log_name(position.file_id)} is missing: a checkpoint was made of it; {RESTORE_IT}",
+                    str(self._layout.path),
                 )
             return restored(image, str(self._layout.checkpoint_dir)), Positions(position)
         file_id, header = oldest_file(self._fs, self._tiers.disk, end.file_id if end else None)
@@ -189,22 +191,21 @@ class StateLoader:
         found: dict[str, DataLossError] = {}
         if missing := state.missing():
             path = str(self._layout.path)
-            found[path] = DataLossError(f"the events {listed(missing)} are missing: data files were removed", path)
+            text = f"the events {listed(missing)} are missing: data files were removed; {RESTORE_THEM}"
+            found[path] = DataLossError(text, path)
         present: set[int | str] = set(self._layout.segments(self._fs))
         for tier in Tier:
             present.update(self._layout.log_files(self._fs, tier))
         for block in state.blocks:
             if block.file not in present:
                 path = str(file := self._layout.file(block.file))
-                text = f"the events {block.first_id} to {block.last_id} are missing: the file {file.name} was removed"
+                what = f"the events {block.first_id} to {block.last_id} are missing"
+                text = f"{what}: the file {file.name} was removed; {RESTORE_IT}"
                 found.setdefault(path, DataLossError(text, path))
         delayed = DelayedFiles(self._fs, self._layout)
         for waiting in state.delays.files.values():
             if not self._fs.exists(file := delayed.path(waiting)):
-                text = (
-                    f"delayed events are missing: the file {file.name} was removed; put it back, or give them up "
-                    "with spillable repair"
-                )
+                text = f"delayed events are missing: the file {file.name} was removed; {RESTORE_IT}"
                 found[str(file)] = DataLossError(text, str(file))
         return found
 

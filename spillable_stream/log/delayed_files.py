@@ -33,7 +33,7 @@ from spillable_stream.format.frame import (
 from spillable_stream.format.packing import pack
 from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.log.delayed_frames import DelayedFrame, encode_now, frames_for, frames_of
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import RESTORE_IT, Layout
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -153,7 +153,7 @@ class DelayedFiles:
             file = self._fs.open(path, readonly=True)
         except FileNotFoundError as e:
             raise DataLossError(
-                "delayed events are missing: the file was removed; put it back, or give them up with spillable repair",
+                f"delayed events are missing: the file was removed; {RESTORE_IT}",
                 str(path),
             ) from e
         with contextlib.closing(file):

@@ -55,10 +55,16 @@ from spillable_stream.names import check_group, check_producer
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["CHECKPOINT", "IDENTITY", "Layout"]
+__all__ = ["CHECKPOINT", "IDENTITY", "RESTORE_IT", "RESTORE_THEM", "Layout"]
 
 IDENTITY = "channel.json"
 CHECKPOINT = "checkpoint"
+
+RESTORE_IT = "restore it, or let 'spillable repair' continue without its events"
+"""What to do about a file that is missing."""
+
+RESTORE_THEM = "restore them, or let 'spillable repair' continue without their events"
+"""What to do about several."""
 
 
 @dataclass(frozen=True)

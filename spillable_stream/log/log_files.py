@@ -13,7 +13,7 @@ from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.record import FileHeader
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import RESTORE_THEM, Layout
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -132,7 +132,8 @@ class LogFiles:
             raise CorruptionError(f"the header of {log_name(following)} is damaged", path, 0)
         if header.previous is None or header.previous[0] != file_id:
             self._require_present(file_id)
-            raise DataLossError(f"data files between {log_name(file_id)} and {log_name(following)} are missing", path)
+            between = f"data files between {log_name(file_id)} and {log_name(following)}"
+            raise DataLossError(f"{between} are missing; {RESTORE_THEM}", path)
         return following, header.previous[1]
 
     def end_of(self, file_id: int) -> int:

@@ -28,6 +28,7 @@ from spillable_stream.log.chain import (
 )
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before, whole_frame
+from spillable_stream.log.layout import RESTORE_IT
 from spillable_stream.log.tail import cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.log_records import fields
@@ -196,7 +197,8 @@ def recover(
     files = wal.layout.log_files(fs, wal.tier)
     last = files[-1]
     if start.file_id > last:
-        raise CorruptionError(f"{log_name(start.file_id)} is missing, which a checkpoint needs", str(wal.layout.path))
+        text = f"{log_name(start.file_id)} is missing, which a checkpoint needs; {RESTORE_IT}"
+        raise CorruptionError(text, str(wal.layout.path))
     offset = start.offset
     if start.file_id < last:
         # The last file's header names the end of the one before it, and so on: all of that was synced.
@@ -206,7 +208,8 @@ def recover(
     path = wal.layout.log_file(last)
     known = _known_end(wal)
     if known.file_id > last:
-        raise DataLossError(f"{log_name(known.file_id)}, the newest data file, is missing", str(wal.layout.path))
+        text = f"{log_name(known.file_id)}, the newest data file, is missing; {RESTORE_IT}"
+        raise DataLossError(text, str(wal.layout.path))
     if stale_file(files, wal.read_file_header, known, start.file_id) is not None:
         raise CorruptionError(
             f"{log_name(known.file_id)} was committed up to {known.end}, but the file after it says "

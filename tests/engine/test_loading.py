@@ -29,7 +29,8 @@ def test_a_removed_segment_is_noticed_at_open(path: Path, open_channel: Open) ->
     with open_channel(max_inline_bytes=0) as channel:
         put(channel, *numbered(0, 5))
     next((path / "data").glob("segment.*")).unlink()
-    with pytest.raises(DataLossError, match="the events 1 to 5 are missing: the file segment"):
+    missing = r"the events 1 to 5 are missing: the file segment\S+ was removed; restore it, or let 'spillable repair'"
+    with pytest.raises(DataLossError, match=missing):
         open_channel()
 
 
@@ -101,7 +102,7 @@ def test_a_checkpoint_of_a_file_that_is_missing_is_data_loss(path: Path, open_ch
     put(channel, b"0")
     channel.checkpoint()
     log_file(path).unlink()
-    with pytest.raises(DataLossError, match="log-000001 is missing: a checkpoint was made of it"):
+    with pytest.raises(DataLossError, match="log-000001 is missing: a checkpoint was made of it; restore it, or let"):
         loader_of(channel).load()
 
 
@@ -210,7 +211,7 @@ def test_a_side_file_is_missing_that_the_newest_state_names(path: Path, open_cha
         file.unlink(missing_ok=True)
         put(other, b"x")
 
-    with pytest.raises(DataLossError, match="the file delayed-000001 was removed; put it back"):
+    with pytest.raises(DataLossError, match="the file delayed-000001 was removed; restore it, or let"):
         Channel(path, create=False, readonly=True, fs=FileSystemOfOthers(remove_and_commit))
 
 

@@ -38,7 +38,7 @@ def test_a_missing_file_in_the_middle_is_data_loss(open_log: Callable[..., Write
     for _ in range(3):
         append(wal, bytes(400))
     layout.log_file(2).unlink()
-    with pytest.raises(DataLossError, match="between log-000001 and log-000003 are missing"):
+    with pytest.raises(DataLossError, match="between log-000001 and log-000003 are missing; restore them, or let"):
         contents(wal)
 
 

@@ -265,7 +265,7 @@ def test_a_missing_file_in_the_middle_is_data_loss(path: Path, open_channel: Ope
                 channel.checkpoint()
     log_file(path, 5).unlink()
     for _ in range(2):
-        with pytest.raises(DataLossError, match="are missing"):
+        with pytest.raises(DataLossError, match=r"missing.*; restore (it|them), or let 'spillable repair' continue"):
             reopened(path)
         reboot(path)
 
@@ -278,7 +278,7 @@ def test_a_missing_last_file_is_noticed(path: Path, open_channel: Open, rebooted
     log_file(path, 4).unlink()
     if rebooted:
         age_head(path)
-    with pytest.raises(CorruptionError if not rebooted else DataLossError, match="missing"):
+    with pytest.raises(CorruptionError if not rebooted else DataLossError, match=r"missing.*; restore it, or let"):
         reopened(path)
 
 
