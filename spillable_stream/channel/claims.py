@@ -208,7 +208,7 @@ class Claims:
                 self.passed = passed.union(self.passed or ())
 
     def void(self, transaction: int) -> None:
-        """Void all claims: the group is being moved, under the channel's lock, and the mutex is held.
+        """Void all claims: the group is being moved, under the commit lock, and the mutex is held.
 
         Args:
             transaction: what `moved_at` is from now on.

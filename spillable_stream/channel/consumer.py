@@ -106,7 +106,7 @@ class Consumer:
     def _take_over(self, create: Callable[[], object], resume: bool) -> None:
         """Create the group, or roll back what a former owner left in flight.
 
-        Whoever commits takes of the group passes through the channel's lock, and looks there whether it is still the
+        Whoever commits takes of the group passes through the commit lock, and looks there whether it is still the
         owner. So one that was the owner, or helps one, is done when this one has had the lock, or will find it here.
         """
         with self._engine.committing():
@@ -338,7 +338,7 @@ class Consumer:
         self.seek_to(lambda state: checked_position(position, state, path), reset)
 
     def seek_to(self, choose: Choose, reset: str = "") -> int:
-        """Move the group as `seek` does, to where ``choose`` says under the channel's lock; return its next event.
+        """Move the group as `seek` does, to where ``choose`` says under the commit lock; return its next event.
 
         It raises what `seek` raises, and what ``choose`` raises: nothing is changed then.
         """

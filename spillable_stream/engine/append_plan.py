@@ -1,4 +1,4 @@
-"""The entries of one append, built request by request under the channel's lock."""
+"""The entries of one append, built request by request under the commit lock."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class AutomaticGroups:
 
         Raises:
             ChannelClosedError: the channel was closed, moved or removed.
-            LockTimeoutError: another thread or process has held the channel's lock for too long.
+            LockTimeoutError: another thread or process has held the commit lock for too long.
         """
         looked_at = self._count(elapsed_ms, most=_MOST_LOOKS)
         if not looked_at or self._now_ms < self._refused_until_ms:

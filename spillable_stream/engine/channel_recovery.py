@@ -55,7 +55,7 @@ def recover_channel(
     bound of what had been synced.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
         tiers: its logs.
         checkpoints: its checkpoints.
         directory: the memory tier's directory.

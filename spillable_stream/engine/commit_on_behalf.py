@@ -2,7 +2,7 @@
 
 A group's owner prepares a take, and commits it when it hears that the batch is done. Any other process that hears it
 earlier can commit the same take. Both may do so in any order or at once: a take is committed by its
-transaction's ID, under the channel's lock, and the second commit does nothing.
+transaction's ID, under the commit lock, and the second commit does nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
 
 @dataclass(slots=True)
 class _Finish(Takes):
-    """Commits those of the takes that are still prepared, under the channel's lock."""
+    """Commits those of the takes that are still prepared, under the commit lock."""
 
     may_finish: Callable[[], bool]
     position: KeptPosition | None

@@ -86,7 +86,7 @@ class DrainedFiles:
             )
 
     def free(self, *, spares: bool) -> None:
-        """Free the files and segments that nothing needs; the caller holds the channel's lock.
+        """Free the files and segments that nothing needs; the caller holds the commit lock.
 
         A checkpoint is removed before its file: a replay that began there would miss it. Files older than this handle
         are not used again: in a copy of a channel in use, they may hold frames of files that are to come.

@@ -38,7 +38,7 @@ class StateLoader:
     """Loads the state of a channel: starts from an image and replays the logs after it.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
         tiers: its logs.
         checkpoints: its checkpoints.
     """

@@ -52,7 +52,7 @@ class LocalOwnership:
         self._held = HeldGroup(note)
 
     def require(self) -> None:
-        """Prove that nobody else can own the group; the channel's lock is held.
+        """Prove that nobody else can own the group; the commit lock is held.
 
         Raises:
             GroupOwnedError: the lock file was removed, and somebody may have made another one.
@@ -119,7 +119,7 @@ class UnownedGroup:
             self._lock.unblank_holder(self._forgotten)
 
     def require(self) -> None:
-        """Prove that nobody can own the group; the channel's lock is held.
+        """Prove that nobody can own the group; the commit lock is held.
 
         Raises:
             GroupOwnedError: the lock file was removed, and somebody may have made another one.
@@ -135,7 +135,7 @@ class LocalOwners:
     Args:
         log: the channel's log.
         follower: its state.
-        appender: holds the channel's lock.
+        appender: holds the commit lock.
         position_files: the position files of this handle's groups that took last.
     """
 

@@ -68,7 +68,7 @@ class MemoryRecovery:
     """Recovers the memory tier of a channel.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
         tiers: its logs.
         directory: the memory tier's directory.
         loader: loads the state of both logs.

@@ -31,7 +31,7 @@ _RESERVED_IDS = 1 << 20  # events in memory need one sync of the disk tier for t
 
 
 class MemoryTier:
-    """Creates, frees and closes the memory tier. Callers hold the channel's lock, except of `make` and `put_bytes`.
+    """Creates, frees and closes the memory tier. Callers hold the commit lock, except of `make` and `put_bytes`.
 
     Args:
         log: the channel's log.

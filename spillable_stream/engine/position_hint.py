@@ -6,7 +6,7 @@ that only what is really lost is reported lost. It is a sealed note of msgpack `
 seeded by channel and group.
 
 It may be behind, never ahead. It is a hint: everything but that report holds without it. Whoever commits
-a take of the group writes it, its owner or who finishes takes for that, before the channel's lock is given
+a take of the group writes it, its owner or who finishes takes for that, before the commit lock is given
 up: so what is older never overwrites what is newer.
 """
 
@@ -51,7 +51,7 @@ class PositionHint:
         self._files: LruCache[File] = LruCache(1) if files is None else files
 
     def keep(self, state: ChannelState) -> None:
-        """Record what the group has taken, if there is a memory tier to lose; the channel's lock is held.
+        """Record what the group has taken, if there is a memory tier to lose; the commit lock is held.
 
         The takes are committed whether it can be written or not.
         """

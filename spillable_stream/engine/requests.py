@@ -1,4 +1,4 @@
-"""Requests: the kinds of commits, and how each becomes log entries under the channel's lock; here the plain kinds.
+"""Requests: the kinds of commits, and how each becomes log entries under the commit lock; here the plain kinds.
 
 Puts are in `spillable_stream.engine.put_request`, takes in `spillable_stream.engine.take_requests`.
 """
@@ -46,7 +46,7 @@ class Request:
         return False
 
     def appended(self, state: ChannelState) -> None:
-        """Finish after the log and the state have it; the channel's lock is still held."""
+        """Finish after the log and the state have it; the commit lock is still held."""
 
 
 @dataclass(slots=True)

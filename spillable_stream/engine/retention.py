@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Lets events go. Callers do not hold the channel's lock.
+    """Lets events go. Callers do not hold the commit lock.
 
     Args:
         log: the channel's log.

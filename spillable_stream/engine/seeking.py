@@ -1,6 +1,6 @@
 """Moving a group to another position, back or forward.
 
-Under the channel's lock, in one append: what the group has in flight is rolled back, and the group continues elsewhere.
+Under the commit lock, in one append: what the group has in flight is rolled back, and the group continues elsewhere.
 The position that is kept beside the log (`KeptPosition`; on this host `PositionHint`) is forgotten before that, and so
 is the note about its last owner. If the former were still there, the loss of a memory tier would move the group forward
 again; what the latter says of failures would count against events that come again.
@@ -30,7 +30,7 @@ from spillable_stream.state.ranges import RangeSet
 __all__ = ["Seek", "checked_position", "seek_group"]
 
 Choose = Callable[[ChannelState], int]
-"""Returns the position to move to, given the state under the channel's lock, or raises: then nothing is changed."""
+"""Returns the position to move to, given the state under the commit lock, or raises: then nothing is changed."""
 
 
 def checked_position(position: int, state: ChannelState, path: ChannelPath) -> int:

@@ -1,6 +1,6 @@
 """Delayed events of a large put: they go to side files of the put's own as they come, before its commit.
 
-A put with a few of them appends these to side files that are there, under the channel's lock. One with many would hold
+A put with a few of them appends these to side files that are there, under the commit lock. One with many would hold
 them in memory until then, and the lock while they are written. So each stretch of time that it touches gets a staged
 segment, which is a side file but for its name; a COMMIT that names it makes it one. A task of Spark stages them, too.
 """

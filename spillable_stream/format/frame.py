@@ -163,7 +163,7 @@ class FrameHeader(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame to write; its IDs are filled in under the channel's lock."""
+    """A frame to write; its IDs are filled in under the commit lock."""
 
     type: FrameType
     payload: Payload

@@ -28,7 +28,7 @@ def remove_abandoned_segments(
     owner: str = "",
     most_spare_bytes: int = 0,
 ) -> None:
-    """Remove the segments that no transaction will ever adopt, nor any group still take; the channel's lock is held.
+    """Remove the segments that no transaction will ever adopt, nor any group still take; the commit lock is held.
 
     Args:
         fs: the file system.

@@ -77,7 +77,7 @@ class Head:
         return found[2] if found and found[1] == self.boot else None
 
     def begin_writing(self) -> CommitPoint | None:
-        """Return what `read` does; the caller has just got the channel's lock and may write until it gives it back.
+        """Return what `read` does; the caller has just got the commit lock and may write until it gives it back.
 
         What a writer that died may have left behind the ends shows in their states.
 
@@ -96,7 +96,7 @@ class Head:
         self.file.store(MARK_OFFSET, pack_mark(self._sequence + 1, self._pid))
 
     def writer(self) -> int:
-        """Return the pid of the last process known to have had the channel's lock, 0 if none is known."""
+        """Return the pid of the last process known to have had the commit lock, 0 if none is known."""
         found, (mark, pid) = self._newest(), parse_mark(self._load(SLOTS_AND_MARK_BYTES))
         return pid if found is None or mark > found[0] else found[2].pid
 

@@ -23,7 +23,7 @@ class Healing:
     """Heals the log of one tier; the commit lock is held.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
         end: the tier's published end.
         policy: how the tier's files are cut and removed.
         files: the log's files.

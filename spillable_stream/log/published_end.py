@@ -13,7 +13,7 @@ class PublishedEnd:
     """How far the log of one tier may be trusted.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
         policy: the tier's.
     """
 

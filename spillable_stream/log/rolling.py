@@ -35,7 +35,7 @@ class Rolling:
     """Begins the files of one tier; the commit lock is held.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
         end: the tier's published end.
         policy: how the tier's files are made and synced.
         files: the log's files.

@@ -49,7 +49,7 @@ class Tiers:
     """The two logs of a channel.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
     """
 
     def __init__(self, lock: CommitLock) -> None:

@@ -1,4 +1,4 @@
-"""The write-ahead log of one tier: append under the channel's lock, sync, publish.
+"""The write-ahead log of one tier: append under the commit lock, sync, publish.
 
 An append is: mark the head → write the frames → sync → publish the new end. What a holder of the
 lock leaves behind when it dies lies after the published end, is seen by nobody, and is cut by the
@@ -54,7 +54,7 @@ class WriteAheadLog:
     """The log of one tier of a channel: a directory of files and a sync policy.
 
     Args:
-        lock: the channel's lock and head.
+        lock: the commit lock and head.
         tier: which files these are.
         max_file_size_bytes: when to roll.
 
