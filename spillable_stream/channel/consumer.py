@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 _OWNER_SECONDS = 10.0
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
@@ -106,8 +106,8 @@ class Consumer:
     def _take_over(self, create: Callable[[], object], resume: bool) -> None:
         """Create the group, or roll back what a former owner left in flight.
 
-        Whoever commits takes of the group passes through the commit lock, and looks there whether it is still the
-        owner. So one that was the owner, or helps one, is done when this one has had the lock, or will find it here.
+        Every commit of the group's takes proves under the commit lock that its owner still is the owner. So once this
+        owner has held the lock, those of a former owner, or on its behalf, are done or will be refused.
         """
         with self._engine.committing():
             self._ownership.require()
@@ -193,7 +193,7 @@ class Consumer:
                 return True
         return False
 
-    def _call(self, call: str, section: Callable[[*_Ts], T], *arguments: *_Ts) -> T:
+    def _call(self, call: str, section: Callable[[*_Ts], _T], *arguments: *_Ts) -> _T:
         """Call a section of code that `close` waits for.
 
         Raises:
@@ -224,7 +224,7 @@ class Consumer:
         try:
             return self._call("a take", self._reader.read, ranges)
         except CorruptionError:
-            self._engine.log.require_in_place()  # else it read what is at the path now
+            self._engine.log.require_in_place()  # raises if the path leads elsewhere by now: that is why, then
             raise
 
     def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""Events: what they are, and what is taken for one."""
+"""Events, and the checks of what a caller gives as one."""
 
 from __future__ import annotations
 

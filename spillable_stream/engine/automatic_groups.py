@@ -187,7 +187,7 @@ class AutomaticGroups:
 
     def _look_at(self, name: str, recorded_ms: int, may_be_idle_ms: int) -> None:
         before = self._watched.get(name)
-        # A group whose name is none was made by no stream, and nobody can own it: it stays.
+        # A group of an old log may have a name that is not allowed now: no stream made it, nobody can own it, it stays.
         owner = self._owners.inquire(name) if is_name(name) else OwnerSeen(is_alive=True, note="")
         idle_ms = recorded_ms
         if owner.is_alive:

@@ -172,7 +172,7 @@ def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupS
 
 
 def has_stayed(group: str, before: GroupImage, appender: Appender, follower: Follower) -> bool:
-    """Tell whether a change of a group has not come to be that was interrupted; False if nobody can tell now.
+    """Tell whether an interrupted change left a group as it was; False if nobody can tell now.
 
     Args:
         group: the group's name.

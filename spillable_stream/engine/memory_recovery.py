@@ -1,4 +1,4 @@
-"""Settling what became of the memory tier, by the first to open its channel: it is used, or what went with it is told.
+"""Recovers the memory tier when a channel's first handle opens it, or records and reports what was lost with it.
 
 Only what is certainly gone is declared lost. The rules are stated in `spillable_stream.state.memory_loss_rules` and
 `spillable_stream.log.chain`.

@@ -31,7 +31,10 @@ _RESERVED_IDS = 1 << 20  # events in memory need one sync of the disk tier for t
 
 
 class MemoryTier:
-    """Creates, frees and closes the memory tier. Callers hold the commit lock, except of `make` and `put_bytes`.
+    """Creates, frees and closes the memory tier.
+
+    `make` and `close` acquire the commit lock. Callers of `is_ready`, `open`, `refuse`, `has_pages_for`, `reserve_ids`,
+    `renew` and `free_taken` hold it.
 
     Args:
         log: the channel's log.

@@ -119,14 +119,13 @@ class Put(Request):
             most = f"{memory}, {most}" if disk else memory
             option = option if disk else "memoryCapacity" if wanted.events > limits.events else "byteCapacity"
         return PutTooLargeError(
-            f"{path}: {self._do()} not fit ({wanted.payload_bytes:,} bytes), however empty the channel is: {most}. "
-            f"Raise {named(option)}, or put {'smaller events' if wanted.events == 1 else 'fewer at once'}"
+            f"{path}: {self._events_do()} not fit ({wanted.payload_bytes:,} bytes), however empty the channel is: "
+            f"{most}. Raise {named(option)}, or put {'smaller events' if wanted.events == 1 else 'fewer at once'}"
         )
 
-    def _do(self) -> str:
-        """Return the beginning of a sentence about it: how many events do."""
-        events = self.use.events
-        return counted(events, "event", "do")
+    def _events_do(self) -> str:
+        """Return "3 events do", the beginning of a sentence about it."""
+        return counted(self.use.events, "event", "do")
 
     def done(self, plan: AppendPlan) -> CommitResult | None:
         """Return the result again if a query's or a producer's batch was committed before; otherwise None.
@@ -182,7 +181,7 @@ class Put(Request):
             if tier is None:
                 raise MemoryFullError("the memory tier is full")
         if not plan.fits_disk(wanted):
-            raise ChannelFullError(f"{self._do()} not fit ({wanted.payload_bytes:,} bytes)")
+            raise ChannelFullError(f"{self._events_do()} not fit ({wanted.payload_bytes:,} bytes)")
         return DISK
 
     def _fits_memory(self, plan: AppendPlan, wanted: TierUsage, limits: TierUsage) -> bool:

@@ -51,10 +51,10 @@ class Request:
 
 @dataclass(slots=True)
 class Control(Request):
-    """A change of options, schemas or groups, or a record about the memory tier.
+    """A change of the channel itself, not of its events: a transaction of one record of a control type.
 
     Args:
-        type: OPTIONS, SCHEMA, GROUP, RESERVE or LOST.
+        type: one of `CONTROL_TYPES`.
         value: the record, as the type has it (`spillable_stream.format.record`).
     """
 

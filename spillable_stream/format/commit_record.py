@@ -200,8 +200,9 @@ class CommitRecord:
     """The end of a transaction.
 
     Args:
-        kind: "put", "take", "control" (options, schema, groups, reservations), "move" (events of the
-            memory tier that are now on disk; the PUT frames of the append keep their own IDs) or "merge".
+        kind: "put", "take", "control" (a record of one of `CONTROL_TYPES`), "move" (events of the
+            memory tier that are now on disk; the PUT frames of the append keep their own IDs) or "merge" (objects of a
+            store that were copied into one).
         start: the offset where the record's append began.
         segments: staged segments to adopt, in order; their events come first.
         sink: the query ID and batch ID of a sink's batch.

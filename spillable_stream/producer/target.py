@@ -32,7 +32,7 @@ class Target(Protocol):
     """What a producer sends to. Several threads call `commit` at once.
 
     A call that raises an error of the system (`OSError`, and so `ConnectionError` and `TimeoutError`), or one
-    of this package's that may pass (`spillable_stream.producer.send_task`), is repeated with the same number; any
+    of this package's that may pass (`spillable_stream.producer.retry`), is repeated with the same number; any
     other error ends the batch. A `ChannelBusyError`, `ChannelFullError`, `DiskSpaceError` or `LockTimeoutError` says
     that nothing was stored: a batch whose every attempt so far ended with one of these is repeated with another number.
 
