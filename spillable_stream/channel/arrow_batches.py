@@ -73,7 +73,7 @@ def read_batches(
     return _Reading(engine, schema, max_bytes).batches(ranges)
 
 
-def range_to_read(engine: Engine, start: SeekTarget | None = None, end: ReadEnd | None = None) -> Range:
+def range_to_read(engine: Engine, start: SeekTarget | None, end: ReadEnd | None) -> Range:
     """Return the IDs of the first and the last event that a read would have now; the last is less if it has none.
 
     The arguments are those of `read_batches`, and so is what it raises.

@@ -63,7 +63,9 @@ class ObjectOwners:
         follower: its state.
         appender: appends to its log.
         forget_notes: deletes what is beside a group that is dropped.
-        answer_seconds: how long a claim waits for an answer.
+
+    Attributes:
+        answer_seconds: how long a claim waits for an answer; tests shorten it.
     """
 
     def __init__(
@@ -72,17 +74,16 @@ class ObjectOwners:
         follower: Follower,
         appender: Appender,
         forget_notes: Callable[[str], None],
-        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.path = path
-        self.answer_seconds = answer_seconds
+        self.answer_seconds: float = ANSWER_SECONDS
         self._follower = follower
         self._appender = appender
         self._forget_notes = forget_notes
         # Weak: what an interrupt left without a consumer must not be answered for.
         self._mine: weakref.WeakValueDictionary[str, ObjectOwnership] = weakref.WeakValueDictionary()
         self._mutex = threading.Lock()
-        self._inquiries = OwnerInquiries(answer_seconds, self._ask)
+        self._inquiries = OwnerInquiries(ANSWER_SECONDS, self._ask)
         self._warning = Seldom()
         self._thread = PeriodicThread(self, "spillable owner")  # answers claims
 

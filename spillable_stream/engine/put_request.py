@@ -41,7 +41,7 @@ class NoRoomYetError(ChannelFullError):
         may_be_over: tells whether a retry makes sense now: something has changed, or the put has waited long enough.
     """
 
-    def __init__(self, message: str, may_be_over: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, message: str, may_be_over: Callable[[], bool]) -> None:
         super().__init__(message)
         self.may_be_over = may_be_over
 

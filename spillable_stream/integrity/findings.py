@@ -73,9 +73,9 @@ class Findings:
         """Add a note."""
         self.add(Finding(Severity.NOTE, path, text, offset, size))
 
-    def warn(self, path: Path, text: str, offset: int | None = None, size: int | None = None) -> None:
+    def warn(self, path: Path, text: str, offset: int | None = None) -> None:
         """Add a warning."""
-        self.add(Finding(Severity.WARNING, path, text, offset, size))
+        self.add(Finding(Severity.WARNING, path, text, offset))
 
     def damage(
         self, path: Path, text: str, offset: int | None = None, size: int | None = None, events: Iterable[Range] = ()

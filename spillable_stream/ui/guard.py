@@ -96,7 +96,7 @@ class Guard:
         if refusal := self._refusal(scope, headers):
             await _refuse(kind, send, *refusal)
         elif self._token and (not self._has_cookie(headers) or _has_token(scope)):
-            await self._ask_for_token(scope, headers, receive, send)
+            await self._ask_for_token(scope, receive, send)
         elif not self._left[kind]:
             await _refuse(kind, send, HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
         else:
@@ -136,7 +136,7 @@ class Guard:
             found = None
         return hmac.compare_digest((found.value if found else "").encode(), self._cookie.encode())
 
-    async def _ask_for_token(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+    async def _ask_for_token(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Give the cookie for the token, and ask for the token without it."""
         if scope["type"] == "websocket":
             await _refuse("websocket", send, HTTPStatus.UNAUTHORIZED, "the token is missing")
