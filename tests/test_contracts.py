@@ -44,6 +44,16 @@ def test_every_room_has_its_layer() -> None:
     assert contract("layers", "layers") == rooms()
 
 
+def test_the_drawing_of_the_rooms_has_the_layers_of_the_contract() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawing = re.findall(r"^ {4}(.*)", page.partition("## Rooms")[2].partition("| room")[0], re.MULTILINE)
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    layers = config["importlinter:contract:layers"]["layers"].replace(f"{PACKAGE}.", "").strip().splitlines()
+    drawn = [set(re.findall(r"(\w+)(?:/|\.py)", line)) for line in drawing]
+    assert drawn == [set(layer.split(" | ")) for layer in layers]
+
+
 def test_every_room_but_spark_is_kept_from_pyspark() -> None:
     assert contract("pyspark", "source_modules") == rooms() - {"spark"}
     assert contract("pyspark", "forbidden_modules") == {"pyspark"}
