@@ -37,7 +37,7 @@ from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.recovery import is_of_another_history
-from spillable_stream.log.tail import find_tail, go_on
+from spillable_stream.log.tail import find_tail, pass_over
 from spillable_stream.log.wal import Position
 from spillable_stream.option_names import named
 from spillable_stream.state.image import image_of
@@ -125,7 +125,7 @@ class Inventory:
     def root(self) -> int:
         """Return the index of the first data file of the unbroken chain that leads to the last one."""
         files = [f.file_id for f in self.disk]
-        return first_of_chain(self.layout, files, _headers(self.disk), go_on) if files else 0
+        return first_of_chain(self.layout, files, _headers(self.disk), pass_over) if files else 0
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def _settle_ends(fs: FileSystem, files: list[LogFile], known: TierEnd) -> None:
         if end is None:
             with opened(fs, file.path) as f:
                 floor = known.end if known.file_id == file.file_id else 0
-                end = find_tail(f, file.seed, 0, floor, go_on).end
+                end = find_tail(f, file.seed, 0, floor, pass_over).end
         file.end = end
 
 
@@ -309,7 +309,7 @@ def _trust_last(
     made = [c.position.offset for c in inventory.checkpoints if c.position.file_id == last.file_id]
     floor = max([known.end if known.file_id == last.file_id else 0, *made])
     with opened(fs, last.path) as file:
-        tail = find_tail(file, last.seed, 0, floor, go_on)
+        tail = find_tail(file, last.seed, 0, floor, pass_over)
     last.end = tail.end
     if in_memory(last.file_id):
         return

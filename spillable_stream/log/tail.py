@@ -29,8 +29,8 @@ __all__ = [
     "Tail",
     "cut_torn_tail",
     "find_tail",
-    "go_on",
     "is_reused",
+    "pass_over",
     "refuse",
     "torn_bytes",
     "written_bytes",
@@ -45,7 +45,7 @@ def refuse(error: CorruptionError) -> NoReturn:
     raise error
 
 
-def go_on(error: CorruptionError) -> None:
+def pass_over(error: CorruptionError) -> None:
     """Pass over a corruption: what verify does, whose replay finds the same bytes, and tells what was in them."""
 
 

@@ -97,9 +97,9 @@ class Lane:
         """Tell whether there may be a batch to try now."""
         if self.waiting is not None:
             return self.waiting.due is None and self.waiting.batch not in self.runs
-        return self.can_go_on() or (self.destination is not None and bool(self.destination.ready))
+        return self.can_retry() or (self.destination is not None and bool(self.destination.ready))
 
-    def can_go_on(self) -> bool:
+    def can_retry(self) -> bool:
         """Tell whether there is a batch to retry whose previous turn has ended."""
         return bool(self.again) and self.again[0] not in self.runs
 
@@ -257,7 +257,7 @@ class Schedule:
         return Turn(lane, batch, began, self._waited_seconds(lane, now), look)
 
     def _take(self, lane: Lane) -> ProducerBatch | None:
-        while lane.can_go_on():
+        while lane.can_retry():
             batch = lane.again.popleft()
             if batch.outcome is None:  # a batch with an outcome was given up
                 return batch

@@ -87,7 +87,7 @@ class SendTask:
             batch.in_doubt = batch.in_doubt or not (says_nothing_stored(e) or isinstance(e, MISFITS))
             if not batch.in_doubt:
                 batch.destination.free(batch)
-            self._go_on(batch, e)
+            self._after_failure(batch, e)
             return e
         else:
             batch.destination.free(batch, stored=batch.dead is None)
@@ -108,7 +108,7 @@ class SendTask:
         answer = commit_to(destination.target, events, producer_id, numbers, waited_seconds, times)
         return _checked(answer, destination.name)
 
-    def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:
+    def _after_failure(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):
             return
         batch.destination.free(batch)  # it will not be sent there again

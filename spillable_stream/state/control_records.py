@@ -83,7 +83,7 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
     elif group is not None and "seek" in value:
         position = min(max(value["seek"], contents.beginning() - 1), contents.last_id)
         group.seek(position, value.get("reset", ""), value.get("token", ""))
-        _tell_of_losses(contents, group)
+        _report_losses(contents, group)
         _pass_over(group, value.get("left", ()))
     elif group is not None and "idle" in value:
         group.idle_ms = value["idle"]
@@ -125,11 +125,11 @@ def _create_group(contents: Contents, value: GroupRecord) -> None:
         group.has_planned = True
         if value["since"] < first:
             group.expired.add(value["since"] + 1, first)
-    _tell_of_losses(contents, group)
+    _report_losses(contents, group)
     _pass_over(group, value.get("left", ()))
 
 
-def _tell_of_losses(contents: Contents, group: GroupState) -> None:
+def _report_losses(contents: Contents, group: GroupState) -> None:
     for first, last in contents.gone():
         group.lose(first, last)
 

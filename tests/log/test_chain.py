@@ -21,7 +21,7 @@ from spillable_stream.log.chain import (
 )
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.tail import go_on, refuse
+from spillable_stream.log.tail import pass_over, refuse
 
 LAYOUT = Layout(Path("/channel"), "c", (Path("/channel/data"),), Path("/channel/checkpoint"), None)
 COMMIT = LocatedFrame(64, FrameHeader(FrameType.COMMIT, 0, 1, 0, 0, 0, 0, 0), b"")
@@ -65,7 +65,7 @@ def test_a_damaged_header_is_refused_or_passed_over(damaged: int) -> None:
     headers = chain(1, 2, 3) | {damaged: None}
     with pytest.raises(CorruptionError, match=f"the header of log-00000{damaged} is damaged"):
         first_of_chain(LAYOUT, [1, 2, 3], headers.__getitem__, refuse)
-    assert first_of_chain(LAYOUT, [1, 2, 3], headers.__getitem__, go_on) == 0
+    assert first_of_chain(LAYOUT, [1, 2, 3], headers.__getitem__, pass_over) == 0
 
 
 # ── the newest file ─────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity_file import read_identity
-from spillable_stream.log.tail import Reporter, Tail, find_tail, go_on, refuse
+from spillable_stream.log.tail import Reporter, Tail, find_tail, pass_over, refuse
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip, frames, kill, log_file, offsets, reboot, trim
@@ -92,7 +92,7 @@ def test_a_file_that_is_cut_below_what_was_synced_is_corrupt(path: Path, commits
     cut(path, commits[0].end)
     with pytest.raises(CorruptionError, match=f"the file was cut to {commits[0].end} bytes; {floor} had been synced"):
         tail(path, refuse, floor)
-    assert tail(path, go_on, floor) == Tail(floor, floor, 0, True)
+    assert tail(path, pass_over, floor) == Tail(floor, floor, 0, True)
 
 
 def test_frames_that_no_commit_ends_are_corrupt_if_they_had_been_synced(
