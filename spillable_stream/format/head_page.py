@@ -156,10 +156,10 @@ def is_half_damaged(data: bytes) -> bool:
     """Tell whether a slot is damaged that may be the newer one: slots are written in turn."""
     slots = [_parse_slot(data[offset:]) for offset in _SLOT_OFFSETS]
     found = sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.sequence)
-    if not found or found[-1][0] <= 1:
+    if not found or found[-1].sequence <= 1:
         return False
     if len(found) == 2:
-        return found[1][0] - found[0][0] != 1
+        return found[1].sequence - found[0].sequence != 1
     return not _is_surely_older(data[_SLOT_OFFSETS[slots.index(None)] :], *found)
 
 
@@ -167,9 +167,9 @@ def _is_surely_older(damaged: bytes, whole: HeadSlot) -> bool:
     """Tell whether a damaged slot precedes the whole one: every field that can be read says so."""
     sequence, _, *ends = _SLOT.unpack_from(damaged.ljust(_SLOT.size, b"\0"))
     disk, memory, last_id = ends[:2], ends[3:5], ends[6]
-    published = whole[2]
+    published = whole.published
     return (
-        sequence == whole[0] - 1
+        sequence == whole.sequence - 1
         and disk <= list(published.disk[:2])
         and (memory <= list(published.memory[:2]) or not published.memory.file_id)
         and last_id <= published.last_id
