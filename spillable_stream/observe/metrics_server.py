@@ -13,14 +13,12 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from spillable_stream.arguments import text
+from spillable_stream.arguments import text, whole_number
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import OptionError
 from spillable_stream.observe.flume_counters import flume_counters
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observer import Observer
 from spillable_stream.observe.prometheus_export import prometheus_registry
-from spillable_stream.shown_value import shown
 
 __all__ = ["MetricsServer", "serve_metrics"]
 
@@ -187,11 +185,10 @@ def serve_metrics(
 
     Raises:
         ImportError: prometheus-client is not installed.
-        OptionError: there are no channels, one is given twice, the port is none, or the host not text.
+        OptionError: there are no channels, one is given twice, the port is not one, or the host is not text.
         OSError: the port is not available.
     """
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
-        raise OptionError(f"port must be an integer, 0 to 65,535, not {shown(port)}")
+    port = whole_number("port", port, 0, 65_535)
     text("host", host)
     observer = Observer(channels)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from spillable_stream.arguments import seconds
+from spillable_stream.arguments import seconds, whole_number
 from spillable_stream.errors import OptionError
 from spillable_stream.option_names import named
 from spillable_stream.quantities import Duration
@@ -44,20 +44,16 @@ class WorkerConfig:
     def of(
         cls, batch_size: int | None, max_attempts: int, backoff: Duration, threads: int, timeout: Duration | None
     ) -> WorkerConfig:
-        """Return the arguments as users give them."""
+        """Return the arguments that users give, checked."""
         return cls(
-            batch_size,
-            max_attempts,
+            None if batch_size is None else whole_number("batch_size", batch_size),
+            whole_number("max_attempts", max_attempts),
             seconds("backoff", backoff),
-            threads,
+            whole_number("threads", threads, 1, _MOST_THREADS),
             None if timeout is None else seconds("timeout", timeout),
         )
 
     def __post_init__(self) -> None:
-        if self.batch_size is not None:
-            _check_count("batch_size", self.batch_size)
-        _check_count("max_attempts", self.max_attempts)
-        _check_count("threads", self.threads, _MOST_THREADS)
         _check_seconds("backoff", self.backoff)
         if self.timeout is not None:
             _check_seconds("timeout", self.timeout)
@@ -116,14 +112,6 @@ def _takes_one_argument(function: Callable[..., Any]) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _check_count(name: str, value: object, most: int | None = None) -> None:
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    if not is_count or value < 1 or (most and value > most):  # type: ignore[operator]
-        raise OptionError(
-            f"{name} must be {f'1 to {most:,}' if most else 'an integer of at least 1'}, not {shown(value)}"
-        )
 
 
 def _check_seconds(name: str, value: float) -> None:

@@ -38,6 +38,14 @@ def test_a_value_out_of_range_is_named(name: str, value: object) -> None:
         WorkerConfig.of(**{**GOOD, name: value})
 
 
+@pytest.mark.parametrize("name", ["batch_size", "max_attempts", "threads"])
+def test_counts_are_numbers_of_any_kind_as_elsewhere(name: str) -> None:
+    config = WorkerConfig.of(**{**GOOD, name: np.int64(3)})
+    assert (getattr(config, name), type(getattr(config, name))) == (3, int)
+    with pytest.raises(OptionError, match=f"^{name} must be an integer(, 1 or more| from 1 to 1,000), not '3'$"):
+        WorkerConfig.of(**{**GOOD, name: "3"})
+
+
 def test_a_time_may_have_a_unit() -> None:
     config = WorkerConfig.of(**{**GOOD, "backoff": "500ms", "timeout": timedelta(minutes=5)})
     assert (config.backoff, config.timeout) == (0.5, 300.0)
