@@ -51,7 +51,7 @@ def recover_channel(
 ) -> RecoveredChannel:
     """Find the ends of the logs, cut what is torn, settle what became of the memory tier, publish.
 
-    The channel's lock is held, and nobody else has the channel open. The head is of no use for that but as a lower
+    The commit lock is held, and nobody else has the channel open. The head is of no use for that but as a lower
     bound of what had been synced.
 
     Args:

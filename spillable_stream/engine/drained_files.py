@@ -149,7 +149,7 @@ class DrainedFiles:
     def discard(self, segments: list[str]) -> None:
         """Remove staged segments that no commit adopted, also after a commit whose outcome is unknown.
 
-        The channel's lock settles that outcome: the leftovers of such a commit were cut, or the log continued in a
+        The commit lock settles that outcome: the leftovers of such a commit were cut, or the log continued in a
         new file. A failed commit may have copied a segment to disk, so both copies are removed.
         """
         log, follower, appender = self._log, self._follower, self._appender

@@ -97,7 +97,7 @@ class MemoryRecovery:
     def settle(self, state: ChannelState, end: Position, known: CommitPoint | None) -> RecoveredEnds:
         """Find the end of the memory tier's log, or record and report what went with the tier.
 
-        The channel's lock is held, and nobody else has the channel open.
+        The commit lock is held, and nobody else has the channel open.
 
         Args:
             state: what the disk tier says: there is a memory tier. Of one that is gone nothing is left in it.

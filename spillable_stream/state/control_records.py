@@ -84,7 +84,7 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
         position = min(max(value["seek"], contents.beginning() - 1), contents.last_id)
         group.seek(position, value.get("reset", ""), value.get("token", ""))
         _report_losses(contents, group)
-        _pass_over(group, value.get("left", ()))
+        _count_as_taken(group, value.get("left", ()))
     elif group is not None and "idle" in value:
         group.idle_ms = value["idle"]
         group.has_planned |= value.get("planned", False)
@@ -126,7 +126,7 @@ def _create_group(contents: Contents, value: GroupRecord) -> None:
         if value["since"] < first:
             group.expired.add(value["since"] + 1, first)
     _report_losses(contents, group)
-    _pass_over(group, value.get("left", ()))
+    _count_as_taken(group, value.get("left", ()))
 
 
 def _report_losses(contents: Contents, group: GroupState) -> None:
@@ -134,9 +134,9 @@ def _report_losses(contents: Contents, group: GroupState) -> None:
         group.lose(first, last)
 
 
-def _pass_over(group: GroupState, left: Iterable[Range]) -> None:
+def _count_as_taken(group: GroupState, left: Iterable[Range]) -> None:
     for first, last in left:
-        group.take(first, last)
+        group.count_as_taken(first, last)
 
 
 def _trim(contents: Contents, value: TrimRecord) -> None:

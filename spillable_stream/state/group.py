@@ -43,8 +43,8 @@ class GroupState:
     token: str = ""
     passed: int = 0
 
-    def take(self, first: int, last: int) -> None:
-        """Note that the events of a range were taken."""
+    def count_as_taken(self, first: int, last: int) -> None:
+        """Count the events of a range as taken: they were, or the group can't take them any more."""
         if not self.ahead and first <= self.position + 1:
             self.position = max(self.position, last)
         else:
@@ -69,11 +69,11 @@ class GroupState:
     def _miss(self, first: int, last: int, missed: RangeSet) -> None:
         for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
             missed.add(a, b)
-        self.take(first, last)
+        self.count_as_taken(first, last)
 
     def took(self, first: int, last: int) -> None:
         """Note that the group itself took the events of a range: it has been told what was missing before it."""
-        if not self.ahead and first <= self.position + 1:  # as in `take`: every take comes here
+        if not self.ahead and first <= self.position + 1:  # as in `count_as_taken`: every take comes here
             self.position = max(self.position, last)
         else:
             self._take_ahead(first, last)
@@ -104,9 +104,9 @@ class GroupState:
     def merge(self, position: int, ahead: Iterable[Range]) -> None:
         """Note what another source says that the group has `taken`."""
         before = self.position, list(self.ahead)
-        self.take(1, position)
+        self.count_as_taken(1, position)
         for first, last in ahead:
-            self.take(first, last)
+            self.count_as_taken(first, last)
         if (self.is_sought or self.is_automatic) and (self.position, list(self.ahead)) != before:
             self.is_sought, self.has_planned, self.idle_ms = False, self.is_automatic, 0
 
