@@ -283,7 +283,9 @@ def test_without_matplotlib_the_error_says_what_to_install(open_channel: Open, m
 
 def test_tiers_have_the_same_colours_in_both(open_channel: Open, tmp_path: Path) -> None:
     channel = spilling(open_channel, tmp_path)
-    for area in channel.plot().collections:
+    areas = channel.plot().collections
+    assert len(areas) == 2
+    for area in areas:
         assert f"background:{matplotlib.colors.to_hex(area.get_facecolor()[0])}" in channel._repr_html_()
 
 
