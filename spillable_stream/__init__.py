@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spillable_stream.channel.put_transaction import PutTransaction
     from spillable_stream.channel.stats import (
         ChannelStats,
+        DelayedStats,
         GroupStats,
         KeptStats,
         SpoolStats,
@@ -72,6 +73,7 @@ __all__ = [
     "CorruptionError",
     "DataLossError",
     "DeadLetter",
+    "DelayedStats",
     "DeliveryError",
     "DiskSpaceError",
     "Drop",
@@ -159,6 +161,7 @@ _MODULES = {
     "ChannelStats": "channel.stats",
     "Consumer": "channel.consumer",
     "DeadLetter": "workers.verdicts",
+    "DelayedStats": "channel.stats",
     "Drop": "workers.verdicts",
     "Event": "channel.event",
     "EventTable": "channel.event_table",

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pyarrow as pa
@@ -211,3 +212,10 @@ def test_the_version_is_the_packages() -> None:
     from importlib.metadata import version
 
     assert version("spillable-stream") == spillable_stream.__version__
+
+
+def test_the_parts_of_exported_statistics_are_exported_too() -> None:
+    exported = [getattr(spillable_stream, name) for name in spillable_stream.__all__ if name.endswith("Stats")]
+    types = [str(field.type) for stats in exported for field in fields(stats)]
+    parts = {part for type_ in types for part in re.findall(r"\w+Stats\b", type_)}
+    assert parts >= {"TierStats", "KeptStats"} and parts <= set(spillable_stream.__all__)
