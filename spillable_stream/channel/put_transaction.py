@@ -115,7 +115,7 @@ class PutTransaction(Transaction):
             deliver_at: when it is due, with a time zone. A year from now at most.
 
         Raises:
-            OptionError: ``ttl`` is no such time, or the delay is none that can be; nothing was put.
+            OptionError: ``ttl`` or the delay is not a valid time; nothing was put.
             TransactionStateError: the transaction is not open.
             TransactionCapacityError: it is full.
             SchemaError: the event does not fit the channel.
@@ -172,7 +172,7 @@ class PutTransaction(Transaction):
             deliver_at: likewise.
 
         Raises:
-            OptionError: the delay is none that can be.
+            OptionError: the delay is not a valid time.
         """
         found_ms = due_ms(deliver_after, deliver_at, self._engine.deliveries.clock_ms())
         if found_ms:
@@ -306,7 +306,7 @@ class PutTransaction(Transaction):
         """Return the ttl of what is put, in microseconds, and when it is due, in milliseconds since 1970; 0 for none.
 
         Raises:
-            OptionError: they are none that can be.
+            OptionError: one of them is not a valid time.
             TransactionStateError: nothing can be put, and ``call`` is refused.
         """
         self._require(OPEN, call)

@@ -37,7 +37,8 @@ class GroupStats:
         position: every event up to this write-order ID was taken.
         lag: how many events it has yet to take.
         in_flight: how many of them are in prepared take transactions.
-        lost: the IDs of events that it had yet to take and that went with a memory tier, until it takes a later one.
+        lost: the IDs of events that it had yet to take and that went with a memory tier or with damage, until it takes
+            a later one.
         expired: the IDs of events that it had yet to take and that left by age or size, until it takes a later one.
         expired_events: how many events its takes have passed over, ever, because their ttl had ended.
         is_automatic: whether a stream made the group for itself.
@@ -187,7 +188,7 @@ class ChannelStats:
         take_rate: events per second that the fastest group took in it.
         transactions: how many transactions there ever were, of puts, takes and changes.
         disk_appends: appends to the disk tier, by everybody, that this handle saw since it was opened; each is a sync.
-        lost: the IDs of events that went with a memory tier, as ranges of first and last.
+        lost: the IDs of events that went with a memory tier or with damage, as ranges of first and last.
         doubtful: IDs that a lost memory tier may have used: nobody knows.
         data_files: how many data files there are.
         memory_files: how many log files the memory tier has.
@@ -203,7 +204,7 @@ class ChannelStats:
         store: for a channel in an object store, the requests of this handle, and what they cost a day; else None.
         spool: with a spool in front of the store, what is yet to be shipped; else None. Nothing else here counts it.
         workers: the workers of this handle that have not been forgotten, in the order in which they were made. For a
-            read-only handle of a channel on a disk: the last worker of each group that has one, in any process.
+            read-only handle: the last worker of each group that has one, in any process.
     """
 
     channel: str

@@ -22,7 +22,7 @@ def ttl_us(ttl: Duration | None) -> int:
         ttl: for how long events count.
 
     Raises:
-        OptionError: it is no such time, less than a microsecond, or more than a century.
+        OptionError: it is not a time, less than a microsecond, or more than a century.
     """
     if ttl is None:
         return 0

@@ -82,7 +82,7 @@ class Destination:
         """Return the times of what is sent now; None where they are those of all sends. The arguments are a send's.
 
         Raises:
-            OptionError: they are none that can be, or the target can't have them; nothing was sent.
+            OptionError: one of them is not a valid time, or the target can't have them; nothing was sent.
         """
         if ttl is None and deliver_after is None and deliver_at is None:
             return None

@@ -169,7 +169,7 @@ class Producer:
             ProducerTimeoutError: the buffer stayed full for ``max_block_ms``; says how full.
             ProducerClosedError: the producer is closed.
             EventTooLargeError: the event is larger than the buffer.
-            OptionError: the key leads nowhere, the times are none that can be, the channel can't delay events, or
+            OptionError: the key leads nowhere, one of the times is not valid, the channel can't delay events, or
                 another argument is not of its type.
         """
         destination = self._only if key is None else None

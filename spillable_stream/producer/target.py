@@ -164,7 +164,7 @@ class ChannelTarget:
             deliver_at: likewise.
 
         Raises:
-            OptionError: the delay is none that can be, or the channel can't delay events.
+            OptionError: the delay is not a valid time, or the channel can't delay events.
         """
         try:
             return self._channel.due_ms(deliver_after, deliver_at)

@@ -89,7 +89,7 @@ class Contents:
         spilled: how many put transactions went to disk because memory was full.
         memory_only_sinks: the entries of `sinks` that only the memory tier's log has recorded.
         memory_only_groups: the groups with takes that only the memory tier's log has recorded.
-        lost: events that were lost with a memory tier before every group had taken them.
+        lost: events that were lost with a memory tier or to damage before every group had taken them.
         doubtful: IDs that a lost memory tier may or may not have used.
         clock: by which clock the age of events is told.
         trimmed: what nobody needs any more of a log of objects.

@@ -20,7 +20,7 @@ class GroupState:
     Args:
         position: every event up to this ID was taken.
         ahead: events after it that were taken too.
-        lost: events that count as taken, but went with a memory tier before; until a later one is taken.
+        lost: events that count as taken, but went with a memory tier or with damage; until a later one is taken.
         expired: events that count as taken, but left by age or size before; until a later one is taken.
         is_automatic: whether a stream made it for itself.
         has_planned: whether an automatic group has ever planned a batch.
