@@ -14,6 +14,7 @@ from typing import Any, Self, Unpack
 
 from spillable_stream.arguments import whole_milliseconds
 from spillable_stream.channel.event import Event
+from spillable_stream.errors import OptionError
 from spillable_stream.format.arrow_input import ArrowRows
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.async_room import AsyncRoom
@@ -44,14 +45,17 @@ class AsyncProducer:
     event loop.
 
     Args:
-        target: as for `Producer`, or a `Producer`, which stays open at the end and has its own arguments and options.
+        target: as for `Producer`, or a `Producer`, which stays open at the end; then it is the only argument.
         producer_id: as for `Producer`.
         dead_letter: as for `Producer`.
         clock: the time, for tests.
         rng: the jitter of retries, for tests.
         options: as for `Producer`.
 
-    Raises what `Producer` raises; opening channels does block.
+    Raises:
+        OptionError: a `Producer` is given, and with it an argument or an option that only a new one can have.
+
+    It raises what `Producer` raises, too; opening channels does block.
     """
 
     def __init__(
@@ -66,6 +70,10 @@ class AsyncProducer:
     ) -> None:
         self._owned = not isinstance(target, Producer)
         if isinstance(target, Producer):
+            own = {"producer_id": producer_id, "dead_letter": dead_letter, "clock": clock, "rng": rng}
+            given = [*(name for name, value in own.items() if value is not None), *options]
+            if given:
+                raise OptionError(f"{given[0]} is for a new producer, and {target!r} was given: give it to Producer(…)")
             self._producer = target
         else:
             self._producer = Producer(

@@ -6,11 +6,18 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillable_stream import AsyncProducer, Channel, Event, Result
-from spillable_stream.errors import ProducerClosedError, ProducerTimeoutError, SchemaError, SendFailedError
+from spillable_stream.errors import (
+    OptionError,
+    ProducerClosedError,
+    ProducerTimeoutError,
+    SchemaError,
+    SendFailedError,
+)
 from tests.producer.conftest import MakeProducer
 from tests.support.events import peek
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
@@ -140,6 +147,17 @@ def test_a_producer_that_was_given_stays_open(produce: MakeProducer, target: Fak
 
     asyncio.run(main())
     assert target.bodies == [b"x"] and target.closed == 0
+
+
+@pytest.mark.parametrize(
+    "given", [{"linger_ms": 5}, {"producer_id": "web-1"}, {"dead_letter": "dead"}], ids=lambda given: next(iter(given))
+)
+def test_what_a_producer_that_was_given_has_already_is_refused_by_its_name(
+    produce: MakeProducer, given: dict[str, Any]
+) -> None:
+    """It had no effect, silently."""
+    with pytest.raises(OptionError, match=rf"^{next(iter(given))} is for a new producer, .* give it to Producer\(…\)$"):
+        AsyncProducer(produce(), **given)
 
 
 def test_nothing_of_a_batch_that_is_done_is_kept(produce: MakeProducer) -> None:
