@@ -212,7 +212,7 @@ def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
         if (checkpoint := next(made, None)) is not None:
             return layout.checkpoint_dir / checkpoint
     head = parse_head(fs.read_file(layout.head)) if fs.exists(layout.head) else None
-    return layout.head if head is not None and (head[2].last_id or head[2].disk.file_id > 1) else None
+    return layout.head if head is not None and (head.published.last_id or head.published.disk.file_id > 1) else None
 
 
 def _is_torn(fs: FileSystem, path: Path, channel: str) -> bool:

@@ -141,8 +141,8 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
             return held
         if time.monotonic() > deadline:
             raise ChannelBusyError(
-                f"{layout.path} is being recovered or repaired; or its head is damaged, or that or a lock file is not "
-                "the one of the other handles, and these keep it open. Wait for them, or close them"
+                f"{layout.path} is being recovered or repaired, or its head, a lock file or its memory tier was "
+                "damaged, removed or replaced while others have it open: wait, or close it everywhere and open it again"
             )
         time.sleep(_POLL_SECONDS)
 

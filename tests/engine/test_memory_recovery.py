@@ -304,7 +304,9 @@ def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open
     lose_memory(path)
     with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
         put(channel, b"y")
-    with pytest.raises(ChannelBusyError, match="these keep it open"):
+    with pytest.raises(
+        ChannelBusyError, match="removed or replaced while others have it open: wait, or close it everywhere"
+    ):
         LocalEngine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
     kill(channel)
     again, warning = reopened(path)
