@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
 
 __all__ = ["make_directory", "read_file", "replace_file", "sync_directory"]
+
+_THEIRS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
+_MOST_KNOWN = 1000
+_durable: dict[Path, tuple[int, int]] = {}  # directories whose names this process has synced: device and inode of each
 
 
 def read_file(path: Path) -> bytes | None:
@@ -47,25 +52,64 @@ def replace_file(path: Path, data: bytes) -> None:
 def make_directory(path: Path) -> None:
     """Make a directory, and those above it that are missing, durably: what is in it later is found after a power cut.
 
+    One that is there may have been made a moment ago by another thread, or by a process that was killed before it
+    synced the name. So each is synced once by this process, whoever made it.
+
     Raises:
         StorageError: the system refused, or a file is in its place.
     """
+    is_made = False
     try:
-        if path.is_dir():
-            return
-        if path.parent != path:
-            make_directory(path.parent)
-        path.mkdir()
+        if not path.is_dir():
+            if path.parent != path:
+                make_directory(path.parent)
+            path.mkdir()
+            is_made = True
     except OSError as e:
-        if isinstance(e, FileExistsError) and path.is_dir():  # another sink made it in this moment
-            return
-        raise StorageError(f"can't make the directory {path} ({e.strerror}); check what is there") from e
+        if not (isinstance(e, FileExistsError) and path.is_dir()):  # another sink made it in this moment
+            raise StorageError(f"can't make the directory {path} ({e.strerror}); check what is there") from e
+    real = Path(os.path.realpath(path))
+    if is_made:
+        _durable.pop(real, None)  # one that was removed may have had the same inode
     try:
-        sync_directory(path.parent)
+        _make_durable(real, is_made=is_made)
     except BaseException:
-        with contextlib.suppress(OSError):
-            path.rmdir()  # else the next attempt would find it, and not sync its name
+        if is_made:
+            with contextlib.suppress(OSError):
+                path.rmdir()  # a sync that failed is not tried again for this name
         raise
+
+
+def _make_durable(path: Path, *, is_made: bool) -> None:
+    """Sync the names of a directory and of those above it, but for those that are known to be durable.
+
+    The walk ends at a mount point, and below a directory that this process can't sync: that is somebody else's.
+    """
+    fresh: dict[Path, tuple[int, int]] = {}
+    for directory in (path, *path.parents):
+        identity = _identity(directory)
+        if _durable.get(directory) == identity or os.path.ismount(directory):
+            break
+        try:
+            sync_directory(directory.parent)
+        except StorageError as e:
+            is_theirs = isinstance(e.__cause__, OSError) and e.__cause__.errno in _THEIRS
+            if not is_theirs or (is_made and directory == path):
+                raise
+            fresh[directory] = identity
+            break
+        fresh[directory] = identity
+    if len(_durable) + len(fresh) > _MOST_KNOWN:
+        _durable.clear()
+    _durable.update(fresh)
+
+
+def _identity(directory: Path) -> tuple[int, int]:
+    try:
+        found = directory.stat()
+    except OSError as e:
+        raise StorageError(f"can't look at the directory {directory} ({e.strerror}); check what is there") from e
+    return found.st_dev, found.st_ino
 
 
 def sync_directory(path: Path) -> None:

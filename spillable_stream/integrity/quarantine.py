@@ -49,6 +49,7 @@ class Quarantine:
             number += 1
             self.path = parent / f"{name}-{number}"
         fs.make_directory(self.path)
+        fs.sync_parents(self.path)  # another one may have been killed before it did
 
     def keep(self, report: Report, changed: Iterable[Path]) -> None:
         """Copy the damaged stretches and all files concerned, durably, and then the report.

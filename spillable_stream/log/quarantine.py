@@ -45,6 +45,7 @@ def keep_damaged(fs: FileSystem, path: Path, damage: Unreadable) -> None:
         "events": [damage.first_id, damage.last_id],
     }
     fs.make_directory(directory)
+    fs.sync_parents(directory)  # another one may have been killed before it did
     file = fs.open(damage.path, readonly=True)
     try:
         data = file.read(damage.offset, min(damage.size, _MOST_BYTES))

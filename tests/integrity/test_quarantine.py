@@ -51,6 +51,19 @@ def test_a_second_repair_has_a_directory_of_its_own(path: Path) -> None:
     assert list(contents(path).groups["default"]) == [2]
 
 
+def test_nothing_is_changed_before_the_quarantine_that_a_killed_repair_made_is_durable(
+    path: Path,
+) -> None:
+    at = three_puts(path, checkpoint=True)
+    flip(log_file(path), at[1] + 60)
+    (path / "quarantine").mkdir()
+    before = snapshot(path / "data", path / "head")
+    fs = FaultyFileSystem()
+    with fs.failing(lambda call: call == ("sync_directory", path.name)), pytest.raises(StorageError):
+        repair(path, fs=fs)
+    assert snapshot(path / "data", path / "head") == before
+
+
 def test_nothing_is_changed_before_the_copies_are_complete(path: Path) -> None:
     fill(path)
     flip(log_file(path, 6), 100)

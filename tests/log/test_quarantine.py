@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from spillable_stream import StorageError
 from spillable_stream.log.quarantine import keep_damaged, not_quarantined
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.storage.filesystem import FileSystem
+from tests.support.fake_files import FaultyFileSystem
 
 FS = FileSystem()
 
@@ -21,6 +23,15 @@ def test_damaged_bytes_are_kept_with_a_report(tmp_path: Path) -> None:
     assert kept.name == "events-6-10" and (kept / "log-1-2").read_bytes() == b"damaged"
     report = json.loads((kept / "report.json").read_text())
     assert report == {"path": str(tmp_path / "log-1"), "offset": 2, "size": 7, "events": [6, 10]}
+
+
+def test_a_quarantine_that_a_killed_process_has_made_has_its_name_synced_before_it_is_relied_on(tmp_path: Path) -> None:
+    (tmp_path / "log-1").write_bytes(b"..damaged..")
+    (tmp_path / "quarantine" / "events-6-10").mkdir(parents=True)
+    fs = FaultyFileSystem()
+    with fs.failing(lambda call: call == ("sync_directory", tmp_path.name)), pytest.raises(StorageError):
+        keep_damaged(fs, tmp_path, Unreadable(6, 10, tmp_path / "log-1", 2, 7))
+    assert list(tmp_path.rglob("report.json")) == []
 
 
 def test_damage_that_is_gone_by_now_leaves_no_report(tmp_path: Path) -> None:

@@ -417,7 +417,7 @@ def test_the_directory_of_a_file_is_durable_before_events_are_in_it_or_refused_a
         assert peek(channel) == [b"1"]
     else:
         sink.process()
-        assert synced[:2] == [tmp_path, tmp_path / "out"]
+        assert [path for path in synced if path.is_relative_to(tmp_path)][:2] == [tmp_path, tmp_path / "out"]
         assert tmp_path / "out" / "today" in also_synced
         assert peek(channel) == []
     sink.close()
