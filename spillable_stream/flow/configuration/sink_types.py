@@ -97,7 +97,8 @@ _BUCKETS = (
     Property("hdfs.fileSuffix", text, "", "What they end with; by default the codec's extension."),
     Property("hdfs.inUsePrefix", text, "", "What the name of a file begins with while it is written."),
     Property("hdfs.inUseSuffix", text, ".tmp", "What it ends with until then."),
-    Property("hdfs.emptyInUseSuffix", boolean, False, "Whether it has no such suffix.", _BOOLEAN),
+    Property("hdfs.emptyInUseSuffix", boolean, False, "Whether it has no such suffix. A file that counts when it is "
+             "closed is hidden then while it is written.", _BOOLEAN),
     Property("hdfs.rollInterval", seconds(0, MOST_LONG), 30, "After how many seconds a new file begins; 0 for never.",
              SECONDS),
     Property("hdfs.rollSize", size(0, MOST_LONG), 1024, "After how many bytes of bodies a new file begins; 0 for "

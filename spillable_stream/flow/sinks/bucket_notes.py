@@ -34,6 +34,7 @@ class BucketNotes:
         group: the group that takes from it.
         written: the channel's events that are written and not committed; those of the note are added.
         files: the sink's files.
+        names: how they are named.
 
     Raises:
         CorruptionError: the note is damaged.
@@ -41,21 +42,32 @@ class BucketNotes:
     """
 
     def __init__(
-        self, sink: str, directory: Path, channel: Channel, group: str, written: WrittenEvents, files: Files
+        self,
+        sink: str,
+        directory: Path,
+        channel: Channel,
+        group: str,
+        written: WrittenEvents,
+        files: Files,
+        names: Names,
     ) -> None:
         make_directory(directory)
-        self._sink, self._files = sink, files
+        self._sink, self._files, self._names = sink, files, names
         self._file = NoteFile(directory, sink)
         self._found = self._file.read(channel) or Note(channel.uuid)
         has_closed = self._found.closing and files.is_published(self._found.closing)
-        self._events = NotedEvents(written, channel, group, self._found, with_closing=bool(has_closed))
+        self._events = NotedEvents(
+            written,
+            channel,
+            group,
+            self._found,
+            with_closing=bool(has_closed),
+            in_use=(names.in_use_prefix, names.in_use_suffix),
+        )
 
-    def recover(self, names: Names) -> None:
-        """Cut and name, or remove, the files that an earlier run had open.
-
-        Args:
-            names: how files are named.
-        """
+    def recover(self) -> None:
+        """Cut and name, or remove, the files that an earlier run had open; its names may have been other ones."""
+        names = self._names if self._found.in_use is None else Names("", *self._found.in_use)
         for in_use, length in self._found.files.items():
             if length == _WHOLE:
                 self._files.remove(in_use)

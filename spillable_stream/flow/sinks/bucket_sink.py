@@ -123,10 +123,16 @@ class BucketSink(BatchSink):
         self._naming.begin(self.name)
         self._consumer: Consumer | None = None
         self._notes = BucketNotes(
-            self.name, self._notes_directory(found), channel, self.consumer_group, self.written, self._files
+            self.name,
+            self._notes_directory(found),
+            channel,
+            self.consumer_group,
+            self.written,
+            self._files,
+            self._names,
         )
         self._is_opened = True
-        self._notes.recover(self._names)
+        self._notes.recover()
 
     def _notes_directory(self, found: Resolved) -> Path:
         if not found.is_local:
@@ -191,7 +197,9 @@ class BucketSink(BatchSink):
         while True:
             final = self._names.final(place, self._counter)
             self._counter += 1
-            in_use = self._files.temporary(self._names.in_use(final), final)
+            in_use = self._names.in_use(final)
+            if not self._appends:
+                in_use = self._files.temporary(in_use, final)
             if not self._files.exists(final) and not self._files.exists(in_use):
                 now = time.monotonic()
                 return OpenFile(place, final, in_use, self._content(), opened_at=now, written_at=now)

@@ -97,7 +97,10 @@ class Files(Protocol):
         """Remove a file, if there is one; no crash brings it back."""
 
     def temporary(self, path: str, final: str) -> str:
-        """Return the name of a file while it is written."""
+        """Return the name of a file while it is written, by the one that options say.
+
+        It is not the final one, but in a store: there no file is seen before it is whole.
+        """
 
 
 def _reason(error: OSError) -> str:
@@ -157,7 +160,7 @@ class LocalFiles:
 
     def temporary(self, path: str, final: str) -> str:
         """See `Files.temporary`."""
-        return path
+        return path if path != final else _hidden(final)
 
 
 class ArrowFiles:
@@ -222,7 +225,15 @@ class ArrowFiles:
 
     def temporary(self, path: str, final: str) -> str:
         """See `Files.temporary`."""
-        return final if self._is_store else path
+        if self._is_store:
+            return final
+        return path if path != final else _hidden(final)
+
+
+def _hidden(path: str) -> str:
+    """Return the name of a file that readers pass over."""
+    directory, slash, name = path.rpartition("/")
+    return f"{directory}{slash}.{name}.tmp"
 
 
 class Resolved(NamedTuple):

@@ -38,7 +38,8 @@ class Hdfs(BucketSink):
         file_suffix: what they end with; by default the codec's extension.
         in_use_prefix: what the name of a file begins with while it is written.
         in_use_suffix: what it ends with until then.
-        empty_in_use_suffix: whether it has no such suffix.
+        empty_in_use_suffix: whether it has no such suffix. A file that counts when it is closed is hidden then while
+            it is written.
         roll_interval: after how many seconds a new file begins; 0 for never.
         roll_size: after how many bytes of bodies; 0 for never.
         roll_count: after how many events; 0 for never.

@@ -120,6 +120,8 @@ class Note:
         closing: the file that gets its name now; its events are written if it has it.
         closing_ranges: these events.
         token: the token that the group had then; see `spillable_stream.state.group.GroupState`.
+        in_use: what the names of open files begin and end with; None where they have their names from the beginning, or
+            an earlier version wrote the note.
     """
 
     channel: str
@@ -128,6 +130,7 @@ class Note:
     closing: str = ""
     closing_ranges: tuple[Range, ...] = ()
     token: str = ""
+    in_use: tuple[str, str] | None = None
 
 
 class NotedEvents:
@@ -142,12 +145,20 @@ class NotedEvents:
         group: the group that takes from it.
         found: the note of an earlier run.
         with_closing: whether the events of the file that was closing then are written too.
+        in_use: see `Note`.
     """
 
     def __init__(
-        self, written: WrittenEvents, channel: Channel, group: str, found: Note, *, with_closing: bool = False
+        self,
+        written: WrittenEvents,
+        channel: Channel,
+        group: str,
+        found: Note,
+        *,
+        with_closing: bool = False,
+        in_use: tuple[str, str] | None = None,
     ) -> None:
-        self._written, self._channel, self._group = written, channel, group
+        self._written, self._channel, self._group, self._in_use = written, channel, group, in_use
         ranges = (*found.ranges, *found.closing_ranges) if with_closing else found.ranges
         self._noted = uncommitted(channel, group, ranges, found.token)
         written.add(self._noted)
@@ -170,7 +181,7 @@ class NotedEvents:
     ) -> Note:
         """Return a note of what is written, and being written; see `Note` and `add`."""
         token = group_token(self._channel, self._group)
-        return Note(self._channel.uuid, files, self.add(ranges), closing, closing_ranges, token)
+        return Note(self._channel.uuid, files, self.add(ranges), closing, closing_ranges, token, self._in_use)
 
 
 def group_token(channel: Channel, group: str) -> str:
@@ -296,10 +307,12 @@ class NoteFile:
 
 
 def _encoded(note: Note) -> bytes:
-    value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
+    value: dict[str, object] = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
              "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
     if note.token:
         value["token"] = note.token
+    if note.in_use is not None:
+        value["in_use"] = note.in_use
     return json.dumps(value).encode()
 
 
@@ -313,9 +326,17 @@ def _decoded(value: bytes, path: Path) -> Note:
             found["closing"],
             _ranges(found["closing_ranges"]),
             str(found.get("token", "")),
+            _in_use(found.get("in_use")),
         )
     except NONSENSE as e:
         raise _damaged(path, repr(e)) from e
+
+
+def _in_use(found: list[str] | None) -> tuple[str, str] | None:
+    if found is None:
+        return None
+    prefix, suffix = found
+    return str(prefix), str(suffix)
 
 
 def _damaged(path: Path, why: str) -> CorruptionError:

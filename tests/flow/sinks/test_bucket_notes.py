@@ -16,8 +16,8 @@ from spillable_stream.flow.sinks.open_file import Content, OpenFile
 from spillable_stream.flow.sinks.written import WrittenEvents
 
 
-def notes(directory: Path, channel: Channel, written: WrittenEvents) -> BucketNotes:
-    return BucketNotes("k1", directory, channel, "default", written, LocalFiles())
+def notes(directory: Path, channel: Channel, written: WrittenEvents, names: Names = Names()) -> BucketNotes:  # noqa: B008
+    return BucketNotes("k1", directory, channel, "default", written, LocalFiles(), names)
 
 
 def filled(open_channel: Callable[..., Channel]) -> Channel:
@@ -36,7 +36,7 @@ def test_a_file_that_counts_batch_by_batch_is_cut_and_named(
     Path(in_use).write_bytes(b"123456")
     notes(tmp_path, channel, WrittenEvents()).write_lengths({in_use: 4, names.in_use(f"{tmp_path}/f.2"): 0}, [(1, 3)])
     written = WrittenEvents()
-    notes(tmp_path, channel, written).recover(names)
+    notes(tmp_path, channel, written).recover()
     assert written.among([(1, 9)]) == [(1, 3)]
     assert [p.read_bytes() for p in tmp_path.glob("f.*")] == [b"1234"]
 
@@ -49,7 +49,7 @@ def test_a_file_that_counts_when_it_is_closed_is_removed_and_its_events_come_aga
     Path(file.in_use).touch()
     notes(tmp_path, channel, WrittenEvents()).write_open([file])
     written = WrittenEvents()
-    notes(tmp_path, channel, written).recover(Names())
+    notes(tmp_path, channel, written).recover()
     assert not written and not list(tmp_path.glob("f.*"))
 
 
@@ -58,10 +58,10 @@ def test_a_closing_file_counts_if_it_has_its_name(open_channel: Callable[..., Ch
     file = OpenFile("f", f"{tmp_path}/f.1", f"{tmp_path}/f.1.tmp", Content(), ranges=[(1, 3)])
     notes(tmp_path, channel, WrittenEvents()).write_open([], closing=file)
     written = WrittenEvents()
-    notes(tmp_path, channel, written).recover(Names())
+    notes(tmp_path, channel, written).recover()
     assert not written
     Path(file.final).touch()
-    notes(tmp_path, channel, written).recover(Names())
+    notes(tmp_path, channel, written).recover()
     assert written.among([(1, 9)]) == [(1, 3)] and Path(file.final).exists()
 
 
@@ -83,7 +83,7 @@ def test_a_name_that_a_note_relies_on_is_synced_before_its_events_count(
     notes(tmp_path, channel, WrittenEvents()).write_lengths({names.in_use(f"{out}/f.2"): 4}, [(4, 5)])
     Path(f"{out}/f.2").touch()
     synced.clear()
-    notes(tmp_path, channel, WrittenEvents()).recover(names)
+    notes(tmp_path, channel, WrittenEvents()).recover()
     assert str(out) in synced
 
 

@@ -471,3 +471,54 @@ def test_an_interrupt_of_a_sink_whose_files_count_when_they_are_closed_leaves_ea
         named = [name for name in files(out) if name.endswith(".gz")]
         assert sorted(line for name in named for line in files(out)[name].splitlines()) == sorted(wanted), number
     assert number > 20
+
+
+@pytest.mark.parametrize("changed", [{"in_use_prefix": "", "in_use_suffix": ".open"}, {"empty_in_use_suffix": True}])
+def test_a_file_that_a_crash_left_gets_its_name_though_the_names_in_use_are_other_ones_at_the_restart(
+    open_channel: Callable[..., Channel], tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    channel = open_channel(checkpoint_on_close=False)
+    put(channel, "1", "2")
+    first = opened(channel, tmp_path, in_use_prefix="_", in_use_suffix=".tmp", **NO_ROLLS)
+    drain(first)
+    channel.close()
+    channel = open_channel()
+    put(channel, "3")
+    sink = opened(channel, tmp_path, **changed, **{**NO_ROLLS, "now": lambda: 2.0})
+    drain(sink)
+    sink.close()
+    assert files(tmp_path) == {"FlumeData.1000": "1\n2\n", "FlumeData.2000": "3\n"}
+
+
+def test_a_compressed_file_without_a_name_in_use_does_not_count_before_it_is_whole(
+    open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    """The process is killed when the note names the file that is closed now, and bytes of it are not written yet."""
+    from spillable_stream.flow.sinks.destinations import FileStream, LocalFiles
+
+    def dies(_: LocalFiles, stream: FileStream, *__: str) -> None:
+        written = stream.raw.name
+        stream.raw.close()
+        os.truncate(written, 3)
+        raise Killed
+
+    options: dict[str, Any] = {
+        **NO_ROLLS,
+        "file_type": "CompressedStream",
+        "codec": "gzip",
+        "empty_in_use_suffix": True,
+    }
+    channel = open_channel(checkpoint_on_close=False)
+    put(channel, "1", "2")
+    first = opened(channel, tmp_path, **options)
+    drain(first)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(LocalFiles, "publish", dies)
+        patch.setattr(bucket_sink.BucketSink, "_discard", lambda *_: None)
+        first.close()
+    channel.close()
+    channel = open_channel()
+    sink = opened(channel, tmp_path, **{**options, "now": lambda: 2.0})
+    drain(sink)
+    sink.close()
+    assert files(tmp_path) == {"FlumeData.2000.gz": "1\n2\n"}
