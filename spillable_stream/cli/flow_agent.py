@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -168,13 +169,17 @@ def _run(
         except StorageError as e:
             _log.warning("spillable tap can't look at this agent: %s", e, extra=fields(component=name))
         is_well = running.run(once=how.once, drain=how.drain)
+        status = HEALTHY if is_well else UNHEALTHY
         if how.once and running.signals.last:
-            return 128 + running.signals.last
-        return HEALTHY if is_well else UNHEALTHY
+            status = 128 + running.signals.last
     finally:
         taps.stop()
         if monitoring is not None:
             monitoring.stop()
+    if running.supervisor.late():  # Python would wait for their threads
+        logging.shutdown()
+        os._exit(status)
+    return status
 
 
 def _monitoring(running: Agent, system: Mapping[str, str]) -> Monitoring | None:

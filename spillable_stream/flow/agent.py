@@ -17,6 +17,7 @@ from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import Place, build_channels, build_sinks, build_source, lag_events
 from spillable_stream.flow.changes import Changes, changes, sink_units
 from spillable_stream.flow.checked_arguments import checked
+from spillable_stream.flow.closing import channels_of, close_at_once
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
 from spillable_stream.flow.lifecycle import Supervisor
@@ -150,7 +151,7 @@ class Agent:
                 try:
                     self._apply(changes(_EMPTY, self._wanted), self._wanted)
                 except BaseException:
-                    self._close_channels()
+                    self._close_channels(self._owned)
                     raise
             else:
                 self._start_all(self.sinks.values(), self.sources.values())
@@ -178,7 +179,8 @@ class Agent:
             drain: whether the sinks first take what is in their channels.
 
         Returns:
-            Whether all have ended within ``shutdown_timeout_seconds``.
+            Whether all have ended within ``shutdown_timeout_seconds``. The others end with the process, which loses
+            nothing that was acknowledged: a source that hangs in a put has not said that the batch is stored.
         """
         with self.signals.watched(), self._mutex:
             if not self._started or self._stopped:
@@ -190,24 +192,42 @@ class Agent:
             if drain:
                 self._drain()
             ended = self._stop_all(self.sinks.values()) and ended
-            self._close_channels()
+            ended = self._close_channels(self._owned) and ended
             _log.info("the agent %s has stopped", self.name, extra=fields(component=self.name))
             return ended
 
-    def _close_channels(self) -> None:
-        for name in self._owned:
-            self.places[name].channel.close()
+    def _close_channels(self, names: Iterable[str]) -> bool:
+        """Close channels; those in which something may hang in the time of a stop, and tell whether all are closed."""
+        found = {name: self.places[name].channel for name in names}
+        hung = channels_of(self.supervisor.late())
+        for channel in found.values():
+            if channel not in hung:
+                channel.close()
+        closings = {name: channel.close for name, channel in found.items() if channel in hung}
+        late = close_at_once(closings, self.shutdown_timeout_seconds)
+        if late:
+            _log.error(
+                "the channel %s could not be closed within %g s; see what its disk or its store does",
+                ", ".join(late),
+                self.shutdown_timeout_seconds,
+                extra=fields(component=self.name, seconds=self.shutdown_timeout_seconds),
+            )
+        return not late
 
     def _stop_sources(self, runners: Iterable[PolledRunner | EventRunner]) -> bool:
-        """Stop sources, and then close their interceptors."""
+        """Stop sources, and then close their interceptors; those of one that is late when it has ended."""
         stopping = list(runners)
         for runner in stopping:
             if isinstance(runner.processor, ChannelProcessor):
                 runner.processor.puts.end_waiting(_LAST_WAIT_SECONDS)
         ended = self._stop_all(stopping)
+        late = self.supervisor.late()
         for runner in stopping:
             if isinstance(runner.processor, ChannelProcessor):
-                runner.processor.close()
+                if runner in late:
+                    close_at_once({runner.name: runner.processor.close}, 0.0)
+                else:
+                    runner.processor.close()
         return ended
 
     def _stop_all(self, runners: Iterable[Runner]) -> bool:
@@ -388,8 +408,9 @@ class Agent:
         """Stop what has changed, and start what there is now."""
         self._stop_sources([self.sources.pop(name) for name in found.sources if name in self.sources])
         self._stop_all([self.sinks.pop(name) for name in found.sinks if name in self.sinks])
+        self._close_channels(found.channels & self._owned)
         for name in found.channels & self._owned:
-            self.places.pop(name).channel.close()
+            del self.places[name]
             self._owned.discard(name)
         self._config = config
         assert self._files is not None

@@ -61,15 +61,19 @@ class Supervisor:
         with self._mutex:
             self._late.append(runner)
 
+    def late(self) -> list[Runner]:
+        """Return the runners that were asked to stop, and have not ended yet."""
+        with self._mutex:
+            self._late = [late for late in self._late if not late.stop(0.0)]
+            return list(self._late)
+
     def require_ended(self, runner: Runner) -> None:
         """Check that no earlier runner still runs a component of a runner.
 
         Raises:
             SpillableError: one does.
         """
-        with self._mutex:
-            self._late = [late for late in self._late if not late.stop(0.0)]
-            found = [late.name for late in self._late if late.components & runner.components]
+        found = [late.name for late in self.late() if late.components & runner.components]
         if found:
             raise SpillableError(f"{', '.join(found)} was stopped, and has not ended; see what it hangs in")
 

@@ -61,6 +61,11 @@ class SinkRunner:
         return frozenset(sink.name for sink in self.sinks)
 
     @property
+    def channels(self) -> list[Channel]:
+        """The channels that its sinks take from."""
+        return [channel for _, channel, _ in self._places]
+
+    @property
     def alive(self) -> bool:
         """See `Runner.alive`."""
         return self._thread.alive

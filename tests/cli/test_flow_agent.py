@@ -161,6 +161,47 @@ def test_a_process_with_drain_writes_all_that_is_in_the_channels_before_it_ends(
     assert (gated / "out").read_text() == (gated / "logs" / "app").read_text()
 
 
+def test_a_process_ends_though_a_batch_hangs(place: Path, tmp_path: Path) -> None:
+    """Python would wait for the thread that puts it."""
+    (tmp_path / "hanging.py").write_text("""
+import threading
+from pathlib import Path
+from spillable_stream import flow
+
+class Hangs(flow.Interceptor):
+    def intercept(self, batch):
+        Path(__file__).with_name("begun").touch()
+        threading.Event().wait()
+""")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    (place / "flume.conf").write_text(
+        TEXT.format(dir=place).partition("a1.sources.r1.type")[0]
+        + f"a1.sources.r1.type = netcat\na1.sources.r1.bind = 127.0.0.1\na1.sources.r1.port = {port}\n"
+        + "a1.sources.r1.interceptors = i1\na1.sources.r1.interceptors.i1.type = hanging.Hangs\n"
+        + "a1.sources.r1.channels = c1\na1.channels.c1.type = memory\n"
+        + f"a1.sinks.k1.type = file_roll\na1.sinks.k1.sink.directory = {place}/out\na1.sinks.k1.channel = c1\n"
+    )
+    command = [sys.executable, "-m", "spillable_stream", *arguments(place, "--shutdown-timeout", "0.1")]
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as process:
+        try:
+            assert process.stderr is not None
+            next(line for line in process.stderr if "has started" in line)
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.sendall(b"1\n")
+                wait_until((tmp_path / "begun").exists)
+                process.send_signal(signal.SIGTERM)
+                said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "a1.r1 did not end within 0.1 s" in said
+
+
 def test_it_can_end_by_itself_and_say_what_would_run(place: Path) -> None:
     done = CliRunner().invoke(app, arguments(place, "--dryrun"))
     assert (done.exit_code, done.output) == (

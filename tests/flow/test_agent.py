@@ -14,6 +14,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.flow.sink_processors import Failover
@@ -180,6 +181,41 @@ def test_a_stop_beside_a_slow_sink_and_a_full_channel_takes_one_batch_of_the_sin
             running.stop()
         stop.join(60)
         assert (stopped, sink.begun) == ([True], 1)
+
+
+@pytest.mark.parametrize(("channels", "thread"), [("c1", "a1.r1"), ("c1 c2", "spillable-flow-put_0")])
+def test_a_stop_beside_a_put_that_hangs_ends_everything_else_in_its_time(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channels: str, thread: str
+) -> None:
+    """The disk of one channel does not answer."""
+    go_on, hangs, commit = threading.Event(), threading.Event(), PutTransaction.commit
+
+    def hang(transaction: PutTransaction) -> None:
+        if threading.current_thread().name == thread:
+            hangs.set()
+            go_on.wait()
+        commit(transaction)
+
+    write(place, CONFIGURATION.replace("r1.channels = c1 c2", f"r1.channels = {channels}"))
+    running = flow.Agent.from_properties(place / "flume.conf", name="a1", shutdown_timeout_seconds=3.0)
+    running.start()
+    monkeypatch.setattr(PutTransaction, "commit", hang)
+    source = running.sources["r1"]
+    try:
+        log(place, "1")
+        assert hangs.wait(60)
+        assert not running.stop()
+        assert source.source.counters.event_accepted_count == 0
+        assert not any(sink.alive for sink in running.sinks.values())
+        assert running.supervisor.late() == [source]
+        assert "a1.r1 did not end within 3 s" in caplog.text
+        if channels == "c1":
+            with ss.Channel(place / "c2") as other:
+                assert other.stats().groups["default"].lag == 0
+    finally:
+        go_on.set()
+    wait_until(lambda: not any(t.name.endswith("-close") for t in threading.enumerate()))
+    assert running.supervisor.late() == []
 
 
 def test_a_stop_with_drain_empties_the_channels(place: Path) -> None:

@@ -201,6 +201,8 @@ class Exec(EventSource):
         """End the command's process group, put what was read, and return."""
         self._stopping.set()
         if self._thread is not None:
+            if self._process is not None and self._process.poll() is None:  # the thread may be held up in a channel
+                self._end_group(self._process)
             self._thread.join()
             self._thread = None
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,29 @@ def test_the_whole_process_group_ends_with_it(tmp_path: Path, monkeypatch: pytes
     source.stop()
     for pid in map(int, pids.read_text().split()):
         wait_until(lambda pid=pid: not _runs(pid))
+
+
+def test_the_command_ends_with_it_though_a_channel_does_not_answer(tmp_path: Path) -> None:
+    pid, go_on, hangs = tmp_path / "pid", threading.Event(), threading.Event()
+
+    class Hanging(KeptBatches):
+        def deliver(self, routed: Routed) -> None:
+            hangs.set()
+            go_on.wait()
+            super().deliver(routed)
+
+    kept, source = Hanging(), Exec(f"echo $$ > {pid}; echo up; sleep 1000", shell="/bin/sh -c", batch_timeout=0)
+    source.start(kept)
+    try:
+        assert hangs.wait(60)
+        stop = threading.Thread(target=source.stop, daemon=True)
+        stop.start()
+        wait_until(lambda: not _runs(int(pid.read_text())))
+        assert stop.is_alive()
+    finally:
+        go_on.set()
+    stop.join(60)
+    assert kept.bodies() == [b"up"]
 
 
 def _runs(pid: int) -> bool:

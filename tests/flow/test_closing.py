@@ -1,0 +1,44 @@
+"""Something that hangs as it is closed holds up nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel, flow
+from spillable_stream.flow.closing import channels_of, close_at_once
+from spillable_stream.flow.sink_runner import SinkRunner
+from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.source_runners import source_runner
+from tests.support.flow_processors import KeptBatches
+
+
+def test_what_is_not_closed_in_time_is_named_and_closed_later() -> None:
+    go_on, closed = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        go_on.wait()
+        closed.release()
+
+    assert close_at_once({"a": hang, "b": closed.release, "c": hang}, 0.05) == ["a", "c"]
+    assert closed.acquire(timeout=60)
+    go_on.set()
+    assert closed.acquire(timeout=60) and closed.acquire(timeout=60)
+
+
+def test_what_can_not_be_closed_is_logged_and_is_not_late(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> None:
+        raise OSError(5, "Input/output error")
+
+    assert close_at_once({"c1": fails}, 60.0) == []
+    assert "c1 could not be closed: [Errno 5] Input/output error" in caplog.text
+
+
+def test_the_channels_of_sources_and_sinks_are_known(open_channel: Callable[..., Channel]) -> None:
+    channel = open_channel()
+    source = source_runner(flow.Seq(), flow.ChannelProcessor({"c1": channel}), "r1")
+    sink = SinkRunner([(flow.Null(), channel, WrittenEvents())], None, "k1")
+    assert channels_of([source]) == channels_of([sink]) == [channel]
+    assert channels_of([source_runner(flow.Seq(), KeptBatches(), "r1")]) == []
