@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.descriptor import Descriptor
-from spillable_stream.flow.durable_file import make_directory
+from spillable_stream.flow.durable_file import make_directory, sync_directory
 
 __all__ = ["OutputFile", "cut_back"]
 
@@ -76,21 +76,21 @@ class OutputFile:
         self.length = self._end
 
     def cut(self) -> None:
-        """Remove what does not count.
+        """Remove what does not count, durably: a power cut would bring it back when the file is closed.
 
         Raises:
             StorageError: the disk refused.
         """
         self._end = self.length
         try:
-            os.ftruncate(self._descriptor.number, self.length)
+            _cut(self._descriptor.number, self.length)
         except OSError as e:
             raise StorageError(
                 f"can't cut {self.path} back to {self.length:,} bytes ({e.strerror}); check the disk"
             ) from e
 
     def remove(self) -> None:
-        """Close and remove it; also once more, where that failed.
+        """Close and remove it, durably; also once more, where that failed.
 
         Raises:
             StorageError: the file system refused.
@@ -100,6 +100,7 @@ class OutputFile:
             self.path.unlink(missing_ok=True)
         except OSError as e:
             raise StorageError(f"can't remove {self.path} ({e.strerror}); check the directory") from e
+        sync_directory(self.path.parent)
 
     def close(self) -> None:
         """Close it."""
@@ -123,12 +124,21 @@ def cut_back(path: Path, length: int) -> bool:
     except OSError as e:
         raise StorageError(f"can't open {path} ({e.strerror}); let this user write to it") from e
     try:
-        size = os.fstat(descriptor).st_size
-        if size > length:
-            os.ftruncate(descriptor, length)
-            os.fsync(descriptor)
-        return size >= length
+        if os.fstat(descriptor).st_size < length:
+            return False
+        _cut(descriptor, length)
+        return True
     except OSError as e:
         raise StorageError(f"can't cut {path} back to {length:,} bytes ({e.strerror}); check the disk") from e
     finally:
         os.close(descriptor)
+
+
+def _cut(descriptor: int, length: int) -> None:
+    """Cut an open file; raises OSError.
+
+    It is made longer before: what an attempt could not sync counts as clean, and would not be written by the next one.
+    """
+    os.ftruncate(descriptor, length + 1)
+    os.ftruncate(descriptor, length)
+    os.fsync(descriptor)
