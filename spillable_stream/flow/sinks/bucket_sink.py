@@ -200,7 +200,8 @@ class BucketSink(BatchSink):
             in_use = self._names.in_use(final)
             if not self._appends:
                 in_use = self._files.temporary(in_use, final)
-            if not self._files.exists(final) and not self._files.exists(in_use):
+            # In this order: a file of another sink may get its final name in between.
+            if not self._files.exists(in_use) and not self._files.exists(final):
                 now = time.monotonic()
                 return OpenFile(place, final, in_use, self._content(), opened_at=now, written_at=now)
 
@@ -294,9 +295,16 @@ class BucketSink(BatchSink):
             else:
                 assert file.appended is not None
                 file.appended.close()
+                self._have_own_name(file)
                 self._naming.name(file)
             self.counters.connection_closed_count += 1
             del self._ending[0]
+
+    def _have_own_name(self, file: OpenFile) -> None:
+        """Name a file otherwise if another sink, whose files in use are called otherwise, has taken its name."""
+        while file.final != file.in_use and self._files.exists(file.final) and self._files.exists(file.in_use):
+            file.final = self._names.final(file.place, self._counter)
+            self._counter += 1
 
     # ── files that count when they are closed ───────────────────────────────────────────────
 
@@ -380,6 +388,7 @@ class BucketSink(BatchSink):
         """Close a file, give it its name, and commit its events; the rest of it where that was interrupted."""
         assert file.stream is not None and self._consumer is not None
         if not file.is_published:
+            self._have_own_name(file)
             try:
                 file.stream.write(bytes(file.content.end()))
                 self._notes.write_open(self._open, closing=file)

@@ -25,6 +25,8 @@ def rename(in_use: str, final: str) -> None:
     """
     if in_use == final:
         return
+    if os.path.exists(final) and os.path.exists(in_use):
+        raise StorageError(f"can't rename {in_use} to {final}, which is another file; move that one away")
     try:
         os.rename(in_use, final)
     except OSError as e:

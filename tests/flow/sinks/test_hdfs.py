@@ -473,6 +473,41 @@ def test_an_interrupt_of_a_sink_whose_files_count_when_they_are_closed_leaves_ea
     assert number > 20
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_sinks_of_one_directory_never_replace_each_others_files(
+    open_channel: Callable[..., Channel], tmp_path: Path, kind: dict[str, Any]
+) -> None:
+    """They begin in the same millisecond, and call their files in use otherwise."""
+    channel = open_channel()
+    put(channel, "1", "2")
+    sinks = []
+    for name, suffix in (("a1.k1", ".tmp"), ("a1.k2", ".part")):
+        sink = Hdfs(str(tmp_path), in_use_suffix=suffix, batch_size=1, now=lambda: 1.0, **{**NO_ROLLS, **kind})
+        sink.name = name
+        sink.open(channel)
+        sink.process()
+        sinks.append(sink)
+    for sink in sinks:
+        sink.close()
+    assert sorted(lines(tmp_path)) == ["1", "2"]
+
+
+def test_a_file_that_a_crash_left_does_not_replace_another_one(
+    open_channel: Callable[..., Channel], tmp_path: Path
+) -> None:
+    channel = open_channel(checkpoint_on_close=False)
+    put(channel, "1")
+    drain(opened(channel, tmp_path, **NO_ROLLS))
+    channel.close()
+    (tmp_path / "FlumeData.1000").write_text("another\n")
+    channel = open_channel()
+    with pytest.raises(StorageError, match=r"FlumeData\.1000, which is another file"):
+        opened(channel, tmp_path, **NO_ROLLS)
+    (tmp_path / "FlumeData.1000").rename(tmp_path / "another")
+    opened(channel, tmp_path, **NO_ROLLS).close()
+    assert files(tmp_path) == {"FlumeData.1000": "1\n", "another": "another\n"}
+
+
 @pytest.mark.parametrize("changed", [{"in_use_prefix": "", "in_use_suffix": ".open"}, {"empty_in_use_suffix": True}])
 def test_a_file_that_a_crash_left_gets_its_name_though_the_names_in_use_are_other_ones_at_the_restart(
     open_channel: Callable[..., Channel], tmp_path: Path, changed: dict[str, Any]
