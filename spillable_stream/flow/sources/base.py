@@ -28,6 +28,7 @@ __all__ = [
     "fitting",
     "halves",
     "put_held",
+    "said_of",
 ]
 
 _log = logging.getLogger("spillable_stream.flow")
@@ -183,8 +184,13 @@ def halves(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     return batch.slice(0, middle), batch.slice(middle)
 
 
+def said_of(error: Exception) -> str:
+    """Return what an error says; with its type, where it is of somebody's own class."""
+    return str(error) if isinstance(error, SpillableError) else f"{type(error).__name__}: {error}"
+
+
 def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> bool:
-    """Put a batch, again and again while its channels refuse, so that the source reads nothing meanwhile.
+    """Put a batch, again and again while a channel refuses or an interceptor fails; nothing is read meanwhile.
 
     One that is too large for a transaction of a channel, or for a channel, is put in pieces. An event that is alone too
     large for a channel is lost, and named in the log: what comes behind it does not wait forever.
@@ -209,13 +215,13 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
                 pieces.extendleft(reversed(halves(piece)))
                 continue
             _lose(source, e)
-        except SpillableError as e:
-            source.miss(f"{counted(left, 'event', 'are')} not stored, and lost: {e}")
+        except Exception as e:
+            source.miss(f"{counted(left, 'event', 'are')} not stored, and lost: {said_of(e)}")
             _log.error(
                 "%s: %s not stored, and lost: %s",
                 source.name,
                 counted(left, "event", "are"),
-                e,
+                said_of(e),
                 extra=fields(component=source.name, count=left),
             )
             return False
@@ -242,7 +248,7 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
     Raises:
         PutTooLargeError: a channel could not hold it if it were empty; no channel has any of it. Likewise for the
             other errors of `TOO_LARGE`.
-        SpillableError: the source is being stopped, and a channel refused.
+        Exception: the source is being stopped, and a channel refused, or an interceptor or the selector raised.
     """
     wait_seconds = _FIRST_WAIT_SECONDS
     routed = None
@@ -253,8 +259,10 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
         except TOO_LARGE:  # also of one that waited, whose channel was given less room meanwhile
             source.counters.pauses.end(id(batch))
             raise
-        except SpillableError as e:
-            source.counters.channel_write_fail += 1
+        except Exception as e:  # also one of an interceptor's own: the batch must not be lost for it
+            is_refused = isinstance(e, SpillableError)
+            source.counters.channel_write_fail += is_refused
+            source.counters.generic_processing_fail += not is_refused
             source.counters.pauses.begin(id(batch))
             if stopping.is_set():
                 source.counters.pauses.end(id(batch))
@@ -262,7 +270,8 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
             _log.warning(
                 "%s: a batch waits, and nothing is read meanwhile: %s",
                 source.name,
-                e,
+                said_of(e),
+                exc_info=None if is_refused or wait_seconds > _FIRST_WAIT_SECONDS else e,
                 extra=fields(component=source.name),
             )
             stopping.wait(wait_seconds)

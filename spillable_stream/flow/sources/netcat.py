@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.checked_arguments import Count, Port, checked
 from spillable_stream.flow.part_room import TOO_LARGE
-from spillable_stream.flow.sources.base import fitting, halves
+from spillable_stream.flow.sources.base import fitting, halves, said_of
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource
@@ -113,12 +113,15 @@ class Netcat(StreamSource):
     async def _put_and_answer(self, writer: asyncio.StreamWriter, batch: pa.RecordBatch) -> None:
         try:
             await self.put(batch)
-        except SpillableError as e:
+        except Exception as e:
             if isinstance(e, TOO_LARGE) and batch.num_rows > 1:
                 for half in halves(batch):
                     await self._put_and_answer(writer, half)
                 return
-            reason = " ".join(str(e).split())
+            if not isinstance(e, SpillableError):
+                self.counters.generic_processing_fail += 1
+                _log.exception("%s: lines are refused", self.name, extra=fields(component=self.name))
+            reason = " ".join(said_of(e).split())
             await self._answer(writer, f"FAILED: {reason}\n".encode() * batch.num_rows)
         else:
             await self._answer(writer, b"OK\n" * batch.num_rows)

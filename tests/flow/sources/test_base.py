@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
@@ -32,6 +33,38 @@ def test_a_batch_is_held_until_it_is_stored() -> None:
     assert put_held(source, kept, BATCH, threading.Event())
     assert kept.bodies() == [b"x"]
     assert source.counters.channel_write_fail == 1
+
+
+class Fails(KeptBatches):
+    """Has an interceptor that fails with an error of its own, the first times."""
+
+    failures = 2
+
+    def route(self, events: pa.RecordBatch) -> Routed:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise ZeroDivisionError("of its own")
+        return super().route(events)
+
+
+def test_a_batch_at_which_an_interceptor_fails_is_held_too(caplog: pytest.LogCaptureFixture) -> None:
+    kept, source = Fails(), SourceBase()
+    assert put_held(source, kept, BATCH, threading.Event())
+    assert kept.bodies() == [b"x"]
+    assert (source.counters.channel_write_fail, source.counters.generic_processing_fail) == (0, 2)
+    found = [r for r in caplog.records if "a batch waits, and nothing is read meanwhile" in r.getMessage()]
+    assert ["ZeroDivisionError: of its own" in r.getMessage() for r in found] == [True, True]
+    assert [r.exc_info is not None for r in found] == [True, False], "where it failed is said once"
+
+
+def test_a_batch_at_which_an_interceptor_fails_as_the_source_is_stopped_is_named_as_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept, source, stopping = Fails(), SourceBase(), threading.Event()
+    stopping.set()
+    assert not put_held(source, kept, BATCH, stopping)
+    assert list(source.missed) == ["1 event is not stored, and lost: ZeroDivisionError: of its own"]
+    assert source.missed[0] in caplog.text
 
 
 def test_a_batch_that_no_transaction_can_hold_is_put_in_pieces(tmp_path: Path) -> None:

@@ -81,6 +81,24 @@ def test_a_refused_batch_is_answered_with_the_reason() -> None:
     assert kept.bodies() == [b"one"]
 
 
+def test_a_line_at_which_an_interceptor_fails_is_answered_with_the_reason() -> None:
+    class Fails(KeptBatches):
+        def process(self, events: pa.RecordBatch, **how: Any) -> None:
+            if events.column("body").to_pylist() == [b"bad"]:
+                raise ZeroDivisionError("of its own")
+            super().process(events, **how)
+
+    kept = Fails()
+    with listening(kept) as source, client(source) as c:
+        c.sendall(b"bad\n")
+        expected = b"FAILED: ZeroDivisionError: of its own\n"
+        assert answer(c, len(expected)) == expected
+        c.sendall(b"one\n")
+        assert answer(c, 3) == b"OK\n"
+        assert source.counters.generic_processing_fail == 1
+    assert kept.bodies() == [b"one"]
+
+
 def test_a_line_that_never_fits_is_refused_alone_with_the_reason() -> None:
     class Small(KeptBatches):
         def route(self, events: pa.RecordBatch) -> Routed:
