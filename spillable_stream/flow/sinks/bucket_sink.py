@@ -363,9 +363,9 @@ class BucketSink(BatchSink):
         """Write events into a file, a new one if there is none. One that fails is removed; its events come again."""
         assert self._consumer is not None
         if file is None:
-            if (before := self._open.get(place)) is not None:
-                self._finish(before)
             try:
+                if (before := self._open.get(place)) is not None:
+                    self._finish(before)
                 file = self._new(place)
                 self._notes.write_open([*self._open, file])
                 self._make(file)
@@ -416,15 +416,17 @@ class BucketSink(BatchSink):
         self._ending = [other for other in self._ending if other is not file]
         self._unremoved += dict.fromkeys(paths)
         try:
-            file.stream.close()  # Arrow would do it later, and an object would be there
-        except (OSError, SpillableError) as e:
-            self._warn_of_failed(f"{file.in_use} could not be closed; its events come again: {e}", file.in_use)
-        try:
-            self._remove_failed()
-        except SpillableError as e:
-            self._warn_of_failed(f"{e}; that is tried again, and its events come when it is gone", file.in_use)
-        self._consumer.release(file.ranges)
-        file.ranges = []
+            try:
+                file.stream.close()  # Arrow would do it later, and an object would be there
+            except Exception as e:
+                self._warn_of_failed(f"{file.in_use} could not be closed; its events come again: {e}", file.in_use)
+            try:
+                self._remove_failed()
+            except SpillableError as e:
+                self._warn_of_failed(f"{e}; that is tried again, and its events come when it is gone", file.in_use)
+        finally:
+            self._consumer.release(file.ranges)
+            file.ranges = []
 
     def _remove_failed(self) -> None:
         """Remove the files that failed. Until then no note may forget them, nor are their events written again.

@@ -30,12 +30,12 @@ class Bracketed(Content):
         return b"]"
 
 
-def sink(path: str, *, can_be_cut: bool) -> BucketSink:
+def sink(path: str, *, can_be_cut: bool, roll_count: int = 0) -> BucketSink:
     return BucketSink(
         path,
         "f",
         names=Names(),
-        rolling=Rolling(0, 0, 0, 0),
+        rolling=Rolling(0, 0, roll_count, 0),
         times=Times("UTC"),
         content=Bracketed,
         can_be_cut=can_be_cut,
@@ -147,6 +147,32 @@ def test_the_events_of_a_file_that_failed_are_not_written_again_before_it_is_rem
         pass
     made.close()
     assert [p.read_bytes() for p in (tmp_path / "out").glob("f.*")] == [b"[01]"]
+    assert channel.stats().channel_size == 0
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk is full"), pa.ArrowInvalid("the file is closed")], ids=repr)
+def test_the_events_behind_a_full_file_that_can_not_be_closed_come_again_without_a_restart(
+    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """They are in the batch that filled the file, and none of them is in another one yet."""
+
+    def refuse(*_: object) -> bytes:
+        raise error
+
+    channel, made = open_channel(), sink(str(tmp_path / "out"), can_be_cut=False, roll_count=3)
+    put(channel, *numbered(0, 6))
+    made.name = "a1.k1"
+    made.open(channel)
+    made.process()
+    with monkeypatch.context() as full, pytest.raises(type(error)):
+        full.setattr(Bracketed, "end", refuse)
+        full.setattr(destinations.FileStream, "close", refuse)
+        made.process()
+    while made.process() is Status.READY:
+        pass
+    made.close()
+    found = b"".join(p.read_bytes() for p in sorted((tmp_path / "out").glob("f.*")))
+    assert bytes(sorted(found)) == b"012345[[]]"
     assert channel.stats().channel_size == 0
 
 
