@@ -11,7 +11,7 @@
     │   ├── ChannelClosedError            used after close(), or after a failure that closed it
     │   ├── ChannelFullError              a put did not fit within keepAlive
     │   │   └── PutTooLargeError          a put that would not fit into the empty channel
-    │   ├── DiskSpaceError                minimumRequiredSpace is reached
+    │   ├── DiskSpaceError                minimumRequiredSpace is reached, or the disk is full
     │   ├── LockTimeoutError              another process held the channel's lock too long
     │   ├── LockUnsupportedError          the file system has no working locks
     │   ├── UnsafeStoreError              the object store breaks a promise that a channel relies on
@@ -156,7 +156,7 @@ class PutTooLargeError(ChannelFullError):
 
 
 class DiskSpaceError(ChannelError):
-    """The file system has less free space than ``minimumRequiredSpace``."""
+    """The file system has less free space than ``minimumRequiredSpace``, or none but what is kept for takes."""
 
 
 class LockTimeoutError(ChannelError):

@@ -19,7 +19,8 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
-from spillable_stream.errors import LockTimeoutError
+from spillable_stream.errors import LockTimeoutError, StorageError
+from spillable_stream.log.disk_space import is_for_want_of_space
 from spillable_stream.log_records import fields
 from spillable_stream.storage.lock import FileLock
 
@@ -96,9 +97,7 @@ class Checkpointing:
             if self._log.closed:
                 return True
             self._failed_at = time.monotonic()
-            self._counters.checkpoint_write_error_count += 1
-            more = fields(self._log.path)
-            _log.warning("%s: no checkpoint was made; the next open takes longer: %s", self._log.path, e, extra=more)
+            self._log_failure(e)
             return False
 
     def _is_due(self) -> bool:
@@ -125,6 +124,22 @@ class Checkpointing:
         wait_seconds = self._log.lock_timeout_seconds
         self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=spares))
         _log.debug("a checkpoint of %s was made", self._log.path, extra=fields(self._log.path))
+
+    def make_if_there_is_room(self, *, spares: bool = False) -> bool:
+        """Do what `make` does, and tell whether a full disk had room for it; if not, it is logged."""
+        try:
+            self.make(spares=spares)
+        except StorageError as e:
+            if not is_for_want_of_space(e):
+                raise
+            self._log_failure(e)
+            return False
+        return True
+
+    def _log_failure(self, cause: Exception) -> None:
+        self._counters.checkpoint_write_error_count += 1
+        path = self._log.path
+        _log.warning("%s: no checkpoint was made; the next open takes longer: %s", path, cause, extra=fields(path))
 
     def give_back_when_idle(self) -> None:
         """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.
@@ -171,9 +186,7 @@ class Checkpointing:
         if not self._drained.are_worth_using_again():
             return
         with self._alone(0), self._appender.committing():
-            self._log.directories.require_in_place(checkpoint=True)
-            self._memory.renew()
-            self._drained.free(spares=True)
+            self._free(spares=True)
 
     def _quietly(self, free: Callable[[], None]) -> bool:
         """Free files, and tell whether nothing failed, which is logged: whatever it is done after has succeeded."""
@@ -215,18 +228,32 @@ class Checkpointing:
             self._threads.release()
 
     def _make(self, spares: bool) -> None:
-        log, follower, appender = self._log, self._follower, self._appender
-        log.directories.require_in_place(checkpoint=True)
+        self._log.directories.require_in_place(checkpoint=True)
         self._drained.leave_newest()
-        with follower.snapshot as state:
-            image, position = state.image(), follower.positions.disk
-        log.write_checkpoint(position, image)
-        with appender.committing():
-            log.directories.require_in_place(checkpoint=True)
-            self._memory.renew()
-            log.lock.record_checkpoint()
-            self._drained.free(spares=spares)
+        try:
+            self._write()
+        except StorageError as e:
+            if not is_for_want_of_space(e):
+                raise
+            with self._appender.committing():  # what frees the disk must not need room on it
+                self._free(spares=False)
+            self._write()
+        with self._appender.committing():
+            self._log.directories.require_in_place(checkpoint=True)
+            self._log.lock.record_checkpoint()
+            self._free(spares=spares)
         self.after_each()
+
+    def _write(self) -> None:
+        with self._follower.snapshot as state:
+            image, position = state.image(), self._follower.positions.disk
+        self._log.write_checkpoint(position, image)
+
+    def _free(self, *, spares: bool) -> None:
+        """Free the files that nothing needs; the commit lock is held."""
+        self._log.directories.require_in_place(checkpoint=True)
+        self._memory.renew()
+        self._drained.free(spares=spares)
 
     def close(self) -> None:
         """Close the lock file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections import deque
 from collections.abc import Callable
@@ -33,12 +32,12 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import DISK, MEMORY, Tier
 from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.log.disk_space import is_for_want_of_space
 
 __all__ = ["Committer"]
 
 _FULL_POLL_SECONDS = 0.01
 _SIZE_BYTES = attrgetter("size_bytes")
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Committer:
@@ -105,7 +104,7 @@ class Committer:
             PutTooLargeError: there would be no room in the empty channel.
             ChannelFullError: no room within ``keep_alive_seconds``.
             NoRoomYetError: none now, for a put that waits elsewhere.
-            DiskSpaceError: ``minimumRequiredSpace`` is reached.
+            DiskSpaceError: ``minimumRequiredSpace`` is reached, or the disk is full.
             StorageError: the disk refused; nothing was committed.
             ChannelClosedError: the handle was closed, or is being closed.
             TransactionStateError: this thread is inside of another commit, or looks at the channel.
@@ -262,5 +261,4 @@ def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool
     """Tell whether a request failed for want of space, and can be tried again: not after a sync that failed."""
     if isinstance(error, CommitOutcomeUnknownError) or (isinstance(request, Put) and request.not_staged):
         return False
-    cause = error.__cause__  # of a failed sync it is another StorageError
-    return isinstance(error, DiskSpaceError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)
+    return isinstance(error, DiskSpaceError) or is_for_want_of_space(error)

@@ -136,7 +136,7 @@ class LocalEngine(Engine):
             self.memory,
             self.moving,
             self.room,
-            StagedPuts(self.log.fs, self.log.layout),
+            StagedPuts(self.log.fs, self.log.layout, self.log.tiers.disk),
             owners,
             self.active_calls,
             self.counters,
@@ -219,13 +219,16 @@ class LocalEngine(Engine):
         if self.closed or self.log.failed or self.log.is_view:
             return
         self.upkeep.settle()
-        if options.checkpoint_on_close if checkpoint is None else checkpoint:
-            self.checkpointing.make(spares=True)  # other handles may use them; the last one removes them
+        wants_checkpoint = options.checkpoint_on_close if checkpoint is None else checkpoint
+        if wants_checkpoint:  # other handles may use its spares; the last one removes them
+            wants_checkpoint = not self.checkpointing.make_if_there_is_room(spares=True)
         flush = options.flush_on_close if flush is None else flush
         if self.become_last():
             if flush:
                 self.move_to_disk()
             self.drained.give_back_reserves()
+        if wants_checkpoint:  # in the room that was reserved for the log
+            self.checkpointing.make_if_there_is_room()
 
     def park(self) -> None:
         """Count as closed for everybody else until `resume`; as the last handle, move memory to disk."""

@@ -11,9 +11,10 @@ from spillable_stream.engine.requests import Request
 from spillable_stream.errors import StorageError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import DISK, disk_segment, in_memory
-from spillable_stream.log.disk_space import DiskSpace
+from spillable_stream.log.disk_space import DiskSpace, kept_bytes
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import copy_to_disk
+from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["StagedPuts"]
@@ -25,11 +26,13 @@ class StagedPuts:
     Args:
         fs: the file system.
         layout: the channel's files.
+        log: the log on disk.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, log: WriteAheadLog) -> None:
         self._fs = fs
         self._layout = layout
+        self._log = log
         self._disk_space = DiskSpace(fs, layout)
 
     def prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
@@ -44,17 +47,20 @@ class StagedPuts:
         if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is DISK:
-            if isinstance(request.delayed, DelayedPuts):
-                end += request.delayed.size_bytes()
-            if request.segments:
-                self._require_space(request, plan, file_id, end)
-                self._move_to_disk(request)
-            else:
-                self._disk_space.require(plan.state.options.minimum_required_space, file_id, end)
+            kept = self._kept_bytes(plan, file_id, end)
+            self._require_space(request, plan, file_id, end + kept)
+            self._log.keep_for_takes(end, kept)
+            self._move_to_disk(request)
         for segment in request.segments:  # every event that is acknowledged can be read
             path = self._layout.segment_file(segment.name)
             if self._fs.size_bytes(path) < segment.end:
                 raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
+
+    def _kept_bytes(self, plan: AppendPlan, file_id: int, end: int) -> int:
+        """Return how much a put leaves to takes that is appended to a data file up to an offset."""
+        files = plan.state.blocks.disk.files
+        has_older = len(files) > (file_id in files)
+        return kept_bytes(max(end, self._log.max_file_size_bytes) if has_older else end)
 
     def _move_to_disk(self, request: Put) -> None:
         try:
@@ -64,6 +70,8 @@ class StagedPuts:
             raise
 
     def _require_space(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
+        if isinstance(request.delayed, DelayedPuts):
+            end += request.delayed.size_bytes()
         staged = copied = 0
         for segment in request.segments:
             staged += segment.end

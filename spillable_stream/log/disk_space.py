@@ -1,22 +1,50 @@
-"""What a channel leaves free of its disks (``minimumRequiredSpace``)."""
+"""What a channel leaves free of its disks (``minimumRequiredSpace``), and what puts leave takes of its data files."""
 
 from __future__ import annotations
 
+import errno
 import time
 from pathlib import Path
 
-from spillable_stream.errors import DiskSpaceError
+from spillable_stream.errors import DiskSpaceError, StorageError
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_names import named
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["DiskSpace", "lacking_bytes", "require_space", "required_bytes"]
+__all__ = [
+    "DiskSpace",
+    "is_for_want_of_space",
+    "kept_bytes",
+    "lacking_bytes",
+    "require_space",
+    "required_bytes",
+]
 
 _LARGEST_DEFAULT_BYTES = 500 << 20
 _DEFAULT_PART = 10
 _LOOK_SECONDS = 1.0
 _NEARLY_FULL_BYTES = 64 << 20
 _PART_OF_ROOM = 8  # is written before the next look: others write too, who are not seen
+_FEWEST_KEPT_BYTES, _MOST_KEPT_BYTES = 16 << 10, 1 << 20
+_PART_KEPT = 16
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def kept_bytes(size_bytes: int) -> int:
+    """Return how much of the newest data file puts leave to takes.
+
+    A take is some 200 bytes, so events of 3 KiB or more can be taken one by one until their file is empty, and gives
+    its space back.
+
+    Args:
+        size_bytes: the size of the largest file with events.
+    """
+    return min(max(size_bytes // _PART_KEPT, _FEWEST_KEPT_BYTES), _MOST_KEPT_BYTES)
+
+
+def is_for_want_of_space(error: StorageError) -> bool:
+    """Tell whether the file system refused because it is full; not of a sync that failed, which is told by another."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_SPACE
 
 
 def required_bytes(fs: FileSystem, directory: Path, given: int | None) -> int:

@@ -6,14 +6,16 @@ has to reserve more.
 Where appends are small, the space is filled with zeros. A sync of a block that was written before records nothing but
 the data, while one of a block that was only allocated has to note that it holds data now. A megabyte of zeros is soon
 written, and serves many small appends; where appends are large, the zeros would cost what they save.
+
+Puts leave a part of it to takes, which need little, and are the way out of a full disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 
-from spillable_stream.errors import StorageError
-from spillable_stream.log.disk_space import required_bytes
+from spillable_stream.errors import DiskSpaceError, StorageError
+from spillable_stream.log.disk_space import is_for_want_of_space, required_bytes
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -51,6 +53,10 @@ class Preallocation:
         """
         self._end = end
 
+    def reaches(self, end: int) -> bool:
+        """Tell whether the current file is known to be preallocated up to an offset."""
+        return end <= self._end
+
     def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
         """Preallocate up to ``end`` and as much again after it, unless the file already reaches that far.
 
@@ -67,13 +73,45 @@ class Preallocation:
         self._end = max(self._end, file.size())  # other processes write and preallocate it too
         if end <= self._end:
             return
+        self._extend(file, end, most_bytes)
+
+    def keep_for_takes(self, file: File, end: int, kept: int, most_bytes: int) -> None:
+        """Preallocate like `reserve`, for a put that is planned, and some space behind it that only takes may use.
+
+        Args:
+            file: the current file.
+            end: the offset where the put ends.
+            kept: how many bytes only takes may use.
+            most_bytes: the file's size limit; what is kept for takes may exceed it.
+
+        Raises:
+            DiskSpaceError: the file system has no room for both.
+        """
+        self._end = max(self._end, file.size())
+        if not self.reaches(end + kept):
+            self._extend(file, end, most_bytes, kept)
+        if self.reaches(end + kept):
+            return
+        try:
+            file.preallocate(self._end, end + kept - self._end)
+        except StorageError as e:
+            if is_for_want_of_space(e):  # otherwise the write itself may fail
+                raise DiskSpaceError(
+                    f"{e}: what is left of {file.path.name} is kept for takes; make room, or take events: takes "
+                    "still work"
+                ) from e
+        else:
+            self._end = end + kept
+
+    def _extend(self, file: File, end: int, most_bytes: int, kept: int = 0) -> None:
+        """Preallocate up to ``end`` and ``kept`` bytes behind it, and as much again."""
         self._judge_appends()
         most_ahead = _LARGEST_BYTES if self._are_small is False else _ZEROS_BYTES
-        ahead = min(max(end, _SMALLEST_BYTES), most_ahead, most_bytes - end, self._room_bytes(file, end))
+        ahead = min(max(end, _SMALLEST_BYTES), most_ahead, most_bytes - end, self._room_bytes(file, end + kept))
         # Ignore failures: on a nearly full disk only the write itself may fail, so that takes still work.
         with contextlib.suppress(StorageError):
             if ahead > 0:
-                file.preallocate(self._end, end + ahead - self._end)
+                file.preallocate(self._end, end + kept + ahead - self._end)
                 if self._are_small:
                     file.write(end, [bytes(ahead)])
         self._end = max(file.size(), end)

@@ -114,6 +114,21 @@ class WriteAheadLog:
             head = self._rolling.roll_if_full(head, size_bytes, self.max_file_size_bytes, image)
         return Position(head.file_id, head.end)
 
+    def keep_for_takes(self, end: int, kept: int) -> None:
+        """Reserve the space of a put that is about to be appended, and some behind it that only takes may use.
+
+        Args:
+            end: the offset of the newest file where the put ends, at most.
+            kept: how many bytes only takes may use.
+
+        Raises:
+            DiskSpaceError: there is no room for both.
+            DataLossError: the file was removed, replaced or cut.
+        """
+        if not self.preallocation.reaches(end + kept):
+            file = self._writing.open(self.policy.end(self.lock.current()).file_id)
+            self.preallocation.keep_for_takes(file, end, kept, self.max_file_size_bytes)
+
     def append(self, at: Position, entries: Sequence[Entry], last_id: int, image: MakeImage) -> Position:
         """Write entries at the published end, sync, publish, and return the new end.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, StorageError
+from spillable_stream import Channel, DiskSpaceError, StorageError
 from spillable_stream.engine import checkpointing
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.integrity.verify import verify
@@ -113,14 +113,73 @@ def test_an_idle_give_back_that_finds_another_checkpoint_is_tried_again(
     assert used_bytes(path) < MIB
 
 
+def until_full(channel: Channel, body: bytes) -> None:
+    """Put until the disk is full, and nothing fits any more, however small."""
+    put(channel, b"the group's first")
+    assert take(channel) == [b"the group's first"]
+    while body:
+        with pytest.raises(
+            DiskSpaceError, match=r"No space left on device .*: what is left of log-\d+ is kept for takes"
+        ):
+            for _ in range(100_000):
+                put(channel, body)
+        body = body[: len(body) // 2]
+
+
+def drain_one_by_one(channel: Channel) -> None:
+    """Take hundreds of events, each in a transaction of its own."""
+    events = channel.stats().channel_size
+    assert events > 700
+    for _ in range(events):
+        assert len(take(channel, 1)) == 1
+
+
 def test_a_disk_that_is_full_to_the_last_block_drains(tmp_path: Path) -> None:
     with mounted(tmp_path, 16 * MIB) as disk, Channel(disk / "channel", minimum_required_space=0) as channel:
-        with pytest.raises(StorageError, match="No space left on device"):
-            fill(channel, 64 * MIB)
+        until_full(channel, bytes(64 << 10))
         drain(channel)
         fill(channel, 8 * MIB)
         drain(channel)
         assert verify(channel.path).healthy
+
+
+@pytest.mark.parametrize("max_file_size", [64 * MIB, MIB])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_takes_one_by_one_drain_a_disk_that_is_full_of_the_channels_events(
+    tmp_path: Path, max_file_size: int, is_closed: bool
+) -> None:
+    """It has no room for a checkpoint, nor for another file: files are freed without one."""
+    options = {"minimum_required_space": 0, "max_file_size": max_file_size}
+    with mounted(tmp_path, 16 * MIB) as disk:
+        with Channel(disk / "channel", **options) as channel:
+            until_full(channel, bytes(20_000))
+            if not is_closed:
+                drain_one_by_one(channel)
+        with Channel(disk / "channel", **options) as channel:
+            if is_closed:
+                drain_one_by_one(channel)
+            fill(channel, 8 * MIB)
+        assert verify(disk / "channel").healthy
+
+
+def test_a_close_on_a_full_disk_that_has_no_room_for_a_checkpoint_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with mounted(tmp_path, 16 * MIB) as disk:
+        with Channel(disk / "channel", minimum_required_space=0) as channel:
+            with Channel(disk / "channel", minimum_required_space=0) as other:
+                until_full(other, bytes(64 << 10))
+            assert "no checkpoint was made; the next open takes longer" in caplog.text
+            assert not checkpoints(disk)
+            events = channel.stats().channel_size
+        assert checkpoints(disk), "in what was kept for takes: no handle is left to take"
+        with Channel(disk / "channel") as channel:
+            assert channel.stats().channel_size == events
+
+
+def checkpoints(disk: Path) -> list[Path]:
+    """Return the checkpoints of the channel on a disk."""
+    return list((disk / "channel" / "checkpoint").glob("checkpoint-*"))
 
 
 # ── what stays possible ─────────────────────────────────────────────────────────────────────────

@@ -64,7 +64,9 @@ def staged(channel: Channel, memory_bytes: int = 0, fs: FaultyFileSystem | None 
 
 def prepare(channel: Channel, put: Put, tier: Tier = Tier.DISK, fs: FaultyFileSystem | None = None) -> None:
     layout = channel.engine().layout
-    StagedPuts(fs or FaultyFileSystem(), layout).prepare(put, AppendPlan(channel.engine().state, tier), 1, 1000)
+    StagedPuts(fs or FaultyFileSystem(), layout, channel.engine().log.tiers.disk).prepare(
+        put, AppendPlan(channel.engine().state, tier), 1, 1000
+    )
 
 
 def test_what_was_staged_in_memory_moves_to_disk_with_a_put_that_goes_there(open_channel: Open) -> None:
@@ -126,7 +128,9 @@ def test_a_batch_that_is_over_needs_no_staged_file(open_channel: Open) -> None:
 def test_takes_need_neither_room_nor_files(open_channel: Open) -> None:
     channel = open_channel(minimum_required_space=2**60)
     plan = AppendPlan(channel.engine().state, Tier.DISK)
-    StagedPuts(FaultyFileSystem(), channel.engine().layout).prepare(Prepare("default", [(1, 1)]), plan, 1, 1000)
+    StagedPuts(FaultyFileSystem(), channel.engine().layout, channel.engine().log.tiers.disk).prepare(
+        Prepare("default", [(1, 1)]), plan, 1, 1000
+    )
 
 
 def test_a_staged_file_is_found_where_a_close_of_the_memory_tier_moved_it(open_channel: Open) -> None:
@@ -134,7 +138,7 @@ def test_a_staged_file_is_found_where_a_close_of_the_memory_tier_moved_it(open_c
     put(channel, b"first")
     segment = staged(channel, 1 << 20)
     layout = channel.engine().layout
-    puts = StagedPuts(FaultyFileSystem(), layout)
+    puts = StagedPuts(FaultyFileSystem(), layout, channel.engine().log.tiers.disk)
     assert puts.found(segment) == segment
     moved = replace(segment, name=disk_segment(segment.name))
     layout.segment_file(moved.name).write_bytes(layout.segment_file(segment.name).read_bytes())

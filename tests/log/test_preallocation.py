@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from spillable_stream import DiskSpaceError
 from spillable_stream.log.preallocation import Preallocation
 from tests.support.fake_files import FaultyFileSystem, SmallDisk
 
@@ -70,6 +74,52 @@ def test_a_write_is_tried_where_nothing_can_be_reserved(path: Path) -> None:
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
     with fs.failing(lambda call: call.name == "preallocate"):
         preallocation.reserve(file, 0, 100, ANY_SIZE)
+    assert file.size() == 0
+
+
+def test_a_put_reserves_what_only_takes_may_use(path: Path) -> None:
+    fs = FaultyFileSystem()
+    file, preallocation = fs.open(path, create=True), Preallocation(fs)
+    preallocation.keep_for_takes(file, 1000, 16 * KIB, 2000)
+    assert file.size() == 2000 + 16 * KIB, "beyond the file's limit"
+    fs.calls.clear()
+    preallocation.reserve(file, 0, 1000, 2000)  # the put
+    preallocation.keep_for_takes(file, 2000, 16 * KIB, 2000)
+    preallocation.reserve(file, 1000, 2000, 2000)  # the next one
+    preallocation.reserve(file, 2000, 2000 + 16 * KIB, 2000)  # takes
+    assert fs.calls == []
+
+
+def test_a_put_is_refused_where_it_would_leave_takes_no_room(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = FaultyFileSystem()
+    file, preallocation = fs.open(path, create=True), Preallocation(fs)
+    preallocation.keep_for_takes(file, 1000, 16 * KIB, ANY_SIZE)
+    reserved_end = file.size()
+
+    def refused(error: int) -> Callable[..., None]:
+        def posix_fallocate(*_: int) -> None:
+            raise OSError(error, os.strerror(error))
+
+        return posix_fallocate
+
+    monkeypatch.setattr(os, "posix_fallocate", refused(errno.ENOSPC))
+    with pytest.raises(DiskSpaceError, match=r"No space left on device .*: what is left of log is kept for takes"):
+        preallocation.keep_for_takes(file, reserved_end, 16 * KIB, ANY_SIZE)
+    preallocation.keep_for_takes(file, reserved_end - 16 * KIB, 16 * KIB, ANY_SIZE)
+    monkeypatch.setattr(os, "posix_fallocate", refused(errno.EIO))
+    preallocation.keep_for_takes(file, reserved_end, 16 * KIB, ANY_SIZE)  # the write says what is wrong
+    assert file.size() == reserved_end
+
+
+def test_where_nothing_can_be_preallocated_no_put_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = FaultyFileSystem()
+    file, preallocation = fs.open(path, create=True), Preallocation(fs)
+
+    def posix_fallocate(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+    preallocation.keep_for_takes(file, 1000, 16 * KIB, ANY_SIZE)
     assert file.size() == 0
 
 
