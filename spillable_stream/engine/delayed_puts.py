@@ -251,14 +251,18 @@ class DelayPlan:
 
     def _new_number(self) -> int:
         number = max(self._next_number, self.delays.next_number)
-        while self.files.exists(number):  # a crash may have left it, with a COMMIT that is found whole at the next one
+        # A crash may have left one, with a COMMIT that is found whole at the next one.
+        while self.files.exists(number) or not self.files.has_room(number):
             number += 1
         self._next_number = number + 1
         return number
 
     def _is_open(self, file: DelayedFile, first_ms: int) -> bool:
         """Tell whether events may be added that are due from a time on: nothing is delivered that comes after them."""
-        return not file.name and file.end < FULL_BYTES and first_ms >= file.delivered[0] and self.files.is_whole(file)
+        return not file.name and file.end < FULL_BYTES and first_ms >= file.delivered[0] and self._is_writable(file)
+
+    def _is_writable(self, file: DelayedFile) -> bool:
+        return self.files.is_whole(file) and self.files.has_room(file.number)
 
     def write(self) -> None:
         """Write it all, durably, before the COMMITs that name it.

@@ -10,6 +10,7 @@ import time
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.drained_files import DrainedFiles
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.retention import Retention
@@ -31,6 +32,7 @@ class DiskRoom:
         log: the channel's log.
         follower: its state.
         checkpointing: makes its checkpoints.
+        drained: the files that nothing needs any more.
         retention: lets kept events go.
         active_calls: the calls that are under way in this process.
     """
@@ -40,24 +42,27 @@ class DiskRoom:
         log: LocalLog,
         follower: Follower,
         checkpointing: Checkpointing,
+        drained: DrainedFiles,
         retention: Retention,
         active_calls: ActiveCalls,
     ) -> None:
         self._log = log
         self._follower = follower
         self._checkpointing = checkpointing
+        self._drained = drained
         self._retention = retention
         self._active_calls = active_calls
         self._emptied = 0  # how many files on disk were emptied when the space was looked at last,
         self._look_at = float("-inf")  # and when a commit that finds more looks again
 
     def make(self) -> None:
-        """Give back the disk space of taken events, for a put that will be tried again."""
+        """Give back the disk space of taken events, or leave a full disk for another, for what will be tried again."""
         self._active_calls.run("a checkpoint", self.make_within_a_commit)
 
     def make_within_a_commit(self) -> None:
         """Do what `make` does, inside of a call that is under way."""
         self._give_back(self._log.lock_timeout_seconds)
+        self._drained.leave_full_directory()
 
     def make_if_short(self) -> None:
         """Do what `make` does if puts are refused for want of space, or nearly."""

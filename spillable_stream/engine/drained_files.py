@@ -85,6 +85,19 @@ class DrainedFiles:
                 extra=fields(log.path),
             )
 
+    def leave_full_directory(self) -> None:
+        """Continue the log in another directory if the disk of this one has no room, and that of another one has."""
+        log, follower = self._log, self._follower
+        if len(set(log.layout.data_dirs)) == 1:
+            return
+        try:
+            with self._appender.committing():
+                if log.tiers.disk.is_directory_full():
+                    log.tiers.disk.roll(follower.state.small)
+                    follower.catch_up()
+        except StorageError as e:
+            _log.warning("%s stays in a directory without room: %s", log.path, e, extra=fields(log.path))
+
     def free(self, *, spares: bool) -> None:
         """Free the files and segments that nothing needs; the caller holds the commit lock.
 

@@ -106,7 +106,9 @@ class LocalEngine(Engine):
         except BaseException:
             log.close()
             raise
-        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
+        self.room: DiskRoom = DiskRoom(
+            log, follower, self.checkpointing, self.drained, self.retention, self.active_calls
+        )
         self._wire(owners, self._committer(owners))
         self.worker_notes: LocalWorkerNotes = LocalWorkerNotes(fs, layout)
         delayed = DelayedFiles(log.fs, log.layout)

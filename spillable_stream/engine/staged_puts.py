@@ -11,7 +11,7 @@ from spillable_stream.engine.requests import Request
 from spillable_stream.errors import StorageError
 from spillable_stream.format.commit_record import SegmentRef
 from spillable_stream.format.file_names import DISK, disk_segment, in_memory
-from spillable_stream.log.disk_space import DiskSpace, kept_bytes
+from spillable_stream.log.disk_space import DiskSpace, kept_bytes, require_space
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import WriteAheadLog
@@ -72,11 +72,12 @@ class StagedPuts:
     def _require_space(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
         if isinstance(request.delayed, DelayedPuts):
             end += request.delayed.size_bytes()
-        staged = copied = 0
+        given, staged_bytes = plan.state.options.minimum_required_space, sum([s.end for s in request.segments])
+        self._disk_space.require(given, file_id, end, staged_bytes)
         for segment in request.segments:
-            staged += segment.end
-            copied += segment.end if in_memory(segment.name) else 0
-        self._disk_space.require(plan.state.options.minimum_required_space, file_id, end, staged, copied)
+            if given != 0 and in_memory(segment.name):
+                copy = self._layout.segment_file(disk_segment(segment.name))
+                require_space(self._fs, copy.parent, given, segment.end)
 
     def found(self, segment: SegmentRef) -> SegmentRef:
         """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""

@@ -33,6 +33,7 @@ from spillable_stream.format.frame import (
 from spillable_stream.format.packing import pack
 from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.log.delayed_frames import DelayedFrame, encode_now, frames_for, frames_of
+from spillable_stream.log.disk_space import with_room
 from spillable_stream.log.layout import RESTORE_IT, Layout
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.storage.file import File
@@ -88,6 +89,10 @@ class DelayedFiles:
     def exists(self, number: int) -> bool:
         """Tell whether there is a file of this number, whether it counts or not."""
         return self._fs.exists(self._layout.delayed_file(number))
+
+    def has_room(self, number: int) -> bool:
+        """Tell whether the disk of the file of this number has room, or that of no other has."""
+        return self._layout.delayed_file(number).parent in with_room(self._fs, self._layout, 0)
 
     def has_staged(self, name: str, end: int) -> bool:
         """Tell whether a staged file is there that has so many bytes."""

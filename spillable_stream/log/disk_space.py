@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from spillable_stream.errors import DiskSpaceError, StorageError
@@ -18,6 +19,7 @@ __all__ = [
     "lacking_bytes",
     "require_space",
     "required_bytes",
+    "with_room",
 ]
 
 _LARGEST_DEFAULT_BYTES = 500 << 20
@@ -95,12 +97,47 @@ def lacking_bytes(fs: FileSystem, layout: Layout, given: int | None) -> int:
     Raises:
         StorageError: the system does not say.
     """
-    free = min(fs.free_bytes(d) - required_bytes(fs, d, given) for d in layout.data_dirs)
-    return max(0, _NEARLY_FULL_BYTES - free)
+    return max(0, _NEARLY_FULL_BYTES - max(_rooms(fs, layout.data_dirs, given).values()))
+
+
+def with_room(fs: FileSystem, layout: Layout, given: int | None) -> set[Path]:
+    """Return the data directories in which files are begun: those whose disks have room, if any has.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        given: ``minimumRequiredSpace``, or None for its default.
+    """
+    directories = set(layout.data_dirs)
+    if len(directories) == 1:
+        return directories
+    try:
+        rooms = _rooms(fs, layout.data_dirs, given)
+    except StorageError:
+        return directories
+    least = min(_NEARLY_FULL_BYTES, max(0, *rooms.values()) // 2)
+    return {directory for directory, room in rooms.items() if room >= least} or directories
+
+
+def _rooms(fs: FileSystem, directories: Iterable[Path], given: int | None) -> dict[Path, int]:
+    """Return how many bytes puts may write to the file system of each directory, as far as the system says.
+
+    Raises:
+        StorageError: it says it of none.
+    """
+    rooms, failure = dict[Path, int](), None
+    for directory in directories:
+        try:
+            rooms[directory] = fs.free_bytes(directory) - required_bytes(fs, directory, given)
+        except StorageError as e:
+            failure = e
+    if failure is not None and not rooms:
+        raise failure
+    return rooms
 
 
 class DiskSpace:
-    """Refuses puts that leave too little space, with a look at the disks every second, or sooner.
+    """Refuses puts that leave too little space, with a look at the disk every second, or sooner.
 
     In between it counts: what all processes appended, which the log's end shows, and what this one adopted. When that
     may have used up a part of what was free it looks again, so that no writer is faster than the looks.
@@ -117,7 +154,7 @@ class DiskSpace:
         self._looked_at = 0.0
         self._look_again_end = 0  # where the data file ends when it is time for another look
 
-    def require(self, given: int | None, file_id: int, end: int, staged_bytes: int = 0, copied_bytes: int = 0) -> None:
+    def require(self, given: int | None, file_id: int, end: int, staged_bytes: int = 0) -> None:
         """Refuse a put that leaves too little space.
 
         Args:
@@ -125,7 +162,6 @@ class DiskSpace:
             file_id: the data file that it is appended to.
             end: where that ends then.
             staged_bytes: how large the segments are that it adopts.
-            copied_bytes: how much of that is still to be copied to disk.
 
         Raises:
             DiskSpaceError: it would leave less than is required.
@@ -138,12 +174,11 @@ class DiskSpace:
             or self._looked_for != (given, file_id)
             or time.monotonic() - self._looked_at >= _LOOK_SECONDS
         ):
-            self._look(given, file_id, end, copied_bytes)
+            self._look(given, file_id, end)
 
-    def _look(self, given: int | None, file_id: int, end: int, copied_bytes: int) -> None:
+    def _look(self, given: int | None, file_id: int, end: int) -> None:
         self._look_again_end = 0  # also when this one fails
-        reserved_end = self._fs.size_bytes(self._layout.log_file(file_id))
-        size_bytes = max(0, end - reserved_end) + copied_bytes
-        room = min([require_space(self._fs, d, given, size_bytes) for d in self._layout.data_dirs])
+        path = self._layout.log_file(file_id)
+        room = require_space(self._fs, path.parent, given, max(0, end - self._fs.size_bytes(path)))
         self._looked_for, self._looked_at = (given, file_id), time.monotonic()
         self._look_again_end = end + room // _PART_OF_ROOM

@@ -92,8 +92,9 @@ class Preallocation:
             self._extend(file, end, most_bytes, kept)
         if self.reaches(end + kept):
             return
+        reserved_end = file.size()  # `_extend` counts on the write for the rest
         try:
-            file.preallocate(self._end, end + kept - self._end)
+            file.preallocate(reserved_end, end + kept - reserved_end)
         except StorageError as e:
             if is_for_want_of_space(e):  # otherwise the write itself may fail
                 raise DiskSpaceError(

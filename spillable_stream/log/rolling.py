@@ -12,6 +12,7 @@ from spillable_stream.format.frame import encode
 from spillable_stream.format.head_page import NO_TIER, HeadState, TierEnd
 from spillable_stream.format.record import FileHeader
 from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.disk_space import is_for_want_of_space
 from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
@@ -26,6 +27,7 @@ __all__ = ["MakeImage", "Rolling"]
 _log = logging.getLogger(__name__)
 
 _ROLL_AGAIN_SECONDS = 60.0
+_WITH_ROOM_SECONDS = 1.0
 
 MakeImage = Callable[[], SmallImage]
 """Makes the image of the state that a new file's header holds."""
@@ -87,14 +89,17 @@ class Rolling:
         if is_full and head.end > begin and time.monotonic() >= self._roll_again_at:
             try:
                 return self.roll_from(head, image)
-            except StateTooLargeError as e:  # what makes it smaller must still find a place
-                self._roll_again_at = time.monotonic() + _ROLL_AGAIN_SECONDS
+            except StorageError as e:  # takes must still find a place, and so must what makes the state smaller
+                is_full = is_for_want_of_space(e) and self._end.current().state == HeadState.CLEAN
+                if not is_full and not isinstance(e, StateTooLargeError):
+                    raise
+                self._roll_again_at = time.monotonic() + (_WITH_ROOM_SECONDS if is_full else _ROLL_AGAIN_SECONDS)
                 path = self._files.path(head.file_id)
                 _log.warning("%s grows beyond %s: %s", path, named("maxFileSize"), e, extra=fields(file=path))
         return head
 
     def roll_from(self, head: TierEnd, image: MakeImage, first_file_id: int = 1) -> TierEnd:
-        """Begin a new file and publish it.
+        """Begin a new file and publish it: in another directory where one has no room, or refuses.
 
         Args:
             head: the end of the file before it that counts.
@@ -102,12 +107,25 @@ class Rolling:
             first_file_id: its number, if it is the first.
         """
         self._lock.require_directories()
+        first = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files.ids())])
+        *numbers, last = self._policy.next_numbers(first) if head.file_id else [first]
+        small = dict(image())
+        for file_id in numbers:
+            try:
+                return self._begin(file_id, head, small)
+            except StorageError as e:
+                if isinstance(e, StateTooLargeError) or self._end.current().state != HeadState.CLEAN:
+                    raise  # a file that may be left would break the chain
+                path = self._files.path(file_id)
+                _log.warning("the log continues in another directory: %s", e, extra=fields(file=path))
+        return self._begin(last, head, small)
+
+    def _begin(self, file_id: int, head: TierEnd, small: dict[str, object]) -> TierEnd:
         layout = self._lock.layout
-        file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files.ids())])
         previous = (head.file_id, head.end) if head.file_id else None
         path = layout.log_file(file_id)
         spare = self._policy.spare_for(path)
-        frame = FileHeader(layout.channel, file_id, previous, dict(image()), reused=spare is not None).frame()
+        frame = FileHeader(layout.channel, file_id, previous, small, reused=spare is not None).frame()
         state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
         self._end.publish(head._replace(state=state))
         file: File | None = None
@@ -119,7 +137,8 @@ class Rolling:
             if file is not None:
                 file.close()
             with contextlib.suppress(StorageError):
-                self._policy.remove(path)
+                if file is not None or self._lock.fs.exists(path):
+                    self._policy.remove(path)
                 if state == HeadState.APPENDING:
                     self._end.publish(head._replace(state=HeadState.CLEAN))
             raise

@@ -25,7 +25,7 @@ from spillable_stream.format.file_names import disk_segment, in_memory, memory_s
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
 from spillable_stream.format.packing import pack
 from spillable_stream.format.record import FORMAT_VERSION
-from spillable_stream.log.disk_space import require_space
+from spillable_stream.log.disk_space import require_space, with_room
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.spare_segments import use_spare_segment
 from spillable_stream.names import check_owner
@@ -87,8 +87,12 @@ class StagedFileWriter:
             raise
 
     def _new_name(self, owner: str, batch: int) -> str:
-        name = f"segment.{owner}.{batch}.{uuid.uuid4().hex}"
-        return memory_segment(name) if self._memory_bytes else name
+        """Return a name, which says in which directory the file is on disk: in one with room."""
+        directories = with_room(self._fs, self._layout, self._minimum_required_space)
+        while True:
+            name = f"segment.{owner}.{batch}.{uuid.uuid4().hex}"
+            if self._layout.segment_file(name).parent in directories:
+                return memory_segment(name) if self._memory_bytes else name
 
     def _create(self, name: str) -> bool:
         """Make the file, of a spare if there is one, and lock it; tell whether nobody else kept it locked.

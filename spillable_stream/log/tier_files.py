@@ -9,6 +9,7 @@ from typing import Protocol
 
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint, TierEnd
+from spillable_stream.log.disk_space import with_room
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.log.spares import Spares
@@ -52,6 +53,13 @@ class TierFiles(Protocol):
     def sync_new(self, file: File) -> None:
         """Make a new file and its name durable."""
 
+    def next_numbers(self, first: int) -> list[int]:
+        """Return the numbers that the next file may get, the best one first: each has it made in another directory.
+
+        Args:
+            first: the lowest one.
+        """
+
     def spare_for(self, path: Path) -> Path | None:
         """Return the spare file that a new file can be made of, or None."""
 
@@ -84,6 +92,7 @@ class DiskFiles:
         self.preallocation: Preallocation = Preallocation(fs)
         self.spares: Spares = Spares(fs, layout)
         self._fs = fs
+        self._layout = layout
 
     def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
         _, memory, last, checkpoint_ms, pid = point
@@ -106,6 +115,11 @@ class DiskFiles:
     def sync_new(self, file: File) -> None:
         file.sync()
         self._fs.sync_directory(file.path.parent)
+
+    def next_numbers(self, first: int) -> list[int]:
+        directories = with_room(self._fs, self._layout, self.preallocation.minimum_required_space)
+        numbers = range(first, first + len(self._layout.data_dirs))
+        return sorted(numbers, key=lambda number: self._layout.log_file(number).parent not in directories)
 
     def spare_for(self, path: Path) -> Path | None:
         return self.spares.last(path.parent)
@@ -158,6 +172,9 @@ class MemoryFiles:
 
     def sync_new(self, file: File) -> None:
         """Do nothing."""
+
+    def next_numbers(self, first: int) -> list[int]:
+        return [first]
 
     def spare_for(self, path: Path) -> Path | None:
         spares = self._layout.spares(self._fs, Tier.MEMORY)

@@ -20,6 +20,7 @@ from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.format.record import FileHeader, Record
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.disk_space import with_room
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.healing import Healing
 from spillable_stream.log.layout import Layout
@@ -113,6 +114,11 @@ class WriteAheadLog:
         if head.end + size_bytes > self.max_file_size_bytes:
             head = self._rolling.roll_if_full(head, size_bytes, self.max_file_size_bytes, image)
         return Position(head.file_id, head.end)
+
+    def is_directory_full(self) -> bool:
+        """Tell whether the newest file's disk has no room, and that of another directory has; the lock is held."""
+        path = self.layout.log_file(self.policy.end(self.lock.current()).file_id)
+        return path.parent not in with_room(self.lock.fs, self.layout, self.preallocation.minimum_required_space)
 
     def keep_for_takes(self, end: int, kept: int) -> None:
         """Reserve the space of a put that is about to be appended, and some behind it that only takes may use.

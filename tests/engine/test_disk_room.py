@@ -17,7 +17,9 @@ from spillable_stream.errors import LockTimeoutError
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
+from tests.lab.machine import mounted
 from tests.support.damage import log_file
+from tests.support.delays import put_late
 from tests.support.events import numbered, put, take
 from tests.support.full_disk import DiskOf64MiB, drain, drain_without_a_word, fill, until_refused, used_bytes
 from tests.support.one_module import replace_in
@@ -216,3 +218,71 @@ def test_kept_events_in_a_file_larger_than_what_lacks_are_the_first_to_go(
         put(channel, bytes(512 << 10))
         assert len(take(channel)) == 1
     assert channel.engine().state.first_kept > 1
+
+
+# ── several disks ───────────────────────────────────────────────────────────────────────────────
+
+
+def fill_up(directory: Path) -> Path:
+    """Fill a disk to the last byte, as another program does, and return the file."""
+    path = directory / "of another program"
+    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left on device"):
+        while True:
+            file.write(bytes(4096))
+    return path
+
+
+def names(directory: Path, kind: str) -> set[str]:
+    """Return the files of a kind in a directory."""
+    return {path.name for path in directory.glob(f"{kind}*")}
+
+
+@pytest.mark.parametrize("required_bytes", [0, MIB])
+def test_where_one_of_two_disks_is_full_all_goes_to_the_other_until_there_is_room_again(
+    tmp_path: Path, required_bytes: int
+) -> None:
+    (one := tmp_path / "one").mkdir()
+    (two := tmp_path / "two").mkdir()
+    options = {"minimum_required_space": required_bytes, "max_file_size": MIB, "max_inline_bytes": MIB}
+    with mounted(one, 64 * MIB), mounted(two, 64 * MIB):
+        dirs = [one / "data", two / "data"]
+        with Channel(tmp_path / "channel", data_dirs=dirs, **options) as channel:
+            fill(channel, 2 * MIB)
+            full = next(d for d in dirs if log_file_is_written_in(channel, d))
+            other = dirs[1 - dirs.index(full)]
+            before = names(full, "")
+            filler = fill_up(full.parent)
+            fill(channel, 4 * MIB)
+            put(channel, *[bytes(64 << 10)] * 64)  # is staged
+            for seconds in (60, 3600):
+                put_late(channel, seconds, b"x")
+            assert names(full, "") == before
+            assert names(other, "segment.") and names(other, "delayed-")
+            assert len(take(channel, 32)) == 32
+            filler.unlink()
+            fill(channel, 4 * MIB)
+            assert len(names(full, "log-") - before) >= 2, "the files are spread again"
+            assert verify(channel.path).healthy
+        with Channel(tmp_path / "channel") as channel:
+            assert len(take(channel, 1000)) == (10 * MIB >> 16) - 32 + 64
+            assert channel.stats().delayed.events == 2
+
+
+def log_file_is_written_in(channel: Channel, directory: Path) -> bool:
+    """Tell whether the newest data file is in a directory."""
+    engine = channel.engine()
+    return engine.layout.log_file(engine.follower.positions.disk.file_id).parent == directory  # type: ignore[attr-defined]
+
+
+def test_a_put_is_refused_when_both_disks_are_full_and_takes_make_room_on_each(tmp_path: Path) -> None:
+    (one := tmp_path / "one").mkdir()
+    (two := tmp_path / "two").mkdir()
+    options = {"minimum_required_space": 0, "max_file_size": MIB}
+    with mounted(one, 8 * MIB), mounted(two, 16 * MIB):
+        with Channel(tmp_path / "channel", data_dirs=[one / "data", two / "data"], **options) as channel:
+            with pytest.raises(DiskSpaceError, match="is kept for takes; make room"):
+                fill(channel, 64 * MIB)
+            assert channel.stats().channel_size > 20 * MIB >> 16
+            drain(channel)
+            fill(channel, 16 * MIB)
+        assert verify(tmp_path / "channel").healthy

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, DiskSpaceError, Event
+from spillable_stream import Channel, DiskSpaceError, Event, StorageError
 from spillable_stream.channel.event_columns import batch_from_events
 from spillable_stream.engine.put_request import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log import disk_space
-from spillable_stream.log.disk_space import require_space, required_bytes
+from spillable_stream.log.disk_space import lacking_bytes, require_space, required_bytes, with_room
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.events import put, take
 from tests.support.fake_files import SmallDisk
 
@@ -150,3 +152,52 @@ def test_a_channel_that_requires_no_space_does_not_look(open_channel: Open, fs: 
     channel = open_channel(minimum_required_space=0)
     fs.use(TOTAL_BYTES)
     put(channel, BODY)
+
+
+class Disks(FileSystem):
+    """Directories that each have a disk; one that says nothing of its space has None.
+
+    Args:
+        free: the free bytes, by the directories' names.
+    """
+
+    def __init__(self, **free: int | None) -> None:
+        self._free = free
+
+    def total_bytes(self, path: Path) -> int:
+        return 1 << 40
+
+    def free_bytes(self, path: Path) -> int:
+        if (free := self._free[path.name]) is None:
+            raise StorageError(f"looking at {path} failed")
+        return free
+
+
+@pytest.mark.parametrize(
+    ("free", "found"),
+    [
+        ({"a": 1 << 40, "b": 65 * MIB}, "ab"),
+        ({"a": 1 << 40, "b": 60 * MIB}, "a"),
+        ({"a": 2 * MIB, "b": MIB}, "ab"),
+        ({"a": 2 * MIB, "b": MIB // 2}, "a"),
+        ({"a": 0, "b": 0}, "ab"),
+        ({"a": -MIB, "b": -1}, "ab"),
+        ({"a": MIB, "b": None}, "a"),
+        ({"a": None, "b": None}, "ab"),
+    ],
+)
+def test_files_are_begun_on_disks_that_have_room_if_any_has(
+    tmp_path: Path, free: dict[str, int | None], found: str
+) -> None:
+    layout = Layout(tmp_path, "a channel", (tmp_path / "a", tmp_path / "b"), tmp_path, None)
+    said = {name: None if bytes_ is None else bytes_ + MIB for name, bytes_ in free.items()}
+    assert {directory.name for directory in with_room(Disks(**said), layout, MIB)} == set(found)
+
+
+def test_puts_lack_room_only_when_no_disk_has_any(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, "a channel", (tmp_path / "a", tmp_path / "b"), tmp_path, None)
+    assert lacking_bytes(Disks(a=0, b=1 << 30), layout, 0) == 0
+    assert lacking_bytes(Disks(a=None, b=1 << 30), layout, 0) == 0
+    assert lacking_bytes(Disks(a=0, b=60 * MIB), layout, 0) == 4 * MIB
+    with pytest.raises(StorageError):
+        lacking_bytes(Disks(a=None, b=None), layout, 0)

@@ -111,6 +111,24 @@ def test_a_put_is_refused_where_it_would_leave_takes_no_room(path: Path, monkeyp
     assert file.size() == reserved_end
 
 
+def test_all_of_a_put_is_reserved_where_there_is_no_more_room_than_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = FaultyFileSystem()
+    file, preallocation = fs.open(path, create=True), Preallocation(fs)
+    fallocate, asked = os.posix_fallocate, list[int]()
+
+    def posix_fallocate(descriptor: int, offset: int, size: int) -> None:
+        asked.append(size)
+        if len(asked) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fallocate(descriptor, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+    preallocation.keep_for_takes(file, MIB, 16 * KIB, ANY_SIZE)
+    assert path.stat().st_blocks * 512 >= MIB + 16 * KIB == asked[1]
+
+
 def test_where_nothing_can_be_preallocated_no_put_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = FaultyFileSystem()
     file, preallocation = fs.open(path, create=True), Preallocation(fs)

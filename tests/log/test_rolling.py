@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from spillable_stream.errors import ChannelClosedError, StateTooLargeError, StorageError
+from spillable_stream.format.file_names import Tier
 from spillable_stream.log import rolling
+from spillable_stream.log.claim import make_directories
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.option_types import CreationOptions
+from spillable_stream.storage.file import File
 from tests.support.fake_files import FaultyFileSystem, nth
 from tests.support.logs import STATE, append, begin, contents
 from tests.support.one_module import replace_in
@@ -146,3 +154,88 @@ def test_no_file_is_made_where_the_directories_are_not(wal: WriteAheadLog, layou
     with wal.lock.locked(1), pytest.raises(ChannelClosedError):
         wal.roll(lambda: STATE)
     assert layout.log_files(FaultyFileSystem()) == [1]
+
+
+@pytest.fixture
+def two_disks(fs: FaultyFileSystem, tmp_path: Path) -> Iterator[WriteAheadLog]:
+    """A log in two directories, whose first file is in the second one."""
+    layout = planned_layout(tmp_path / "two", CreationOptions(data_dirs=[str(tmp_path / "d0"), str(tmp_path / "d1")]))
+    make_directories(fs, layout)
+    write_identity(fs, layout)
+    wal = WriteAheadLog(CommitLock(fs, layout), Tier.DISK, 1000)
+    begin(wal)
+    yield wal
+    wal.close()
+    wal.lock.close()
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync"])
+def test_where_a_directory_refuses_a_file_the_log_continues_in_another_one(
+    two_disks: WriteAheadLog, fs: FaultyFileSystem, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(two_disks, bytes(800))
+    with fs.failing(lambda made: made == (call, "log-000002")):
+        append(two_disks, bytes(801))
+        assert f"the log continues in another directory: {call}" in caplog.text
+        append(two_disks, bytes(802))
+    append(two_disks, bytes(803))
+    assert two_disks.layout.log_files(fs) == [1, 3, 4, 5]
+    assert contents(two_disks) == [(1, 800), (3, 801), (4, 802), (5, 803)]
+
+
+def test_the_log_continues_in_another_directory_only_when_nothing_can_be_left_of_a_file(
+    two_disks: WriteAheadLog, fs: FaultyFileSystem
+) -> None:
+    append(two_disks, bytes(800))
+    with fs.failing(lambda call: call in {("write", "log-000002"), ("remove", "log-000002")}):
+        for _ in range(2):
+            with pytest.raises(StorageError, match="log-000002"):
+                append(two_disks, bytes(801))
+    assert two_disks.layout.log_files(fs) == [1, 2]
+    append(two_disks, bytes(802))
+    assert contents(two_disks) == [(1, 800), (2, 802)]
+
+
+def test_files_are_begun_where_there_is_room(
+    two_disks: WriteAheadLog, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = {"d0"}
+    monkeypatch.setattr(fs, "free_bytes", lambda directory: 0 if directory.name in full else 1 << 30)
+    for size in range(800, 803):
+        append(two_disks, bytes(size))
+    full = {"d1"}
+    append(two_disks, bytes(803))
+    full = set()
+    append(two_disks, bytes(804))
+    assert contents(two_disks) == [(1, 800), (3, 801), (5, 802), (6, 803), (7, 804)]
+
+
+class FullDisk(FaultyFileSystem):
+    """A disk that has no room for another data file."""
+
+    full = False
+
+    def open(self, path: Path, **how: Any) -> File:
+        if self.full and how.get("exclusive"):
+            raise StorageError(f"making {path} failed") from OSError(errno.ENOSPC, "No space left on device")
+        return super().open(path, **how)
+
+
+def test_a_log_stays_in_its_file_where_there_is_no_room_for_another(
+    layout: Layout, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, fs = [1000.0], FullDisk()
+    replace_in(monkeypatch, rolling, "time", monotonic=lambda: now[0], time_ns=time.time_ns)
+    wal = WriteAheadLog(CommitLock(fs, layout), Tier.DISK, 1000)
+    begin(wal)
+    append(wal, bytes(800))
+    fs.full = True
+    append(wal, bytes(801))
+    assert "log-000001 grows beyond max_file_size: making" in caplog.text
+    fs.full = False
+    append(wal, bytes(802))
+    now[0] += 1
+    append(wal, bytes(803))
+    assert contents(wal) == [(1, 800), (1, 801), (1, 802), (2, 803)]
+    wal.close()
+    wal.lock.close()
