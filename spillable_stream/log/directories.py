@@ -219,8 +219,8 @@ class Directories:
         roles = [role for role in self._others if checkpoint or role != CHECKPOINT]
         if (directory := self._misplaced(roles)) is not None:
             raise ChannelClosedError(
-                f"{directory} was moved, removed or replaced while the channel {self._layout.path} was open; close the "
-                "handle, and open the channel where it is now"
+                f"{directory} was moved, removed or replaced, or its disk unmounted, while the channel "
+                f"{self._layout.path} was open; close the handle, and open the channel where it is now"
             )
 
     def _misplaced(self, roles: Iterable[str]) -> Path | None:

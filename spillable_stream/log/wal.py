@@ -88,7 +88,7 @@ class WriteAheadLog:
         self.policy: TierFiles = policy
         files = LogFiles(lock.fs, lock.layout, tier)
         end = PublishedEnd(lock, policy)
-        writing = WrittenFile(lock.fs, lock.layout, files, policy.preallocation)
+        writing = WrittenFile(lock.fs, lock.layout, files, policy.preallocation, lambda: lock.require_directories())
         failure = AppendFailure(end, policy)
         rolling = Rolling(lock, end, policy, files, writing)
         healing = Healing(lock, end, policy, files, writing, failure, rolling)

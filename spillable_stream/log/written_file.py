@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from spillable_stream.errors import DataLossError
@@ -25,13 +26,22 @@ class WrittenFile:
         layout: the channel's files.
         files: the log's files.
         preallocation: what is reserved of the file.
+        require_directories: raises if the file's directory was moved, replaced or unmounted, and the file with it.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout, files: LogFiles, preallocation: Preallocation) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        files: LogFiles,
+        preallocation: Preallocation,
+        require_directories: Callable[[], None],
+    ) -> None:
         self._fs = fs
         self._layout = layout
         self._files = files
         self._preallocation = preallocation
+        self._require_directories = require_directories
         self._open: tuple[int, File] | None = None
         self._proven = 0  # the file that was proven to be this channel's since it was opened
 
@@ -40,6 +50,7 @@ class WrittenFile:
 
         Raises:
             DataLossError: it was removed, replaced or cut.
+            ChannelClosedError: its directory was.
         """
         if self._open is not None and self._open[0] == file_id:
             if not self._open[1].is_in_place():
@@ -79,6 +90,7 @@ class WrittenFile:
 
     def _lost(self, path: Path, what: str) -> DataLossError:
         self.close()
+        self._require_directories()
         text = f"{path.name}, the newest data file, {what}; close every handle of the channel and open it again"
         return DataLossError(text, str(path))
 

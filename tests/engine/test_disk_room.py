@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, DiskSpaceError, Event, StorageError, TransactionStateError
+from spillable_stream import (
+    Channel,
+    ChannelClosedError,
+    DiskSpaceError,
+    Event,
+    ForeignDirectoryError,
+    StorageError,
+    TransactionStateError,
+)
 from spillable_stream.engine import disk_room
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.disk_room import DiskRoom
@@ -22,6 +31,7 @@ from tests.support.damage import log_file
 from tests.support.delays import put_late
 from tests.support.events import numbered, put, take
 from tests.support.full_disk import DiskOf64MiB, drain, drain_without_a_word, fill, until_refused, used_bytes
+from tests.support.mounts import NEEDS_MOUNTS
 from tests.support.one_module import replace_in
 
 Open = Callable[..., Channel]
@@ -286,3 +296,28 @@ def test_a_put_is_refused_when_both_disks_are_full_and_takes_make_room_on_each(t
             drain(channel)
             fill(channel, 16 * MIB)
         assert verify(tmp_path / "channel").healthy
+
+
+@NEEDS_MOUNTS
+@pytest.mark.parametrize("another", [False, True])
+def test_a_disk_that_is_unmounted_or_replaced_under_a_handle_is_named_and_no_data_loss(
+    request: pytest.FixtureRequest, tmp_path: Path, another: bool
+) -> None:
+    (disk := tmp_path / "disk").mkdir()
+    (backing := tmp_path / "backing").mkdir()
+    request.addfinalizer(lambda: subprocess.run(["umount", "--lazy", disk], capture_output=True))
+    subprocess.run(["mount", "--bind", backing, disk], check=True)
+    with Channel(tmp_path / "channel", data_dirs=[disk / "data"], checkpoint_on_close=False) as channel:
+        put(channel, b"x")
+        subprocess.run(["umount", "--lazy", disk], check=True)
+        if another:
+            (disk / "data").mkdir()
+        for use in (lambda: put(channel, b"y"), lambda: take(channel), channel.checkpoint):
+            with pytest.raises(ChannelClosedError, match=f"^{disk}/data was moved, .* or its disk unmounted"):
+                use()
+    with pytest.raises(ForeignDirectoryError, match="Is its disk mounted"):
+        Channel(tmp_path / "channel")
+    assert list(disk.glob("data/*")) == []
+    subprocess.run(["mount", "--bind", backing, disk], check=True)
+    with Channel(tmp_path / "channel") as channel:
+        assert take(channel) == [b"x"]

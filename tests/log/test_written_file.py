@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream.errors import DataLossError
+from spillable_stream.errors import ChannelClosedError, DataLossError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.log.written_file import WrittenFile
+from spillable_stream.storage.lock import do_nothing
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.logs import append
 
@@ -21,7 +22,7 @@ from tests.support.logs import append
 def written(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> WrittenFile:
     """The file of a log with one event."""
     append(wal, b"first")
-    return WrittenFile(fs, layout, LogFiles(fs, layout, Tier.DISK), Preallocation(fs))
+    return WrittenFile(fs, layout, LogFiles(fs, layout, Tier.DISK), Preallocation(fs), do_nothing)
 
 
 def test_the_file_is_opened_once(written: WrittenFile, fs: FaultyFileSystem) -> None:
@@ -58,6 +59,21 @@ def test_nothing_is_written_to_a_file_that_was_removed_or_replaced(
     with pytest.raises(DataLossError, match="was removed or replaced"):
         written.open(1)
     assert file.is_closed()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_file_that_went_with_its_directory_is_no_data_loss(
+    fs: FaultyFileSystem, wal: WriteAheadLog, layout: Layout, is_open: bool
+) -> None:
+    def refused() -> None:
+        raise ChannelClosedError("the directory was unmounted")
+
+    written = WrittenFile(fs, layout, LogFiles(fs, layout, Tier.DISK), Preallocation(fs), refused)
+    if is_open:
+        written.open(1)
+    layout.log_file(1).unlink()
+    with pytest.raises(ChannelClosedError, match="the directory was unmounted"):
+        written.open(1)
 
 
 def test_a_file_of_something_else_is_not_written_to(written: WrittenFile, wal: WriteAheadLog, layout: Layout) -> None:
