@@ -38,9 +38,10 @@ class AppendFailure:
         Raises:
             StorageError: the sync failed.
         """
-        self._policy.sync(file, functools.partial(self._distrust, head))
+        self._policy.sync(file, functools.partial(self.distrust, head))
 
-    def _distrust(self, head: TierEnd) -> None:
+    def distrust(self, head: TierEnd) -> None:
+        """Publish that nobody may append to the file again: the log continues in a new one."""
         if self._end.current().state != HeadState.SYNC_FAILED:
             self._end.publish(head._replace(state=HeadState.SYNC_FAILED))
 

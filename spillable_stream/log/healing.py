@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spillable_stream.errors import CorruptionError
+import logging
+
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import HeadState, TierEnd
@@ -14,9 +16,12 @@ from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.rolling import MakeImage, Rolling
 from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
+from spillable_stream.log_records import fields
 from spillable_stream.storage.file import File
 
 __all__ = ["Healing"]
+
+_log = logging.getLogger(__name__)
 
 
 class Healing:
@@ -68,15 +73,27 @@ class Healing:
         for file_id in unpublished:  # made by a roll that was not published
             self._require_no_commit(file_id)
         if head.state != HeadState.SYNC_FAILED:
-            self._require_one_append(self._writing.open(head.file_id), head)
+            self._require_one_append(head)
         for file_id in unpublished:
             self._policy.remove(layout.log_file(file_id))
         if head.state != HeadState.SYNC_FAILED:
-            file = self._writing.open(head.file_id)
-            self._policy.discard_behind(file, head.end)
-            self._failure.sync_cut(file, head)
+            self._cut(head)
         if self._end.current().state == HeadState.SYNC_FAILED:
             self._rolling.roll_from(self._end.current(), image)
+
+    def _cut(self, head: TierEnd) -> None:
+        """Cut the newest file at the published end; on a disk that refuses that, and is not the only one, leave it."""
+        try:
+            file = self._writing.open(head.file_id)
+            self._policy.discard_behind(file, head.end)
+        except StorageError as e:
+            if len(self._policy.next_numbers(head.file_id + 1)) == 1:
+                raise
+            path = self._files.path(head.file_id)
+            _log.warning("%s gets nothing more, the log continues in a new file: %s", path, e, extra=fields(file=path))
+            self._failure.distrust(head)
+        else:
+            self._failure.sync_cut(file, head)
 
     def _require_no_commit(self, file_id: int) -> None:
         """Refuse to remove a file that holds a whole COMMIT: it was published once, whatever the head says now."""
@@ -87,8 +104,12 @@ class Healing:
         finally:
             file.close()
 
-    def _require_one_append(self, file: File, head: TierEnd) -> None:
+    def _require_one_append(self, head: TierEnd) -> None:
         """Refuse to cut more than the one append that the mark speaks of."""
+        try:
+            file = self._writing.open(head.file_id)
+        except StorageError:  # its disk may have become read-only
+            file = self._lock.fs.open(self._files.path(head.file_id), readonly=True)
         for found in FrameScanner(file, self._files.seed(head.file_id), head.end):
             if found.header.type == FrameType.COMMIT and CommitRecord.parse(found.payload or b"").start > head.end:
                 raise _head_is_older(file, found.offset)

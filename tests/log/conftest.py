@@ -51,3 +51,16 @@ def wal(open_log: Callable[..., WriteAheadLog]) -> WriteAheadLog:
     wal = open_log()
     begin(wal)
     return wal
+
+
+@pytest.fixture
+def two_disks(fs: FaultyFileSystem, tmp_path: Path) -> Iterator[WriteAheadLog]:
+    """A log in two directories, whose first file is in the second one."""
+    layout = planned_layout(tmp_path / "two", CreationOptions(data_dirs=[str(tmp_path / "d0"), str(tmp_path / "d1")]))
+    make_directories(fs, layout)
+    write_identity(fs, layout)
+    wal = WriteAheadLog(CommitLock(fs, layout), Tier.DISK, 1000)
+    begin(wal)
+    yield wal
+    wal.close()
+    wal.lock.close()

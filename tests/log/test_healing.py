@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, CorruptionError
+from spillable_stream import Channel, CorruptionError, StorageError
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import WriteAheadLog
@@ -101,3 +102,38 @@ def test_a_clean_log_is_not_looked_at(wal: WriteAheadLog, fs: FaultyFileSystem) 
         fs.calls.clear()
         wal.heal(lambda: STATE)
     assert fs.calls == []
+
+
+@pytest.mark.parametrize("refused", ["truncate", "open"])
+def test_where_a_disk_got_read_only_the_log_continues_on_another_one(
+    two_disks: WriteAheadLog, fs: FaultyFileSystem, refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(two_disks, b"kept")
+    end = two_disks.published().end
+    with fs.failing(lambda call: call.file == "log-000001" and call.name in ("write", "truncate")):
+        with pytest.raises(StorageError, match=r"write .*log-000001"):
+            append(two_disks, b"not committed")
+        assert two_disks.published().state == HeadState.APPENDING
+        if refused == "open":
+            open_file = FaultyFileSystem.open
+
+            def read_only(self: FaultyFileSystem, path: Path, **how: Any) -> Any:
+                if path.name == "log-000001" and not how.get("readonly"):
+                    raise StorageError(f"opening {path} failed: Read-only file system")
+                return open_file(self, path, **how)
+
+            monkeypatch.setattr(FaultyFileSystem, "open", read_only)
+        append(two_disks, b"next one")
+    header = two_disks.read_file_header(2)
+    assert header is not None and header.previous == (1, end)
+    assert contents(two_disks) == [(1, 4), (2, 8)]
+
+
+def test_where_the_only_disk_refuses_a_cut_nothing_is_appended(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
+    append(wal, b"kept")
+    with fs.failing(lambda call: call.name in ("write", "truncate")):
+        for call in ("write", "truncate"):
+            with pytest.raises(StorageError, match=f"{call} .*log-000001"):
+                append(wal, b"not committed")
+    append(wal, b"next one")
+    assert contents(wal) == [(1, 4), (1, 8)]

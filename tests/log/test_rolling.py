@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,9 @@ import pytest
 from spillable_stream.errors import ChannelClosedError, StateTooLargeError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log import rolling
-from spillable_stream.log.claim import make_directories
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import WriteAheadLog
-from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.file import File
 from tests.support.fake_files import FaultyFileSystem, nth
 from tests.support.logs import STATE, append, begin, contents
@@ -154,19 +151,6 @@ def test_no_file_is_made_where_the_directories_are_not(wal: WriteAheadLog, layou
     with wal.lock.locked(1), pytest.raises(ChannelClosedError):
         wal.roll(lambda: STATE)
     assert layout.log_files(FaultyFileSystem()) == [1]
-
-
-@pytest.fixture
-def two_disks(fs: FaultyFileSystem, tmp_path: Path) -> Iterator[WriteAheadLog]:
-    """A log in two directories, whose first file is in the second one."""
-    layout = planned_layout(tmp_path / "two", CreationOptions(data_dirs=[str(tmp_path / "d0"), str(tmp_path / "d1")]))
-    make_directories(fs, layout)
-    write_identity(fs, layout)
-    wal = WriteAheadLog(CommitLock(fs, layout), Tier.DISK, 1000)
-    begin(wal)
-    yield wal
-    wal.close()
-    wal.lock.close()
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync"])
