@@ -126,7 +126,7 @@ class Samples:
     def rates(self, state: ChannelState) -> Rates:
         """Return how fast events came and went."""
         now = time.time()
-        recent = next((s for s in self._kept if now - s.time <= _RATES_SECONDS), None)
+        recent = next((s for s in self._kept if _is_recent(s.time, now)), None)
         if recent is None:
             return Rates(0.0, 0.0, 0.0)
         elapsed = max(now - recent.time, 1e-3)
@@ -138,7 +138,7 @@ class Samples:
         before: tuple[str, ...] = ()
         base: dict[str, int] = {}
         for at, groups, counts in self._taken:
-            if now - at <= _RATES_SECONDS:
+            if _is_recent(at, now):
                 since = at if since is None else since
                 if groups is not before:  # a group that came later began where it did
                     base = {**dict(zip(groups, counts, strict=True)), **base}
@@ -147,6 +147,11 @@ class Samples:
             return 0.0
         taken = (group.taken_count() - base[name] for name, group in state.groups.items() if name in base)
         return max(0, *taken, 0) / max(now - since, 1e-3)
+
+
+def _is_recent(at: float, now: float) -> bool:
+    """Tell whether a sample is of the last minute; one of the future is of a clock that was set back since."""
+    return 0 <= now - at <= _RATES_SECONDS
 
 
 @dataclass(slots=True)

@@ -95,7 +95,10 @@ def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: i
 
 def _is_overdue(state: ChannelState, first_id: int, options: StreamOptions) -> bool:
     put_us = state.blocks.time_of(first_id)
-    return put_us is None or time.time() - put_us / 1e6 >= options.max_trigger_delay
+    if put_us is None:
+        return True
+    # Where the clock was set back an event is of the future: it does not wait until that has come.
+    return abs(time.time() - put_us / 1e6) >= options.max_trigger_delay
 
 
 def _behind_what_others_took(ranges: list[Range], end: int, last: int) -> int:

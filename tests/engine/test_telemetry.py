@@ -37,6 +37,24 @@ def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
     assert (rates.put, rates.taken, rates.seconds) == (10, 12, 10)
 
 
+def test_rates_are_those_since_the_clock_was_set_back(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel()
+    samples, clock = Samples(), [10_000.0]
+    replace_in(monkeypatch, telemetry, "time", time=lambda: clock[0])
+    samples.record(channel.engine().state, now=True)
+    put(channel, *numbered(0, 1000))
+    take(channel, 500)
+    clock[0] += 10
+    samples.record(channel.engine().follow(), now=True)
+    clock[0] -= 3600
+    assert samples.rates(channel.engine().follow()) == (0, 0, 0), "nothing is known since then"
+    samples.record(channel.engine().follow(), now=True)
+    clock[0] += 10
+    put(channel, *numbered(0, 100))
+    take(channel, 50)
+    assert samples.rates(channel.engine().follow()) == (10, 5, 10)
+
+
 def test_an_hour_of_samples_of_many_groups_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     state, samples, clock = ChannelState(ChannelOptions(memory_capacity=0), []), Samples(), [1000.0]
     state.groups = {f"group {i}": GroupState(0) for i in range(1_000)}

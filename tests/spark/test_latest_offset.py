@@ -70,6 +70,19 @@ def test_max_trigger_delay_ends_the_wait(channel: ss.Channel) -> None:
     assert batches(source(channel, minEventsPerTrigger=5, maxTriggerDelay="0s")) == [(1, 3)]
 
 
+def test_the_wait_ends_though_the_clock_was_set_back_by_an_hour(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = WallClock(monkeypatch)
+    replace_in(monkeypatch, latest_offset, "time", time=lambda: clock.now_ns / 1e9)
+    put(channel, 3)
+    reader = source(channel, minEventsPerTrigger=5, maxTriggerDelay="1s")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    clock.pass_by(-3600)
+    assert reader.latestOffset(start)["writeOrderId"] == 3
+
+
 def test_the_next_events_wait_as_long_again(channel: ss.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though they lie beside those of the batch before, the time of which does not count."""
     clock = WallClock(monkeypatch)
