@@ -63,7 +63,8 @@ class LocalWorkerNotes:
         self._fs = fs
         self._layout = layout
         self._groups: list[str] = []
-        self._listed_at = float("-inf")  # when the groups were looked up, in seconds since 1970
+        self._listed_at = float("-inf")  # when the groups were looked up, in seconds since 1970,
+        self._listed_change = float("-inf")  # and when they had changed then
 
     def open(self, group: str) -> LocalWorkerNote | None:
         """Return the file of a group that is owned; None if the disk refuses."""
@@ -97,8 +98,8 @@ class LocalWorkerNotes:
             changed_at = self._fs.modified_seconds(directory)
         except (FileNotFoundError, StorageError):
             return []
-        if changed_at > self._listed_at - _TICK_SECONDS:
-            self._listed_at = time.time()
+        if changed_at != self._listed_change or changed_at > self._listed_at - _TICK_SECONDS:
+            self._listed_at, self._listed_change = time.time(), changed_at
             names = self._fs.list_files(directory)
             self._groups = [group for name in names if (group := group_of(name, "worker")) is not None]
         return self._groups

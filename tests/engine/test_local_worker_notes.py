@@ -71,6 +71,19 @@ def test_the_groups_are_listed_again_only_after_a_change(channel: Channel) -> No
     note.close(None)
 
 
+def test_a_worker_that_comes_after_the_clock_was_set_back_is_seen(channel: Channel) -> None:
+    directory = channel.engine().layout.groups  # type: ignore[attr-defined]
+    seen = notes_of(channel)
+    assert seen.read() == {}
+    note = notes_of(channel).open("g")
+    assert note is not None
+    note.write(b"here")
+    an_hour_ago = directory.stat().st_mtime - 3600
+    os.utime(directory, (an_hour_ago, an_hour_ago))
+    assert seen.read() == {"g": b"here"}
+    note.close(None)
+
+
 def test_a_channel_without_the_directory_has_no_notes(channel: Channel) -> None:
     layout: Layout = channel.engine().log.layout  # type: ignore[attr-defined]
     assert LocalWorkerNotes(channel.engine().log.fs, layout).read() == {}  # type: ignore[attr-defined]
