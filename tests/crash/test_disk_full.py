@@ -37,10 +37,14 @@ class FullDisk:
         make_room: makes the disk large.
         size_bytes: how large the disk is; chooses the sizes of events too.
         options: the channel's.
+        takes_must: whether takes must work on the full disk, where anything could be put.
     """
 
-    def __init__(self, path: Path, make_room: Callable[[], None], size_bytes: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, path: Path, make_room: Callable[[], None], size_bytes: int, options: dict[str, Any], takes_must: bool
+    ) -> None:
         self._path = path
+        self._takes_must = takes_must
         self._make_room = make_room
         self._rng = random.Random(size_bytes)
         # Large disks get large events, but none larger than the room that puts must leave.
@@ -77,7 +81,7 @@ class FullDisk:
             self.wrong.append("the disk was never full")
         except SpillableError as e:
             self._expect_clear("a put", e)
-        must = self._options["minimum_required_space"] > 0
+        must = self._takes_must and self._number > 1
         for _ in range(5):
             self._try("a take", must, lambda: take(channel, self._ledger, self._rng.randint(1, 3)))
             self._try("the beginning of a take", must, lambda: self._roll_back_a_take(channel))
@@ -162,7 +166,8 @@ def fill_a_disk(
     disk.mkdir()
     with mounted(disk, size_bytes):
         options = {**CONFIGURATIONS[configuration], "minimum_required_space": required_bytes}
-        return _run(directory, disk, lambda: resize(disk, ROOM_BYTES), size_bytes, options, mutant)
+        takes_must = configuration == "disk"
+        return _run(directory, disk, lambda: resize(disk, ROOM_BYTES), size_bytes, options, takes_must, mutant)
 
 
 def limit_the_files(directory: Path, size_bytes: int, configuration: str, mutant: str = "") -> list[str]:
@@ -178,7 +183,7 @@ def limit_the_files(directory: Path, size_bytes: int, configuration: str, mutant
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, unlimited))
 
-    return _run(directory, directory, make_room, size_bytes, options, mutant, limit)
+    return _run(directory, directory, make_room, size_bytes, options, False, mutant, limit)
 
 
 def _run(
@@ -187,6 +192,7 @@ def _run(
     make_room: Callable[[], None],
     size_bytes: int,
     options: dict[str, Any],
+    takes_must: bool,
     mutant: str,
     begin: Callable[[], None] = lambda: None,
 ) -> list[str]:
@@ -194,7 +200,7 @@ def _run(
     memory = directory / "memory"
     memory.mkdir()
     found = directory / "found"
-    full = FullDisk(disk / "channel", make_room, size_bytes, {**options, "memory_dir": memory})
+    full = FullDisk(disk / "channel", make_room, size_bytes, {**options, "memory_dir": memory}, takes_must)
 
     def run() -> None:
         mutate(mutant)
