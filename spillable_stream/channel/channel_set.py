@@ -24,7 +24,7 @@ from spillable_stream.errors import CorruptionError, NotAChannelError, OptionErr
 from spillable_stream.objects.location import Location, channel_path, is_location
 from spillable_stream.objects.open_store import open_store
 
-__all__ = ["ChannelSet", "SetMember", "channels_matching", "is_pattern", "may_be_set", "require_pattern"]
+__all__ = ["ChannelSet", "SetMember", "channels_matching", "is_pattern", "may_be_set", "none_fits", "require_pattern"]
 
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -145,6 +145,15 @@ class ChannelSet:
                     return None
                 raise
         return SetMember(path, self._known[path])
+
+
+def none_fits(channels: ChannelSet) -> NotAChannelError:
+    """Return the error for a set without a channel; no option makes one for a pattern.
+
+    Args:
+        channels: the set.
+    """
+    return NotAChannelError(f"no channel fits {channels}. Start what puts to one first")
 
 
 def channels_matching(pattern: str) -> list[str]:

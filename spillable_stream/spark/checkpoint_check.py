@@ -6,6 +6,7 @@ import logging
 
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.log_records import fields
+from spillable_stream.spark.offset import starting_option
 from spillable_stream.spark.query_group import DEFAULT_GROUP, Origin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, listed
@@ -33,7 +34,9 @@ def check_end(state: ChannelState, read_id: int, path: str) -> None:
         )
 
 
-def check_batch(state: ChannelState, group: QueryGroup, begin: int, end: int, path: str) -> None:
+def check_batch(
+    state: ChannelState, group: QueryGroup, begin: int, end: int, path: str, *, of_set: bool = False
+) -> None:
     """Refuse a checkpoint whose next batch is beyond the channel's end or behind the group's position.
 
     Batches behind the group's position can't be planned again as they were, though the channel may keep their events. A
@@ -45,6 +48,7 @@ def check_batch(state: ChannelState, group: QueryGroup, begin: int, end: int, pa
         begin: the query has everything up to this event.
         end: the last event of the batch; ``begin`` if there is no batch yet.
         path: the channel's path, for the message.
+        of_set: whether the query reads a set of channels, for the message.
 
     Raises:
         CheckpointMismatchError: the channel has fewer events, or the group has taken more, or a seek moved the group.
@@ -55,29 +59,35 @@ def check_batch(state: ChannelState, group: QueryGroup, begin: int, end: int, pa
     if known.is_sought and (taken or never_taken(state, group.name, begin)):
         raise CheckpointMismatchError(
             f"the group {group.name!r} was moved by a seek to the event {known.position + 1}, but the Spark checkpoint "
-            f"has read {path} up to the event {begin}: a seek serves Python consumers and new checkpoints; use a new "
-            "checkpointLocation (with startingOffsets), or another group"
+            f"has read {path} up to the event {begin}: a seek serves Python consumers and new checkpoints; "
+            f"{_way_on_of_sought(group, of_set=of_set)}"
         )
     if taken:
         raise CheckpointMismatchError(
             f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} has taken "
             f"{listed(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. "
-            f"{_way_back(group)}{_way_on(state, group, begin, known.position)}"
+            f"{_way_back(group)}{_way_on(state, group, begin, known.position, of_set=of_set)}"
         )
 
 
-def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int) -> str:
+def _way_on_of_sought(group: QueryGroup, *, of_set: bool) -> str:
+    if group.is_automatic:
+        return f"use a new checkpointLocation (with {'startingTimestamp' if of_set else 'startingOffsets'})"
+    return "use a new checkpointLocation, which begins where the seek moved the group, or another group"
+
+
+def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int, *, of_set: bool) -> str:
     """Return how to continue without a checkpoint that was refused, and what a sink then has twice."""
     first = max(begin + 1, state.beginning())
     if first > position:
         return "Use a new checkpointLocation" + ("" if group.is_automatic else ", or another group")
-    if group.is_automatic:
-        options, other = f"startingOffsets={first}", ""
-    else:
-        options, other = f"startingOffsets={first} and resetGroup=true", ", or another group"
+    options, other = starting_option(first, of_set=of_set), ""
+    if not group.is_automatic:
+        options, other = f"{options} and resetGroup=true", ", or another group"
+    twice = "what was put since" if of_set else f"the events {first} to {position}"
     return (
-        f"Use a new checkpointLocation with {options}{other}: a sink that has what the group took then has the events "
-        f"{first} to {position} twice"
+        f"Use a new checkpointLocation with {options}{other}: "
+        f"a sink that has what the group took then has {twice} twice"
     )
 
 

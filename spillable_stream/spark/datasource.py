@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_set
+from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_set, none_fits
 from spillable_stream.channel.identity import uuid_at
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import EVENT_SCHEMA
@@ -248,7 +248,7 @@ def _first_of(place: str | ChannelSet) -> str:
         return place
     members = place.find()
     if not members:
-        raise NotAChannelError(f"no channel fits {place}", is_missing=True)
+        raise none_fits(place)
     return members[0].path
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from spillable_stream.engine.port import FirstBatch, Moment, PlanReader, QueryNote
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.log_records import fields
-from spillable_stream.spark.offset import Offset
+from spillable_stream.spark.offset import Offset, starting_option
 from spillable_stream.spark.query_group import QueryGroup
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.state.channel_state import ChannelState
@@ -111,13 +111,14 @@ def planned_batch(
     return PlannedBatch(group.name, first_id, last_id, is_first, end.reset, *of_start)
 
 
-def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None) -> None:
+def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None, *, of_set: bool = False) -> None:
     """Note beside its group which query a batch is of, and refuse a first batch that is another one than before.
 
     Args:
         events: the reader of the batch's first events.
         planned: the batch.
         task: the task's query; None outside of one.
+        of_set: whether the query reads a set of channels, for the message.
 
     Raises:
         CheckpointMismatchError: the query has read the channel before, and its checkpoint does not say so.
@@ -136,7 +137,7 @@ def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None
         is_new = planned.is_first and not has_begun
         _note(events, planned, QueryNote(task.query, task.run, batch if is_new else None, planned.planned_at))
     if known is not None or has_begun:
-        raise _refusal(events, planned, task, known, former)
+        raise _refusal(events, planned, task, known, "" if former is None else _way_on(former, of_set=of_set))
 
 
 def _is_again(batch: FirstBatch, known: QueryNote) -> bool:
@@ -176,14 +177,17 @@ def _note(events: PlanReader, planned: PlannedBatch, note: QueryNote) -> None:
 
 
 def _refusal(
-    events: PlanReader, planned: PlannedBatch, task: QueryTask, known: QueryNote | None, former: FormerGroup | None
+    events: PlanReader, planned: PlannedBatch, task: QueryTask, known: QueryNote | None, way_on: str
 ) -> CheckpointMismatchError:
     first = None if known is None else known.first
     had = f" with the events {listed([(first.first_id, first.last_id)])} in the batch {first.batch_id}" if first else ""
-    options = f" with startingOffsets={former.position_id + 1}" if former else ""
     return CheckpointMismatchError(
         f"the query {task.query} begins to read {events.path} in its batch {task.batch_id}, with the events "
         f"{listed([(planned.first_id, planned.last_id)])}; but it began before{had}, and its checkpoint does not say "
         "so: a power cut or somebody removed offsets from it. A sink would take this batch for the one before, and "
-        f"skip it. Use a new checkpointLocation{options}"
+        f"skip it. Use a new checkpointLocation{way_on}"
     )
+
+
+def _way_on(former: FormerGroup, *, of_set: bool) -> str:
+    return f" with {starting_option(former.position_id + 1, of_set=of_set)}"

@@ -25,7 +25,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.names import is_name
 from spillable_stream.spark.read_options import BatchOptions, ReadOptions
 
-__all__ = ["Offset", "OffsetJson", "ending_id", "starting_id"]
+__all__ = ["Offset", "OffsetJson", "ending_id", "starting_id", "starting_option"]
 
 _log = logging.getLogger(__name__)
 
@@ -135,6 +135,16 @@ def starting_id(channel: Channel, options: ReadOptions) -> str:
             extra=fields(channel.path, first_id=wanted, last_id=beginning - 1),
         )
     return f"{wanted}+"
+
+
+def starting_option(event_id: int, *, of_set: bool) -> str:
+    """Return the option that lets a new query begin at an event, or before it, as messages say it.
+
+    Args:
+        event_id: the event.
+        of_set: whether the query reads a set of channels: each has IDs of its own.
+    """
+    return "a startingTimestamp for all channels of the set" if of_set else f"startingOffsets={event_id}"
 
 
 def ending_id(channel: Channel, options: BatchOptions) -> int:

@@ -240,7 +240,7 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOp
     try:
         reader = TaskReader(events, partition.group, options)
         if partition.batch is not None:
-            note_batch(events, partition.batch, QueryTask.here())
+            note_batch(events, partition.batch, QueryTask.here(), of_set=options.of_set)
         metadata = frozenset(options.metadata_types.keys() & schema.names)
         reads = (read for extent in partition.plan.extents for read in reader.read(extent))
         batches = (batch_with_metadata(read, schema, metadata, str(events.path)) for read in reads)

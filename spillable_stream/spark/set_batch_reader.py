@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel_set import ChannelSet
-from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
+from spillable_stream.channel.channel_set import ChannelSet, none_fits
+from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.partition import read_planned
 from spillable_stream.spark.read_options import BatchOptions
@@ -55,7 +55,7 @@ class SpillableSetBatchReader(DataSourceReader):
         """
         members = self._channels.find()
         if not members:
-            raise NotAChannelError(f"no channel fits {self._channels}")
+            raise none_fits(self._channels)
         parts = side_by_side([partial(self._partitions, member.path) for member in sorted(members)])
         return [partition for part in parts for partition in part]
 

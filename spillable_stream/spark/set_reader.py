@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel_set import ChannelSet
+from spillable_stream.channel.channel_set import ChannelSet, none_fits
 from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
 from spillable_stream.log_records import fields
@@ -41,7 +41,7 @@ from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.set_limits import limits_of_each
 from spillable_stream.spark.set_offset import SetOffset, SetPlace
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.source_channel import START_FIRST, make_channel
+from spillable_stream.spark.source_channel import make_channel
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 
@@ -125,7 +125,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._look_for_channels(None)
         offsets = self._each_there(self._members, lambda _, reader: reader.initialOffset())
         if not offsets:
-            raise NotAChannelError(f"no channel fits {self._channels}. {START_FIRST}")
+            raise none_fits(self._channels)
         self._last = SetOffset({uuid: SetPlace(self._members[uuid].path, offset) for uuid, offset in offsets.items()})
         self._beginning = self._last
         return self._last.to_json()

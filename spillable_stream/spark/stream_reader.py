@@ -345,7 +345,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         consumer = self._consumer()
         with self._port().snapshot() as state:
-            check_batch(state, self._group, begin, end, self._path)
+            check_batch(state, self._group, begin, end, self._path, of_set=self._options.of_set)
             passed = never_taken(state, self._group.name, begin)
         pass_over(passed, self._group, begin, self._path, fail=self._options.fail_on_data_loss)
         if passed and self._finished.takes.is_position(begin):

@@ -153,8 +153,8 @@ def test_a_checkpoint_that_disagrees_with_a_seek_is_told_so_in_those_words(chann
         check(channel, 5, 5)
     assert str(e.value) == (
         f"the group 'default' was moved by a seek to the event {to + 1}, but the Spark checkpoint has read the channel "
-        "up to the event 5: a seek serves Python consumers and new checkpoints; use a new checkpointLocation (with "
-        "startingOffsets), or another group"
+        "up to the event 5: a seek serves Python consumers and new checkpoints; use a new checkpointLocation, which "
+        "begins where the seek moved the group, or another group"
     )
     check(channel, to, 10)
 

@@ -127,6 +127,13 @@ def test_a_query_that_begins_anew_with_another_group_is_refused_and_stays_so(eve
         note_batch(events, PlannedBatch("auto-2", 6, 9, is_first=True), QueryTask("query", "run 3", 0))
 
 
+def test_a_set_is_not_told_of_an_id_of_one_channel_which_it_would_refuse(events: PlanReader) -> None:
+    note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True), TASK)
+    new = PlannedBatch("auto-2", 6, 9, is_first=True, former=(FormerGroup("auto-1", 5),))
+    with pytest.raises(ss.CheckpointMismatchError, match=r"with a startingTimestamp for all channels of the set$"):
+        note_batch(events, new, AGAIN, of_set=True)
+
+
 def test_one_run_may_read_a_channel_with_two_groups_of_its_own(events: PlanReader) -> None:
     """A self-join: each of its two sources has a group, and both begin at once."""
     note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True), TASK)

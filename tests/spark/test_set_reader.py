@@ -26,6 +26,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import SOURCE, parse_options
 from spillable_stream.spark import idle_polls, set_reader
+from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.read_limits import ReadAllAvailable
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
@@ -486,9 +487,39 @@ def test_named_channels_are_read_by_path_and_made_where_the_options_say_so(open_
     assert drain(reader, at)[1] == [["a0", "b1"]]
 
 
-def test_a_pattern_that_fits_nothing_says_so(open_at: Open, source: Source) -> None:
-    with pytest.raises(NotAChannelError, match=r"no channel fits .*/orders-\*\. Start what puts to it first"):
-        source().initialOffset()
+def test_a_pattern_that_fits_nothing_says_so_and_proposes_no_option_that_makes_no_channel_for_it(
+    open_at: Open, source: Source
+) -> None:
+    pattern = f"{open_at.root}/orders-*"  # type: ignore[attr-defined]
+    none = r"no channel fits .*/orders-\*\. Start what puts to one first$"
+    for options in ({}, {"createIfMissing": "true"}):
+        with pytest.raises(NotAChannelError, match=none):
+            source(**options).initialOffset()
+        with pytest.raises(NotAChannelError, match=none):
+            SpillableDataSource({"path": pattern, **options}).schema()
+
+
+def test_an_old_checkpoint_of_a_set_is_told_of_options_that_a_set_takes(open_at: Open, source: Source) -> None:
+    """A set refuses startingOffsets with an ID, which a single channel is told of."""
+    with open_at("orders-a") as a, open_at("orders-b") as b:
+        for each in (a, b):
+            each.consumer("all")
+        for options, way in (
+            ({}, "a startingTimestamp for all channels of the set: a sink"),
+            ({"group": "g"}, "a startingTimestamp for all channels of the set and resetGroup=true, or another group: "),
+        ):
+            put(a, b"a0")
+            put(b, b"b0")
+            old = None
+            for _ in range(2):
+                reader = source(**options)
+                end, _ = drain(reader, old)
+                reader.stop()
+                old = old or end
+                put(a, b"a1")
+            with pytest.raises(CheckpointMismatchError, match="Use a new checkpointLocation with " + way) as e:
+                source(**options).latestOffset(old)
+            assert "startingOffsets" not in str(e.value)
 
 
 def test_a_channel_with_other_columns_is_named(open_at: Open, source: Source) -> None:
