@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from spillable_stream.spark.sharded_plan import ShardedPlan
     from spillable_stream.spark.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
     from spillable_stream.spark.sink_plan import SinkPlan
+    from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
     from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
@@ -144,10 +146,17 @@ class SpillableDataSource(DataSource):
         if isinstance(plan, SinkPlan):
             from spillable_stream.spark.writer import SpillableStreamWriter
 
-            return SpillableStreamWriter(plan)
+            return SpillableStreamWriter(plan, self._checkpoint())
         from spillable_stream.spark.sharded_writer import ShardedStreamWriter
 
-        return ShardedStreamWriter(plan)
+        return ShardedStreamWriter(plan, self._checkpoint())
+
+    def _checkpoint(self) -> SparkCheckpoint | None:
+        """Return the checkpoint of a stream that is written, if its option names a place on this host."""
+        from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
+
+        path = _local_path(self._spark_option("checkpointlocation") or "")
+        return SparkCheckpoint(Path(path)) if path else None
 
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
@@ -214,7 +223,8 @@ class SpillableDataSource(DataSource):
         _refuse_overwrite(overwrite, mode)
         if self._spark_option("path") is not None:
             raise OptionError("the file of a flow names its channels: leave out the path of the stream")
-        return FlowStreamWriter(plan_flow(SinkOptions.parse(self._given(), stream=True), schema))
+        plan = plan_flow(SinkOptions.parse(self._given(), stream=True), schema)
+        return FlowStreamWriter(plan, self._checkpoint())
 
     def _sink_plan(
         self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False

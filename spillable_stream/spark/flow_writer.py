@@ -24,6 +24,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.spark.flow_plan import FlowPlan
 from spillable_stream.spark.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink_times import wall_clock_ms
+from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_stage import TaskStage, staging
 
@@ -49,10 +50,11 @@ class FlowStreamWriter(ShardedStreamWriter):
 
     Args:
         plan: the plan of the write.
+        checkpoint: the query's checkpoint; None if Spark does not say where it is.
     """
 
-    def __init__(self, plan: FlowPlan) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: FlowPlan, checkpoint: SparkCheckpoint | None = None) -> None:
+        super().__init__(plan, checkpoint)
         self._flow = plan
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:

@@ -25,6 +25,7 @@ from spillable_stream.spark.sharded_plan import ShardedPlan
 from spillable_stream.spark.side_by_side import settled, side_by_side
 from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.sink_times import wall_clock_ms
+from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged, staging
@@ -232,7 +233,16 @@ class ShardedBatchWriter(_ShardedStager, DataSourceArrowWriter):
 
 @short_traces
 class ShardedStreamWriter(_ShardedStager, DataSourceStreamArrowWriter):
-    """Appends a query's micro-batches to several channels, each batch once, as one put transaction of each channel."""
+    """Appends a query's micro-batches to several channels, each batch once, as one put transaction of each channel.
+
+    Args:
+        plan: the plan of the write.
+        checkpoint: the query's checkpoint; None if Spark does not say where it is.
+    """
+
+    def __init__(self, plan: DividedPlan, checkpoint: SparkCheckpoint | None = None) -> None:
+        super().__init__(plan)
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
@@ -244,7 +254,10 @@ class ShardedStreamWriter(_ShardedStager, DataSourceStreamArrowWriter):
         Raises:
             IncompleteWriteError: some shards have their rows, and others failed; a repetition completes the batch.
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
+            StorageError: the disk failed, that of Spark's checkpoint among them.
         """
+        if self._checkpoint is not None:
+            self._checkpoint.sync_batch(batchId)
         queries = {m.owner for m in messages if isinstance(m, ShardedStaged)}
         if queries:
             self._publish(messages, batchId, self._plan.remembered(SinkBatch(queries.pop(), batchId)))

@@ -20,6 +20,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.sink_times import wall_clock_ms
+from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_stage import Staged, staging
 
@@ -124,7 +125,16 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
 
 @short_traces
 class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
-    """Appends a query's micro-batches to a channel, each as one put transaction, each once."""
+    """Appends a query's micro-batches to a channel, each as one put transaction, each once.
+
+    Args:
+        plan: the plan of the write.
+        checkpoint: the query's checkpoint; None if Spark does not say where it is.
+    """
+
+    def __init__(self, plan: SinkPlan, checkpoint: SparkCheckpoint | None = None) -> None:
+        super().__init__(plan)
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
@@ -135,7 +145,10 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
 
         Raises:
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
+            StorageError: the disk failed, that of Spark's checkpoint among them.
         """
+        if self._checkpoint is not None:
+            self._checkpoint.sync_batch(batchId)
         queries = {m.owner for m in messages if isinstance(m, Staged)}
         self._publish(messages, batchId, SinkBatch(queries.pop(), batchId) if queries else None)
 

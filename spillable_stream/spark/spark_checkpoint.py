@@ -1,0 +1,89 @@
+"""Syncs what Spark wrote of a micro-batch before the sink has the batch: Spark syncs nothing of its checkpoint.
+
+A power cut could take the offsets of a batch from Spark that a sink has. Spark plans the batch anew then: what has come
+to a source in the meantime may be in it, and the sink takes it for the batch that it has, and skips these rows. If the
+query's ID is gone and its offsets are not, the sink takes a batch that it has for one of another query, and stores it
+again.
+
+::
+
+    offsets/N, offsets/    which events the batch N has, of every source
+    metadata               the query's ID, by which a sink knows the batch
+    the directory itself, and those above it
+
+Spark names a sink the checkpoint's place where the query's option says it. One that is not on a file system of the
+driver's host is left to the store that it is in; so are offsets that Spark writes late
+(``asyncProgressTrackingEnabled``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from spillable_stream.errors import StorageError
+
+__all__ = ["SparkCheckpoint"]
+
+_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCheckpoint:
+    """The checkpoint of a query, as far as the driver's host has it.
+
+    Args:
+        path: its directory.
+    """
+
+    path: Path
+
+    def sync_batch(self, batch_id: int) -> None:
+        """Return once the offsets of a batch, and the query's ID, are on the medium; at once where they are not here.
+
+        Args:
+            batch_id: the number of the batch.
+
+        Raises:
+            StorageError: the disk failed.
+        """
+        offsets, metadata = self.path / "offsets", self.path / "metadata"
+        if not (offsets / str(batch_id)).is_file():
+            return
+        _sync(offsets / str(batch_id))
+        _sync(offsets)
+        if metadata.is_file():
+            _sync_query(metadata, metadata.read_bytes())
+
+
+@lru_cache(maxsize=1000)
+def _sync_query(metadata: Path, content: bytes) -> None:
+    """Sync what stays the same in each batch: once for each query, whose ID is in the content.
+
+    The walk upwards ends at a mount point, or at a directory that this process may not or can't sync.
+    """
+    _sync(metadata)
+    for directory in Path(os.path.realpath(metadata)).parents:
+        if not _sync(directory) or os.path.ismount(directory):
+            return
+
+
+def _sync(path: Path) -> bool:
+    """Sync a file or a directory; False where its file system can't, or lets only others do that."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as e:
+        if e.errno in _NOT_OURS:
+            return False
+        raise StorageError(
+            f"can't sync {path} ({e.strerror}), which Spark needs to repeat a batch as it was. The batch is not "
+            "stored; check the disk"
+        ) from e
+    return True

@@ -1,0 +1,163 @@
+"""What Spark wrote of a micro-batch is durable before a sink has the batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+import spillable_stream as ss
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.failed_plan import ends_a_batch
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.sharded_writer import ShardedStreamWriter
+from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
+from spillable_stream.spark.writer import SpillableStreamWriter
+from tests.spark.test_flow_plan import CONF, write_conf
+from tests.support.events import peek, put
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Record the path of each file and directory that is synced."""
+    paths: list[str] = []
+    for name in ("fsync", "fdatasync"):
+        real_sync = getattr(os, name)
+
+        def sync(descriptor: int, real: Callable[[int], None] = real_sync) -> None:
+            real(descriptor)
+            paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+        monkeypatch.setattr(os, name, sync)
+    yield paths
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Make the checkpoint of a query, as Spark has it when its batch 3 is written to a sink."""
+    path = tmp_path / "queries" / "one"
+    (path / "offsets").mkdir(parents=True)
+    (path / "metadata").write_text('{"id":"1"}')
+    (path / "offsets" / "3").write_text("v1\n{}\n{}")
+    return path
+
+
+def writer(path: Path, checkpoint: str, **options: str) -> SpillableStreamWriter | ShardedStreamWriter:
+    place = {} if "flow" in options else {"path": str(path)}
+    given = {**place, "checkpointLocation": checkpoint, **options}
+    return SpillableDataSource(given).streamWriter(struct_type(EVENT_SCHEMA), False)
+
+
+def commit(writer: SpillableStreamWriter | ShardedStreamWriter, batch_id: int = 3) -> None:
+    rows = pa.record_batch([[[]], [b"INFO x"]], schema=EVENT_SCHEMA)
+    writer.commit([writer._stage(iter([rows]), "query", batch_id)], batch_id)
+
+
+@pytest.mark.parametrize("kind", ["one channel", "shards", "flow"])
+def test_a_batchs_offsets_and_its_querys_id_are_on_the_medium_before_the_sink_has_it(
+    tmp_path: Path, checkpoint: Path, synced: list[str], kind: str
+) -> None:
+    """A query of several sources plans a batch that it lost with other rows, which the sink would skip."""
+    flow = {"flow": str(write_conf(tmp_path, CONF)), "agent": "a1", "source": "r1"} if kind == "flow" else {}
+    shards = {"shards": "2", "shardBy": "body"} if kind == "shards" else {}
+    sink = writer(tmp_path / "sink", str(checkpoint), **flow, **shards)
+    synced.clear()
+    commit(sink)
+    first_put = next(i for i, path in enumerate(synced) if Path(path).name.startswith("log-"))
+    needed = [checkpoint / "offsets" / "3", checkpoint / "offsets", checkpoint / "metadata"]
+    assert {str(path) for path in (*needed, checkpoint, checkpoint.parent, tmp_path)} <= set(synced[:first_put])
+
+
+def test_what_stays_the_same_is_synced_once_for_each_query(checkpoint: Path, synced: list[str]) -> None:
+    spark = SparkCheckpoint(checkpoint)
+    spark.sync_batch(3)
+    synced.clear()
+    spark.sync_batch(3)
+    assert synced == [str(checkpoint / "offsets" / "3"), str(checkpoint / "offsets")]
+    (checkpoint / "metadata").write_text('{"id":"2"}')  # another query, at the same place
+    spark.sync_batch(3)
+    assert str(checkpoint / "metadata") in synced
+
+
+@pytest.mark.parametrize("place", ["{}", "file:{}", "file://{}"])
+def test_a_checkpoint_on_this_host_is_found_by_its_path_and_its_uri(
+    tmp_path: Path, checkpoint: Path, synced: list[str], place: str
+) -> None:
+    commit(writer(tmp_path / "sink", place.format(checkpoint)))
+    assert str(checkpoint / "offsets" / "3") in synced
+
+
+@pytest.mark.parametrize("place", ["s3a://bucket/queries", "hdfs://name/queries", "", "/no/such/directory"])
+def test_a_checkpoint_elsewhere_is_left_to_its_store(tmp_path: Path, place: str) -> None:
+    commit(writer(tmp_path / "sink", place))
+    with ss.Channel(tmp_path / "sink", create=False) as channel:
+        assert peek(channel) == [b"INFO x"]
+
+
+def test_a_batch_is_not_stored_if_its_offsets_can_not_be_kept(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, real = writer(tmp_path / "sink", str(checkpoint)), os.fsync
+
+    def fails(descriptor: int) -> None:
+        if "/offsets/" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(
+        ss.StorageError, match=r"can't sync .*/offsets/3 \(Input/output error\), .* The batch is not stored"
+    ):
+        commit(sink)
+    with ss.Channel(tmp_path / "sink", create=False) as channel:
+        assert peek(channel) == []
+
+
+def test_a_file_system_that_can_not_sync_stops_no_query(
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def can_not(descriptor: int, real: Callable[[int], None] = os.fsync) -> None:
+        if str(checkpoint) in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(22, "Invalid argument")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", can_not)
+    commit(writer(tmp_path / "sink", str(checkpoint)))
+    with ss.Channel(tmp_path / "sink", create=False) as channel:
+        assert peek(channel) == [b"INFO x"]
+
+
+# ── on Spark ────────────────────────────────────────────────────────────────────────────────────
+
+
+class TellingDataSource(SpillableDataSource):
+    """Says where a sink's commit finds the checkpoint, in a file beside it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "spillable_telling"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
+        found = super().streamWriter(schema, overwrite)
+        if ends_a_batch() and found._checkpoint is not None:
+            offsets = found._checkpoint.path / "offsets"
+            found._checkpoint.path.with_name("told").write_text(" ".join(sorted(os.listdir(offsets))))
+        return found
+
+
+def test_spark_tells_the_sinks_commit_where_the_checkpoint_is(spark: SparkSession, tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "source") as channel:
+        put(channel, b"x")
+    spark.dataSource.register(TellingDataSource)
+    events = spark.readStream.format("spillable").load(str(tmp_path / "source"))
+    query = events.writeStream.format("spillable_telling").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start(str(tmp_path / "sink")).awaitTermination()
+    assert "0" in (tmp_path / "told").read_text().split()
