@@ -1,9 +1,8 @@
 """Syncs what Spark wrote of a micro-batch before the sink has the batch: Spark syncs nothing of its checkpoint.
 
 A power cut could take the offsets of a batch from Spark that a sink has. Spark plans the batch anew then: what has come
-to a source in the meantime may be in it, and the sink takes it for the batch that it has, and skips these rows. If the
-query's ID is gone and its offsets are not, the sink takes a batch that it has for one of another query, and stores it
-again.
+to a source in the meantime may be in it, and the sink takes it for the batch that it has, and skips these rows. Without
+the query's ID, Spark refuses the checkpoint, or makes another ID, for which a sink stores the batch again.
 
 ::
 
