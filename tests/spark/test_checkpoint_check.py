@@ -159,6 +159,23 @@ def test_a_checkpoint_that_disagrees_with_a_seek_is_told_so_in_those_words(chann
     check(channel, to, 10)
 
 
+@pytest.mark.parametrize(("of_set", "option"), [(False, "startingOffsets"), (True, "startingTimestamp")])
+def test_a_query_with_a_position_of_its_own_that_a_seek_moved_is_told_of_an_option_that_it_takes(
+    channel: ss.Channel, of_set: bool, option: str
+) -> None:
+    """No new checkpoint continues with such a group."""
+    channel.consumer("keeps-everything")
+    put(channel, 10)
+    group = QueryGroup(None)
+    channel.port().create_group(group.name, "earliest", automatic=True)
+    consumer = channel.consumer(group.name)
+    consumer.commit([(1, 5)])
+    consumer.seek(2)
+    with channel.engine().snapshot() as state, pytest.raises(CheckpointMismatchError) as e:
+        check_batch(state, group, 5, 5, "the channel", of_set=of_set)
+    assert str(e.value).endswith(f"; use a new checkpointLocation (with {option})")
+
+
 def test_a_group_that_took_something_after_a_seek_disagrees_like_any_other(channel: ss.Channel) -> None:
     channel.consumer("keeps-everything")
     put(channel, 10)
