@@ -47,20 +47,20 @@ class StagedPuts:
         if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is DISK:
-            kept = self._kept_bytes(plan, file_id, end)
-            self._require_space(request, plan, file_id, end + kept)
-            self._log.keep_for_takes(end, kept)
-            self._move_to_disk(request)
+            files, largest_end = plan.state.blocks.disk.files, self._log.max_file_size_bytes
+            has_older = len(files) > (file_id in files)
+            kept = kept_bytes(largest_end if has_older and largest_end > end else end)
+            given = plan.state.options.minimum_required_space
+            if given != 0:
+                self._require_space(request, given, file_id, end + kept)
+            if end + kept > self._log.preallocation.end:
+                self._log.keep_for_takes(end, kept)
+            if request.segments:
+                self._move_to_disk(request)
         for segment in request.segments:  # every event that is acknowledged can be read
             path = self._layout.segment_file(segment.name)
             if self._fs.size_bytes(path) < segment.end:
                 raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
-
-    def _kept_bytes(self, plan: AppendPlan, file_id: int, end: int) -> int:
-        """Return how much a put leaves to takes that is appended to a data file up to an offset."""
-        files = plan.state.blocks.disk.files
-        has_older = len(files) > (file_id in files)
-        return kept_bytes(max(end, self._log.max_file_size_bytes) if has_older else end)
 
     def _move_to_disk(self, request: Put) -> None:
         try:
@@ -69,13 +69,13 @@ class StagedPuts:
             request.not_staged = e
             raise
 
-    def _require_space(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
+    def _require_space(self, request: Put, given: int | None, file_id: int, end: int) -> None:
         if isinstance(request.delayed, DelayedPuts):
             end += request.delayed.size_bytes()
-        given, staged_bytes = plan.state.options.minimum_required_space, sum([s.end for s in request.segments])
-        self._disk_space.require(given, file_id, end, staged_bytes)
-        for segment in request.segments:
-            if given != 0 and in_memory(segment.name):
+        segments = request.segments
+        self._disk_space.require(given, file_id, end, sum([s.end for s in segments]) if segments else 0)
+        for segment in segments:
+            if in_memory(segment.name):
                 copy = self._layout.segment_file(disk_segment(segment.name))
                 require_space(self._fs, copy.parent, given, segment.end)
 

@@ -41,7 +41,8 @@ def kept_bytes(size_bytes: int) -> int:
     Args:
         size_bytes: the size of the largest file with events.
     """
-    return min(max(size_bytes // _PART_KEPT, _FEWEST_KEPT_BYTES), _MOST_KEPT_BYTES)
+    part = size_bytes // _PART_KEPT
+    return _FEWEST_KEPT_BYTES if part < _FEWEST_KEPT_BYTES else min(part, _MOST_KEPT_BYTES)
 
 
 def is_for_want_of_space(error: StorageError) -> bool:

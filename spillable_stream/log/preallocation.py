@@ -36,12 +36,13 @@ class Preallocation:
 
     Attributes:
         minimum_required_space: the option's value: how many bytes to keep free; None for the default.
+        end: up to where the current file is known to be preallocated, in bytes.
     """
 
     def __init__(self, fs: FileSystem) -> None:
         self.minimum_required_space: int | None = 0
         self._fs = fs
-        self._end = 0
+        self.end: int = 0
         self._appends = self._appended_bytes = 0  # by this handle, since it reserved last
         self._are_small: bool | None = None  # None: not known yet
 
@@ -51,11 +52,7 @@ class Preallocation:
         Args:
             end: the offset up to which the file is known to be preallocated.
         """
-        self._end = end
-
-    def reaches(self, end: int) -> bool:
-        """Tell whether the current file is known to be preallocated up to an offset."""
-        return end <= self._end
+        self.end = end
 
     def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
         """Preallocate up to ``end`` and as much again after it, unless the file already reaches that far.
@@ -68,10 +65,10 @@ class Preallocation:
         """
         self._appends += 1
         self._appended_bytes += end - start
-        if end <= self._end:
+        if end <= self.end:
             return
-        self._end = max(self._end, file.size())  # other processes write and preallocate it too
-        if end <= self._end:
+        self.end = max(self.end, file.size())  # other processes write and preallocate it too
+        if end <= self.end:
             return
         self._extend(file, end, most_bytes)
 
@@ -87,10 +84,10 @@ class Preallocation:
         Raises:
             DiskSpaceError: the file system has no room for both.
         """
-        self._end = max(self._end, file.size())
-        if not self.reaches(end + kept):
+        self.end = max(self.end, file.size())
+        if end + kept > self.end:
             self._extend(file, end, most_bytes, kept)
-        if self.reaches(end + kept):
+        if end + kept <= self.end:
             return
         reserved_end = file.size()  # `_extend` counts on the write for the rest
         try:
@@ -102,7 +99,7 @@ class Preallocation:
                     "still work"
                 ) from e
         else:
-            self._end = end + kept
+            self.end = end + kept
 
     def _extend(self, file: File, end: int, most_bytes: int, kept: int = 0) -> None:
         """Preallocate up to ``end`` and ``kept`` bytes behind it, and as much again."""
@@ -112,10 +109,10 @@ class Preallocation:
         # Ignore failures: on a nearly full disk only the write itself may fail, so that takes still work.
         with contextlib.suppress(StorageError):
             if ahead > 0:
-                file.preallocate(self._end, end + kept + ahead - self._end)
+                file.preallocate(self.end, end + kept + ahead - self.end)
                 if self._are_small:
                     file.write(end, [bytes(ahead)])
-        self._end = max(file.size(), end)
+        self.end = max(file.size(), end)
 
     def _judge_appends(self) -> None:
         """Find out whether the appends since the last time were small; of a single one it is not known."""
@@ -126,5 +123,5 @@ class Preallocation:
     def _room_bytes(self, file: File, end: int) -> int:
         """Return how many bytes of the disk's free space may be preallocated after ``end``."""
         directory = file.path.parent
-        free = self._fs.free_bytes(directory) - (end - self._end)
+        free = self._fs.free_bytes(directory) - (end - self.end)
         return (free - required_bytes(self._fs, directory, self.minimum_required_space)) // _PART_OF_ROOM

@@ -131,9 +131,8 @@ class WriteAheadLog:
             DiskSpaceError: there is no room for both.
             DataLossError: the file was removed, replaced or cut.
         """
-        if not self.preallocation.reaches(end + kept):
-            file = self._writing.open(self.policy.end(self.lock.current()).file_id)
-            self.preallocation.keep_for_takes(file, end, kept, self.max_file_size_bytes)
+        file = self._writing.open(self.policy.end(self.lock.current()).file_id)
+        self.preallocation.keep_for_takes(file, end, kept, self.max_file_size_bytes)
 
     def append(self, at: Position, entries: Sequence[Entry], last_id: int, image: MakeImage) -> Position:
         """Write entries at the published end, sync, publish, and return the new end.

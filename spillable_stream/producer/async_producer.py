@@ -27,6 +27,7 @@ from spillable_stream.producer.send_times import as_moment
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import Receiver, Receivers
 from spillable_stream.quantities import Duration, Milliseconds
+from spillable_stream.shown_value import shown
 
 __all__ = ["AsyncProducer"]
 
@@ -73,7 +74,9 @@ class AsyncProducer:
             own = {"producer_id": producer_id, "dead_letter": dead_letter, "clock": clock, "rng": rng}
             given = [*(name for name, value in own.items() if value is not None), *options]
             if given:
-                raise OptionError(f"{given[0]} is for a new producer, and {target!r} was given: give it to Producer(…)")
+                raise OptionError(
+                    f"{given[0]} is for a new producer, and {shown(target)} was given: give it to Producer(…)"
+                )
             self._producer = target
         else:
             self._producer = Producer(
