@@ -9,6 +9,7 @@ import typer
 
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
 from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object, say
+from spillable_stream.cli.csv_rows import COMMA, csv_delimiter, delimiter_of
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-_Out = Annotated[str, typer.Argument(metavar="OUT", help="The file: OUT.parquet, OUT.arrow, OUT.jsonl or OUT.csv.")]
+_Out = Annotated[str, typer.Argument(metavar="OUT", help="The file: OUT.parquet, .arrow, .jsonl, .csv or .tsv.")]
 _Format = Annotated[
     ExportFormat | None, typer.Option("--format", help="The format; by default what the name ends with.")
+]
+_Delimiter = Annotated[
+    str | None,
+    typer.Option("--delimiter", metavar="CHARACTER", help="The character between values of CSV, as ';' or tab."),
 ]
 _From = Annotated[str, typer.Option("--from", metavar="PLACE", help=f"The first event: {PLACES}.")]
 _To = Annotated[
@@ -36,6 +41,7 @@ def export(
     start: _From = "earliest",
     end: _To = None,
     kind: _Format = None,
+    delimiter: _Delimiter = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,10 +61,11 @@ def export(
         if out == "-":
             raise OptionError("an export is continued where it was, so it needs a file: give its path, not -")
         kind = kind or export_format(out)
+        delimiter = csv_delimiter(delimiter, is_csv=kind is ExportFormat.CSV) or delimiter_of(out) or COMMA
         with Channel(path, create=False, readonly=True) as channel:
             if Path(out).exists():
                 confirm(f"{out} is there. Replace it?", yes)
-            work = Export(channel, Path(out), _plan(channel, start, end, kind))
+            work = Export(channel, Path(out), _plan(channel, start, end, kind, delimiter))
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
                 say(f"continuing behind the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")
@@ -82,9 +89,9 @@ def _stands(exports: list[Export]) -> str:
     return f"the events up to {done:,} of {plan.first_id:,} to {plan.last_id:,} are done; the same command continues"
 
 
-def _plan(channel: Channel, start: str, end: str | None, kind: ExportFormat) -> ExportPlan:
+def _plan(channel: Channel, start: str, end: str | None, kind: ExportFormat, delimiter: str) -> ExportPlan:
     """Settle which events are exported."""
     from spillable_stream.channel.event import ID_COLUMN
 
     first_id, last_id = channel.range_of(parse_place(start), None if end is None else parse_end(end))
-    return ExportPlan(channel.uuid, first_id, last_id, str(kind), [*channel.schema.names, ID_COLUMN])
+    return ExportPlan(channel.uuid, first_id, last_id, str(kind), [*channel.schema.names, ID_COLUMN], delimiter)

@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.cli.csv_rows import COMMA
 from spillable_stream.cli.event_text import json_row, plain_value
 from spillable_stream.errors import OptionError, SchemaError, StorageError
 from spillable_stream.format.packing import NONSENSE
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Export", "ExportFormat", "ExportPlan", "export_format"]
 
 _PART_BYTES = 64 << 20
-_QUOTED = re.compile(r'[",\r\n]')
 _PLAN = "plan.json"
 _JOINED = "joined"
 _AS_ARROW = ("parquet", "arrow")  # the formats whose parts are Arrow streams
@@ -59,6 +59,7 @@ _ENDINGS = {
     ".jsonl": ExportFormat.JSONL,
     ".ndjson": ExportFormat.JSONL,
     ".csv": ExportFormat.CSV,
+    ".tsv": ExportFormat.CSV,
     ".arrow": ExportFormat.ARROW,
 }
 
@@ -85,6 +86,7 @@ class ExportPlan:
         last_id: the last event; less than the first if there are none.
         format: the file's format.
         columns: the names of the columns; those that the channel gets later are left out.
+        delimiter: what divides the values of CSV.
     """
 
     channel: str
@@ -92,6 +94,7 @@ class ExportPlan:
     last_id: int
     format: str
     columns: list[str]
+    delimiter: str = COMMA
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -144,10 +147,11 @@ class Export:
             return None
         except (OSError, *NONSENSE) as e:
             raise OptionError(f"{self._directory / _PLAN} can't be read ({e}): remove {self._directory}") from e
-        if (found.channel, found.format) != (wanted.channel, wanted.format):
+        if (found.channel, found.format, found.delimiter) != (wanted.channel, wanted.format, wanted.delimiter):
+            divided = f" with the delimiter {found.delimiter!r}" if found.format == ExportFormat.CSV else ""
             raise OptionError(
-                f"{self._directory} is left of an export of the channel {found.channel} to {found.format}: continue "
-                "that one, or remove the directory"
+                f"{self._directory} is left of an export of the channel {found.channel} to {found.format}{divided}: "
+                "continue that one, or remove the directory"
             )
         return found
 
@@ -220,7 +224,10 @@ class Export:
     def _writer(self, file: IO[bytes]) -> _Writer:
         if self.plan.format in _AS_ARROW:
             return _ArrowWriter(file, self._columns())
-        return _CsvWriter(file) if self.plan.format == ExportFormat.CSV else _JsonWriter(file)
+        return self._csv_writer(file) if self.plan.format == ExportFormat.CSV else _JsonWriter(file)
+
+    def _csv_writer(self, file: IO[bytes]) -> _CsvWriter:
+        return _CsvWriter(file, self.plan.delimiter)
 
     # ── the file ────────────────────────────────────────────────────────────────────────────────
 
@@ -232,7 +239,7 @@ class Export:
                 self._join_arrow(file, parts)
             else:
                 if self.plan.format == ExportFormat.CSV:
-                    file.write(_csv_line(self.plan.columns))
+                    self._csv_writer(file).write_line(self.plan.columns)
                 for part in parts:
                     with open(part.path, "rb") as contents:
                         shutil.copyfileobj(contents, file, 1 << 20)
@@ -307,12 +314,23 @@ class _JsonWriter:
 class _CsvWriter:
     """Lists, structs and maps are JSON; bytes are text, or JSON with base64; ``""`` is a text, nothing is null."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], delimiter: str) -> None:
         self._file = file
+        self._delimiter = delimiter
+        self._quoted = re.compile(f'["{re.escape(delimiter)}\r\n]')
 
     def write(self, batch: pa.RecordBatch) -> None:
-        rows = batch.to_pylist(maps_as_pydicts="strict")
-        self._file.writelines(_csv_line([None if v is None else _cell(v) for v in row.values()]) for row in rows)
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            self.write_line([None if v is None else _cell(v) for v in row.values()])
+
+    def write_line(self, cells: Sequence[str | None]) -> None:
+        line = self._delimiter.join(map(self._in_quotes, cells))
+        self._file.write((line + "\n").encode("utf-8", "surrogateescape"))
+
+    def _in_quotes(self, cell: str | None) -> str:
+        if cell is None:
+            return ""
+        return '"' + cell.replace('"', '""') + '"' if not cell or self._quoted.search(cell) else cell
 
     def close(self) -> None:
         pass
@@ -323,16 +341,6 @@ def _cell(value: object) -> str:
         return json_row(value).decode("utf-8", "surrogateescape")
     plain = value if isinstance(value, str) else plain_value(value)
     return plain if isinstance(plain, str) else _cell(plain)
-
-
-def _csv_line(cells: Sequence[str | None]) -> bytes:
-    return (",".join(map(_in_quotes, cells)) + "\n").encode("utf-8", "surrogateescape")
-
-
-def _in_quotes(cell: str | None) -> str:
-    if cell is None:
-        return ""
-    return '"' + cell.replace('"', '""') + '"' if not cell or _QUOTED.search(cell) else cell
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────

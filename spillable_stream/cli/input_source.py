@@ -28,6 +28,7 @@ __all__ = [
     "read_batches",
     "read_beginning",
     "standard_input",
+    "with_end",
     "without_nulls",
 ]
 
@@ -208,7 +209,7 @@ def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> byt
     data, looked_at = b"", 0
     while len(data) < _MOST_SAMPLE_BYTES:
         if not (more := source.read(CHUNK_BYTES)):
-            return _with_end(data)
+            return with_end(data)
         data += more
         if len(data) <= CHUNK_BYTES or len(data) >= 2 * looked_at:  # few looks at a long row
             looked_at = len(data)
@@ -217,12 +218,13 @@ def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> byt
     until = time.monotonic() + _SAMPLE_SECONDS
     while len(data) < CHUNK_BYTES and source.has_more_within(until - time.monotonic()):
         if not (more := source.read(CHUNK_BYTES)):
-            return _with_end(data)
+            return with_end(data)
         data += more
     return data
 
 
-def _with_end(lines: bytes) -> bytes:
+def with_end(lines: bytes) -> bytes:
+    """Return lines whose last one has its end; nothing, if there are none."""
     return lines + b"\n" if lines and not lines.endswith(b"\n") else lines
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.cli.csv_input import CsvInput
+from spillable_stream.cli.csv_rows import delimiter_of
 from spillable_stream.cli.input_source import (
     COMPRESSIONS,
     InputSource,
@@ -48,6 +49,7 @@ _ENDINGS = {
     ".ndjson": Format.JSONL,
     ".json": Format.JSONL,
     ".csv": Format.CSV,
+    ".tsv": Format.CSV,
     ".parquet": Format.PARQUET,
     ".arrow": Format.ARROW,
     ".arrows": Format.ARROW,
@@ -101,7 +103,13 @@ class Input(Protocol):
 
 
 def open_input(
-    file: str, kind: Format, schema: pa.Schema | None, *, as_rows: bool, may_add_columns: bool = False
+    file: str,
+    kind: Format,
+    schema: pa.Schema | None,
+    *,
+    as_rows: bool,
+    may_add_columns: bool = False,
+    delimiter: str | None = None,
 ) -> Input:
     """Open an input.
 
@@ -111,6 +119,7 @@ def open_input(
         schema: the columns of the typed channel that it goes to; None to infer the types of JSON and CSV.
         as_rows: whether lines of JSON become rows, rather than the bodies of events.
         may_add_columns: whether JSON and CSV may have others, whose types are inferred.
+        delimiter: the character between values of CSV; None for what the file's name says.
 
     Raises:
         OptionError: the file can't be opened.
@@ -119,7 +128,11 @@ def open_input(
     source = InputSource(file, compressed=kind in (Format.LINES, Format.JSONL, Format.CSV))
     try:
         known = pa.schema([]) if schema is None else schema
-        found = _input_of(source, kind, known, as_rows=as_rows, more=schema is None or may_add_columns)
+        more = schema is None or may_add_columns
+        if kind is Format.CSV:
+            found: Input = CsvInput(source, known, more=more, delimiter=delimiter or delimiter_of(file))
+        else:
+            found = _input_of(source, kind, known, as_rows=as_rows, more=more)
         names = found.schema.names
         if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
             raise SchemaError(f"{source.name} has more than one column {twice[0]!r}: rename all but one")
@@ -136,8 +149,6 @@ def _input_of(source: InputSource, kind: Format, known: pa.Schema, *, as_rows: b
         return _LineInput(source)
     if kind is Format.JSONL:
         return JsonInput(source, known, more=more)
-    if kind is Format.CSV:
-        return CsvInput(source, known, more=more)
     return _ParquetInput(source, known) if kind is Format.PARQUET else _ArrowInput(source)
 
 

@@ -11,6 +11,7 @@ import typer
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, say, time_span
+from spillable_stream.cli.csv_rows import csv_delimiter
 from spillable_stream.cli.input_source import STANDARD_INPUT
 from spillable_stream.cli.load_input import Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
@@ -28,6 +29,10 @@ __all__ = ["put"]
 _File = Annotated[str, typer.Argument(metavar="[FILE | -]", help="What to load; - for standard input.")]
 _Typed = Annotated[bool, typer.Option("--typed", help="Make a typed channel of the columns, or add new ones to it.")]
 _Format = Annotated[Format | None, typer.Option("--format", help="The format; by default what the name ends with.")]
+_Delimiter = Annotated[
+    str | None,
+    typer.Option("--delimiter", metavar="CHARACTER", help="The character between values of CSV, as ';' or tab."),
+]
 _Name = Annotated[
     str | None, typer.Option("--name", help="The load's name, so that standard input can be given again.")
 ]
@@ -57,6 +62,7 @@ def put(
     file: _File = STANDARD_INPUT,
     typed: _Typed = False,
     kind: _Format = None,
+    delimiter: _Delimiter = None,
     name: _Name = None,
     ttl: _Ttl = None,
     deliver_after: _DeliverAfter = None,
@@ -72,6 +78,8 @@ def put(
 
     Example: `spillable put /data/orders orders.jsonl --typed`
 
+    Example: `spillable put /data/sales sales.csv --typed --delimiter ';'`
+
     Example: `journalctl -f -o json | spillable put /data/journal`
 
     Exit status: 0 all is stored; 1 it is not, and the same command continues; 2 no such file, channel or option.
@@ -79,9 +87,10 @@ def put(
     stands, load, report = "nothing was stored", None, None
     with ending(path, as_json, lambda: stands, lambda: {"stored": 0} if report is None else asdict(report)):
         kind = kind or format_of(file)
+        delimiter = csv_delimiter(delimiter, is_csv=kind is Format.CSV)
         ttl_us(ttl)  # refused before anything is made
         due_ms(deliver_after, None, 0)
-        channel, source = _opened(path, file, kind, typed)
+        channel, source = _opened(path, file, kind, delimiter, typed)
         with channel:
             try:
                 load = _load(channel, source, file, name, ttl, deliver_after)
@@ -120,14 +129,14 @@ def _stands(load: Load, rows: int) -> str:
     return f"{counted(rows, 'row', 'are')} stored{more}; what was read of standard input is not read again"
 
 
-def _opened(path: str, file: str, kind: Format, typed: bool) -> tuple[Channel, Input]:
+def _opened(path: str, file: str, kind: Format, delimiter: str | None, typed: bool) -> tuple[Channel, Input]:
     """Open the channel and the input, and make a channel that is missing; nothing is made if there is no input."""
     from spillable_stream.channel.channel import Channel
 
     try:
         channel = Channel(path, create=False)
     except NotAChannelError:
-        source = open_input(file, kind, None, as_rows=typed)
+        source = open_input(file, kind, None, as_rows=typed, delimiter=delimiter)
         schema = _columns(source, kind) if typed else None
         channel = Channel(path, schema=schema)
         if typed:
@@ -135,7 +144,7 @@ def _opened(path: str, file: str, kind: Format, typed: bool) -> tuple[Channel, I
         return channel, source
     try:
         columns = channel.schema if channel.typed else None
-        source = open_input(file, kind, columns, as_rows=channel.typed, may_add_columns=typed)
+        source = open_input(file, kind, columns, as_rows=channel.typed, may_add_columns=typed, delimiter=delimiter)
         if typed:
             channel.evolve(_with_columns_of(channel.schema, _columns(source, kind)))
             source.fit(channel.schema)

@@ -96,6 +96,15 @@ def test_a_row_of_csv_that_is_too_long_for_an_event_is_refused_before_the_memory
     source.close()
 
 
+@pytest.mark.parametrize("known", [None, pa.schema([("n", pa.int64()), ("s", pa.string())])])
+def test_csv_may_have_nothing_but_names_also_without_the_end_of_their_line(
+    tmp_path: Path, known: pa.Schema | None
+) -> None:
+    for text in ("n,s", "n,s\r", "\n\nn,s\n\n"):
+        (tmp_path / "f.csv").write_text(text)
+        assert loaded_rows(tmp_path / "f.csv", Format.CSV, known) == []
+
+
 def test_csv_without_a_line_of_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_bytes(b"\n\n")
     for schema in (None, pa.schema([("n", pa.int64())])):
@@ -223,3 +232,40 @@ def test_bytes_in_csv_that_are_no_text_are_bytes_or_refused(tmp_path: Path, know
     else:
         with pytest.raises(SchemaError, match=r"Row #2.*UTF8"):
             loaded_rows(tmp_path / "f.csv", Format.CSV, known)
+
+
+@pytest.mark.parametrize("other", [";", "|", "\t"])
+@pytest.mark.parametrize("known", [None, pa.schema([("n", pa.int64()), ("s", pa.string())])])
+def test_csv_that_something_else_divides_is_refused_with_the_option_and_never_one_column(
+    tmp_path: Path, other: str, known: pa.Schema | None
+) -> None:
+    file, text = tmp_path / "f.csv", "n,s\n1,x\n2,y\n".replace(",", other)
+    for whole in (text, text.replace("x", "1,5"), text[:3], '"n"' + text[1:]):
+        file.write_text(whole)
+        with pytest.raises(
+            SchemaError, match=r"f\.csv can't be read as .*has no comma: give .* --delimiter '?(;|\||tab)"
+        ):
+            loaded_rows(file, Format.CSV, known)
+    file.write_text(text)
+    assert loaded_rows(file, Format.CSV, known, other) == [{"n": 1, "s": "x"}, {"n": 2, "s": "y"}]
+
+
+def test_a_name_with_a_semicolon_is_one_where_that_is_said_or_there_is_a_comma_too(tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("a;b\n1;2\n")
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV, None, ",") == [{"a;b": "1;2"}]
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV, pa.schema([("a;b", pa.string())])) == [{"a;b": "1;2"}]
+    (tmp_path / "f.csv").write_text("a;b,c\n1;2,3\n")
+    assert loaded_rows(tmp_path / "f.csv", Format.CSV) == [{"a;b": "1;2", "c": 3}]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 1 << 20])
+def test_rows_with_any_delimiter_are_whole_and_their_codes_stay(
+    tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_input, "CHUNK_BYTES", chunk_bytes)
+    for other in (";", "\t", "|", " ", "^", "]", "\\", "\x01"):
+        text = '"a b",zip,x\n"1COMMA""\n2",007,1.5\n"",0x1,2\n'.replace(",", other).replace("COMMA", ",")
+        (tmp_path / "f.csv").write_text(text)
+        assert loaded_rows(tmp_path / "f.csv", Format.CSV, None, other) == [
+            {"a b": '1,"\n2', "zip": "007", "x": 1.5}, {"a b": "", "zip": "0x1", "x": 2.0},
+        ], other  # fmt: skip

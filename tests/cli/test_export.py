@@ -48,6 +48,19 @@ def test_a_typed_channel_is_a_table(path: Path, tmp_path: Path) -> None:
     assert (tmp_path / "f.csv").read_text() == 'n,at,l,write_order_id\n1,,"[""a"", ""b\\""""]",1\n'
 
 
+def test_csv_that_another_character_divides_is_put_back(path: Path, tmp_path: Path) -> None:
+    row = {"a;b": "x;y", "t": 'tab\t"', "n": 1}
+    schema = pa.Table.from_pylist([row]).schema
+    with Channel(path, schema=schema, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put(row)
+    for out, more in ((tmp_path / "f.csv", ["--delimiter", ";"]), (tmp_path / "f.tsv", [])):
+        assert run("export", path, out, *more).exit_code == 0
+        assert run("put", tmp_path / out.suffix, out, "--typed", *more).exit_code == 0
+        with Channel(tmp_path / out.suffix, create=False) as channel, channel.take_transaction() as tx:
+            assert tx.take() == row
+    assert (tmp_path / "f.csv").read_text() == '"a;b";t;n;write_order_id\n"x;y";"tab\t""";1;1\n'
+
+
 def test_nothing_to_export_is_a_file_without_rows(path: Path, tmp_path: Path) -> None:
     with Channel(path, minimum_required_space=0):
         pass

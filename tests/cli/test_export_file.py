@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,10 @@ def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path
             work.run(interrupt)
         with pytest.raises(OptionError, match="is left of an export of the channel"):
             Export(channel, tmp_path / "f.jsonl", ExportPlan("another", 1, 20, "jsonl", ["body"]))
+        with pytest.raises(KeyboardInterrupt):
+            Export(channel, tmp_path / "f.csv", plan(channel, format="csv")).run(interrupt)
+        with pytest.raises(OptionError, match="to csv with the delimiter ',': continue that one"):
+            Export(channel, tmp_path / "f.csv", replace(plan(channel, format="csv"), delimiter=";"))
         for text in ("{", "[" * 200_000):
             (tmp_path / "f.jsonl.partial" / "plan.json").write_text(text)
             with pytest.raises(OptionError, match=r"plan\.json can't be read"):

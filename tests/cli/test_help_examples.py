@@ -69,6 +69,7 @@ def place(tmp_path: Path) -> Path:
     program(tmp_path, "journalctl", """echo '{"MESSAGE": "started"}'""")
     (tmp_path / "orders.jsonl").write_text('{"id": 1}\n')
     pa.parquet.write_table(pa.table({"id": [1]}), tmp_path / "orders.parquet")
+    (tmp_path / "sales.csv").write_text("id;amount\n1;9.5\n")
     (tmp_path / "app.log").write_text("one\ntwo\n")
     (tmp_path / "flume.conf").write_text(FLOW)
     (tmp_path / "flow_tests.toml").write_text(SMALL_TESTS)

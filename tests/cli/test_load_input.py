@@ -16,9 +16,9 @@ from tests.support.command_line import run
 
 
 def test_the_name_says_the_format() -> None:
-    names = ["a.jsonl", "a.ndjson.gz", "A.CSV", "a.parquet", "a.arrows", "a.log", "a", "a.gz", "-"]
+    names = ["a.jsonl", "a.ndjson.gz", "A.CSV", "a.tsv.gz", "a.parquet", "a.arrows", "a.log", "a", "a.gz", "-"]
     assert [str(format_of(n)) for n in names] == [
-        "jsonl", "jsonl", "csv", "parquet", "arrow", "lines", "lines", "lines", "lines",
+        "jsonl", "jsonl", "csv", "csv", "parquet", "arrow", "lines", "lines", "lines", "lines",
     ]  # fmt: skip
 
 

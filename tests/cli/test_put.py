@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -68,6 +69,42 @@ def test_every_format_goes_to_a_typed_channel_and_once(tmp_path: Path) -> None:
             assert json.loads(done.stdout)["stored"] == stored, (name, done.stderr)
         with Channel(path, create=False) as channel, channel.take_transaction() as tx:
             assert tx.take_many(9) == table.to_pylist(), name
+
+
+def test_a_delimiter_is_taken_by_a_word_and_a_file_of_tabs_needs_none(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "f.tsv").write_text("n\ts\n1\ta,b\n")
+    shutil.copy(tmp_path / "f.tsv", tmp_path / "f.txt")
+    assert run("put", path, tmp_path / "f.tsv").exit_code == 0
+    for i, word in enumerate(["tab", r"\t", "\t"]):
+        done = run("put", path, tmp_path / "f.txt", "--format", "csv", "--delimiter", word, "--name", i)
+        assert done.exit_code == 0, done.stderr
+    assert bodies(path) == [b'{"n": 1, "s": "a,b"}'] * 4
+
+
+@pytest.mark.parametrize("wrong", ["", ";;", "x", "7", '"', "\n", ".", "é"])
+def test_a_delimiter_that_can_not_be_one_is_a_wrong_option(path: Path, tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "f.csv").write_text("n;s\n1;x\n")
+    for verb in ("put", "export"):
+        done = run(verb, path, tmp_path / "f.csv", "--delimiter", wrong)
+        assert done.exit_code == 2 and "give one character, such as ';'" in done.stderr
+        done = run(verb, path, tmp_path / "f.jsonl", "--delimiter", ";")
+        assert (done.exit_code, done.stderr) == (2, "OptionError: --delimiter ';' is for CSV: give --format csv, too\n")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_load_with_another_delimiter_is_another_input_and_stores_nothing(
+    path: Path, tmp_path: Path, typed: bool
+) -> None:
+    file, more = tmp_path / "f.csv", ["--typed"] if typed else []
+    file.write_text("n;s\n1;x\n")
+    assert run("put", path, file, "--delimiter", ";", *more).exit_code == 0
+    with file.open("a") as out:
+        out.write("2;y\n")
+    for other in ([], ["--delimiter", ","]):
+        done = run("put", path, file, *other, *more)
+        assert done.exit_code == 1 and re.search("has no comma|has changed|has no column 'n;s'", done.stderr)
+    assert run("put", path, file, "--delimiter", ";").stdout.endswith("stored 1 event, 2 to 2; 1 stored before\n")
 
 
 def test_rows_that_go_to_a_channel_of_events_are_json_bodies(path: Path, tmp_path: Path) -> None:

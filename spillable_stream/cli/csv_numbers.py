@@ -1,0 +1,80 @@
+"""Numbers in CSV that a column would store as other ones, or whose way of writing it would forget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from decimal import Decimal
+from itertools import chain
+
+import pyarrow as pa
+
+from spillable_stream.cli.csv_rows import CsvRows
+from spillable_stream.cli.float_columns import change, may_change, narrowest_float, whole_number
+
+__all__ = ["misread_numbers"]
+
+_DIGIT = re.compile(r"[0-9]")
+_CODE = r"^\s*(?:[+-]?0[0-9xX]|\+[0-9]+\s*$)"
+_MAY_BE_CODE = re.compile(rb'(?:^|[,"\s])(?:[+-]?0[0-9xX]|\+[0-9])')
+_AS_STRINGS = "make the channel with a column of strings before the load"
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
+
+
+def misread_numbers(rows: CsvRows, table: pa.Table, guessed: Collection[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield the numbers that are not what is written: the row, as Arrow's errors count, the column, and why.
+
+    Args:
+        rows: the rows.
+        table: what Arrow makes of them.
+        guessed: the columns whose types rows have said, and no user: only those have no codes.
+    """
+    return chain(_changed(rows, table), _codes(rows, table, guessed))
+
+
+def _changed(rows: CsvRows, table: pa.Table) -> Iterator[tuple[int, str, str]]:
+    """Yield the numbers that columns of floats would change."""
+    import pyarrow.compute as pc
+
+    floats = [field for field in table.schema if pa.types.is_floating(field.type)]
+    width = narrowest_float(table.schema)
+    is_infinite = any(pc.any(pc.is_inf(table.column(field.name))).as_py() for field in floats)
+    if width is None or not (is_infinite or may_change(rows.data, width, quoted=True)):
+        return
+    texts = _texts(rows, floats)
+    for field in floats:
+        for row, text in enumerate(texts.column(field.name).to_pylist(), rows.first_row):
+            if text and _DIGIT.search(text) and (why := change(_number(text), field.type)):
+                yield row, field.name, why
+
+
+def _codes(rows: CsvRows, table: pa.Table, among: Collection[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield what columns of numbers hold that is written as no number: postal codes, phone numbers, hexadecimals."""
+    import pyarrow.compute as pc
+
+    looked_at = [f for f in table.schema if f.name in among]
+    numbers = [f for f in looked_at if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    if not numbers or not _may_have_code(rows):
+        return
+    texts = _texts(rows, numbers)
+    for field in numbers:
+        column = texts.column(field.name)
+        for at in pc.indices_nonzero(pc.match_substring_regex(column, _CODE)).to_pylist():
+            why = f"{column[at]} is written as no number, and the type {field.type} would forget how: {_AS_STRINGS}"
+            yield at + rows.first_row, field.name, why
+
+
+def _may_have_code(rows: CsvRows) -> bool:
+    """Tell whether rows may have a code, at the cost of a look."""
+    data = rows.data if rows.delimiter in ',"' else rows.data.replace(rows.delimiter.encode(), b",")
+    return _MAY_BE_CODE.search(data) is not None
+
+
+def _texts(rows: CsvRows, fields: list[pa.Field]) -> pa.Table:
+    """Return some columns as they are written."""
+    only = [field.name for field in fields]
+    return rows.table(pa.schema([(name, pa.string()) for name in only]), only)
+
+
+def _number(text: str) -> float | Decimal:
+    return whole_number(text.strip()) if _WHOLE_NUMBER.fullmatch(text) else float(text)
