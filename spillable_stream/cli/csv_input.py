@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spillable_stream.cli.csv_numbers import misread_numbers
+from spillable_stream.cli.csv_numbers import guessed, misread_numbers, with_guess
 from spillable_stream.cli.csv_rows import COMMA, TAB, CsvRows, end_of_row, end_of_rows, has_row
 from spillable_stream.cli.input_source import (
     CHUNK_BYTES,
@@ -54,7 +54,6 @@ class CsvInput(SourceInput):
         super().__init__(source)
         self._is_told = delimiter is not None
         self._delimiter = delimiter or COMMA
-        self._guessed: set[str] = set()  # the columns whose types the first rows said
         self._beginning = read_beginning(source, lambda data: has_row(data, self._delimiter)) if more else b""
         self.schema = known
         if more:
@@ -66,11 +65,10 @@ class CsvInput(SourceInput):
         try:
             self._check_delimiter(rows)
             table = _read(rows, known)
-            self._guessed = set(table.schema.names) - set(known.names)
-            as_text = {name for _, name, _ in misread_numbers(rows, table, self._guessed)} & self._guessed
-            return without_nulls(
-                pa.schema([(f.name, pa.string() if f.name in as_text else f.type) for f in table.schema])
-            )
+            new = set(table.schema.names) - set(known.names)
+            as_text = {name for _, name, _ in misread_numbers(rows, table, new)}
+            fields = [f.with_type(pa.string()) if f.name in as_text else with_guess(f) for f in table.schema]
+            return without_nulls(pa.schema([f if f.name in new else known.field(f.name) for f in fields]))
         except UnicodeDecodeError as e:
             raise SchemaError(
                 f"{self._source.name} can't be read as csv: its columns' names are not UTF-8; convert it"
@@ -142,7 +140,7 @@ class CsvInput(SourceInput):
     def _parsed(self, rows: CsvRows) -> pa.Table:
         """Return rows as a table; raises ValueError where a number is in a column that would change it."""
         table = _read(rows, self.schema)
-        for row, name, why in misread_numbers(rows, table, self._guessed):
+        for row, name, why in misread_numbers(rows, table, guessed(self.schema)):
             raise ValueError(f"Row #{row}, column {shown(name)}: {why}")
         return table
 

@@ -12,24 +12,44 @@ import pyarrow as pa
 from spillable_stream.cli.csv_rows import CsvRows
 from spillable_stream.cli.float_columns import change, may_change, narrowest_float, whole_number
 
-__all__ = ["misread_numbers"]
+__all__ = ["guessed", "misread_numbers", "with_guess"]
+
+_GUESS = {b"spillable.inferred": b"csv"}
+"""The metadata of a column of numbers that rows of CSV suggested, which a channel keeps."""
 
 _DIGIT = re.compile(r"[0-9]")
 _CODE = r"^\s*(?:[+-]?0[0-9xX]|\+[0-9]+\s*$)"
 _MAY_BE_CODE = re.compile(rb'(?:^|[,"\s])(?:[+-]?0[0-9xX]|\+[0-9])')
-_AS_STRINGS = "make the channel with a column of strings before the load"
+_AS_STRINGS = (
+    "load all into a new channel whose column is of strings: make it with 'spillable create --schema FILE', where FILE "
+    "has a text there"
+)
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
-def misread_numbers(rows: CsvRows, table: pa.Table, guessed: Collection[str]) -> Iterator[tuple[int, str, str]]:
+def with_guess(field: pa.Field) -> pa.Field:
+    """Return a column whose type rows have said, so that whoever puts into it later knows that no user did."""
+    return field.with_metadata(_GUESS) if _is_number(field.type) else field
+
+
+def guessed(schema: pa.Schema) -> set[str]:
+    """Return the names of the columns of numbers whose types rows have said, maybe those of an earlier load."""
+    return {field.name for field in schema if (field.metadata or {}).items() >= _GUESS.items()}
+
+
+def _is_number(of: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(of) or pa.types.is_floating(of))
+
+
+def misread_numbers(rows: CsvRows, table: pa.Table, without_codes: Collection[str]) -> Iterator[tuple[int, str, str]]:
     """Yield the numbers that are not what is written: the row, as Arrow's errors count, the column, and why.
 
     Args:
         rows: the rows.
         table: what Arrow makes of them.
-        guessed: the columns whose types rows have said, and no user: only those have no codes.
+        without_codes: the columns whose types rows have said; a user who has said that one is of numbers means them.
     """
-    return chain(_changed(rows, table), _codes(rows, table, guessed))
+    return chain(_changed(rows, table), _codes(rows, table, without_codes))
 
 
 def _changed(rows: CsvRows, table: pa.Table) -> Iterator[tuple[int, str, str]]:
@@ -52,15 +72,17 @@ def _codes(rows: CsvRows, table: pa.Table, among: Collection[str]) -> Iterator[t
     """Yield what columns of numbers hold that is written as no number: postal codes, phone numbers, hexadecimals."""
     import pyarrow.compute as pc
 
-    looked_at = [f for f in table.schema if f.name in among]
-    numbers = [f for f in looked_at if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)]
+    numbers = [field for field in table.schema if field.name in among and _is_number(field.type)]
     if not numbers or not _may_have_code(rows):
         return
     texts = _texts(rows, numbers)
     for field in numbers:
         column = texts.column(field.name)
         for at in pc.indices_nonzero(pc.match_substring_regex(column, _CODE)).to_pylist():
-            why = f"{column[at]} is written as no number, and the type {field.type} would forget how: {_AS_STRINGS}"
+            why = (
+                f"{column[at]} is written as no number, and the type {field.type}, which earlier rows suggested, would "
+                f"forget how: {_AS_STRINGS}"
+            )
             yield at + rows.first_row, field.name, why
 
 

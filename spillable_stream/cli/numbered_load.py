@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import ProducerSequenceError
+from spillable_stream.errors import ProducerSequenceError, SchemaError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.names import check_producer
 from spillable_stream.producer.fingerprint import fingerprint
@@ -233,22 +233,29 @@ class Load:
     # ── what is not ─────────────────────────────────────────────────────────────────────────────
 
     def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the size of a transaction; smaller ones where the input has no more for now."""
+        """Yield batches of the size of a transaction; smaller ones where the input has no more for now, or a fault."""
         waiting: list[pa.RecordBatch] = []
         rows = size_bytes = 0
-        for batch in batches:
-            for part in self._divided(batch):
-                if rows and (rows + part.num_rows > self._most_rows or size_bytes + part.nbytes > _TRANSACTION_BYTES):
+        fault: SchemaError | None = None
+        try:
+            for batch in batches:
+                for part in self._divided(batch):
+                    is_full = rows + part.num_rows > self._most_rows or size_bytes + part.nbytes > _TRANSACTION_BYTES
+                    if rows and is_full:
+                        yield _joined(waiting)
+                        waiting, rows, size_bytes = [], 0, 0
+                    waiting.append(part)
+                    rows += part.num_rows
+                    size_bytes += part.nbytes
+                if rows and not self._source.has_more_now():
                     yield _joined(waiting)
                     waiting, rows, size_bytes = [], 0, 0
-                waiting.append(part)
-                rows += part.num_rows
-                size_bytes += part.nbytes
-            if rows and not self._source.has_more_now():
-                yield _joined(waiting)
-                waiting, rows, size_bytes = [], 0, 0
+        except SchemaError as e:
+            fault = e
         if rows:
             yield _joined(waiting)
+        if fault is not None:
+            raise fault
 
     def _divided(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch in parts that a transaction can hold."""

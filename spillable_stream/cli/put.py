@@ -96,9 +96,9 @@ def put(
                 load = _load(channel, source, file, name, ttl, deliver_after)
                 with shown_progress("load") as progress:
                     report = load.run(progress)
-            except Exception:
+            except Exception as e:
                 if load is not None and load.stored and not as_json:
-                    say(_stands(load, load.skipped + load.stored))
+                    say(_stands(load, load.skipped + load.stored, is_faulty=isinstance(e, SchemaError)))
                 raise
             except KeyboardInterrupt:
                 if load is not None:
@@ -116,15 +116,17 @@ def put(
             typer.echo(f"{path}: stored {counted(report.stored, 'event')}{ids}{before}")
 
 
-def _stands(load: Load, rows: int) -> str:
+def _stands(load: Load, rows: int, *, is_faulty: bool = False) -> str:
     """Return where a load stands, and what to do.
 
     Args:
         load: the load.
         rows: how many of its rows are stored.
+        is_faulty: whether the next ones can't be.
     """
     if load.name:
-        return f"{counted(rows, 'row', 'are')} stored; the same command continues"
+        mended = " once the rest is mended" if is_faulty else ""
+        return f"{counted(rows, 'row', 'are')} stored; the same command continues{mended}"
     more = f", and perhaps {load.unsettled:,} more" if load.unsettled else ""
     return f"{counted(rows, 'row', 'are')} stored{more}; what was read of standard input is not read again"
 

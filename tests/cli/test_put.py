@@ -107,6 +107,61 @@ def test_a_load_with_another_delimiter_is_another_input_and_stores_nothing(
     assert run("put", path, file, "--delimiter", ";").stdout.endswith("stored 1 event, 2 to 2; 1 stored before\n")
 
 
+def with_a_code_behind_the_first_block(file: Path) -> Path:
+    """Write CSV whose first MiB has postal codes that look like numbers, and whose last row has one that does not."""
+    file.write_text("\n".join(["s,zip", *["x,10115"] * 300_000, "x,01067", ""]))
+    return file
+
+
+def test_a_code_that_is_refused_is_refused_again_and_by_every_file_that_comes_later(path: Path, tmp_path: Path) -> None:
+    file = with_a_code_behind_the_first_block(tmp_path / "f.csv")
+    for stored, more in ((False, ["--typed"]), (True, ["--typed"]), (True, [])):
+        done = run("put", path, file, *more)
+        assert done.exit_code == 1, done.output
+        assert "Row #300002, column 'zip': 01067 is written as no number" in done.stderr
+        assert "load all into a new channel" in done.stderr
+        assert ("once the rest is mended" in done.stderr) is (not stored)
+    (tmp_path / "next.csv").write_text("s,zip\ny,04109\n")
+    done = run("put", path, tmp_path / "next.csv")
+    assert done.exit_code == 1 and "Row #2, column 'zip': 04109 is written as no number" in done.stderr
+    with Channel(path, create=False, readonly=True) as channel:
+        assert {row for batch in channel.read() for row in batch.column("zip").to_pylist()} == {10115}
+
+
+def test_a_column_that_csv_has_added_or_made_is_of_no_codes_and_one_that_a_user_made_is(
+    path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "plain.csv").write_text("s,zip\nx,10115\n")
+    (tmp_path / "code.csv").write_text("s,zip\nx,01067\n")
+    with Channel(path, schema=pa.schema([("s", pa.string())]), minimum_required_space=0):
+        assert run("put", path, tmp_path / "plain.csv", "--typed").exit_code == 0
+    assert run("create", tmp_path / "made", "--schema", tmp_path / "plain.csv").exit_code == 0
+    schema = pa.schema([("s", pa.string()), ("zip", pa.int64())])
+    Channel(tmp_path / "meant", schema=schema, minimum_required_space=0).close()
+    for channel, status in ((path, 1), (tmp_path / "made", 1), (tmp_path / "meant", 0)):
+        for more in ([], ["--typed"]):
+            done = run("put", channel, tmp_path / "code.csv", *more)
+            assert (done.exit_code, "written as no number" in done.stderr) == (status, bool(status))
+
+
+def test_a_load_that_met_a_code_is_done_in_a_new_channel_as_its_message_says(path: Path, tmp_path: Path) -> None:
+    file = with_a_code_behind_the_first_block(tmp_path / "f.csv")
+    assert run("put", tmp_path / "first", file, "--typed").exit_code == 1
+    (tmp_path / "columns.csv").write_text("s,zip\nx,x\n")
+    assert run("create", path, "--schema", tmp_path / "columns.csv").exit_code == 0
+    assert run("put", path, file).exit_code == 0
+    assert json.loads(run("tail", path, "-n", 1).stdout) == {"s": "x", "zip": "01067"}
+
+
+def test_what_comes_before_a_row_that_is_refused_is_stored(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("n,s\n" + "1,2 and more\n" * 100_000 + "x,3\n")
+    done = run("put", path, tmp_path / "f.csv", "--typed")
+    assert done.exit_code == 1
+    said = re.search(r"can't be read as CSV after ([0-9,]+) rows", done.stderr)
+    with Channel(path, create=False, readonly=True) as channel:
+        assert said is not None and f"{channel.stats().last_id:,}" == said[1]
+
+
 def test_rows_that_go_to_a_channel_of_events_are_json_bodies(path: Path, tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("n,s\n1,a\n")
     run("put", path, tmp_path / "f.csv")
