@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from spillable_stream.cli.csv_numbers import guessed, misread_numbers, with_guess
-from spillable_stream.cli.csv_rows import COMMA, TAB, CsvRows, end_of_row, end_of_rows, has_row
+from spillable_stream.cli.csv_rows import COMMA, TAB, CsvRows, end_of_rows, has_row
 from spillable_stream.cli.input_source import (
     CHUNK_BYTES,
     InputSource,
@@ -26,6 +26,7 @@ from spillable_stream.shown_value import shown
 
 __all__ = ["CsvInput"]
 
+_LONG_BYTES = 1 << 20  # more than any number has
 _MOST_ROW_BYTES = MAX_PAYLOAD_BYTES
 _ROW_NUMBER = re.compile(r"Row #(\d+)")
 _BASE64 = BASE64.replace(b'"', b'""')  # in quotes
@@ -64,7 +65,7 @@ class CsvInput(SourceInput):
         rows = CsvRows(whole or self._beginning, self._delimiter)
         try:
             self._check_delimiter(rows)
-            table = _read(rows, known)
+            table = _read(rows, pa.schema([*known, *_long_texts(rows, known)]))
             new = set(table.schema.names) - set(known.names)
             as_text = {name for _, name, _ in misread_numbers(rows, table, new)}
             fields = [f.with_type(pa.string()) if f.name in as_text else with_guess(f) for f in table.schema]
@@ -78,8 +79,7 @@ class CsvInput(SourceInput):
         """Refuse a line of names that holds a single one, which another character obviously divides."""
         if self._is_told:
             return
-        line = rows.data[: end_of_row(rows.data, rows.delimiter)] or rows.data
-        names = rows._replace(data=line).table(pa.schema([])).schema.names
+        names = rows.columns()
         if len(names) > 1 or names[0] in self.schema.names:
             return
         for other, given in _OTHER_DELIMITERS.items():
@@ -119,23 +119,23 @@ class CsvInput(SourceInput):
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield whole rows, as many as are there now, up to about `CHUNK_BYTES`."""
-        data, wanted = self._beginning, CHUNK_BYTES
+        data, wanted = bytearray(self._beginning), CHUNK_BYTES
         while True:
             if len(data) >= wanted or (data and not self._source.has_more_now()):
                 if end := end_of_rows(data, self._delimiter):
-                    yield data[:end]
-                data = data[end:]
+                    yield bytes(data[:end])
+                del data[:end]
                 wanted = max(CHUNK_BYTES, 2 * len(data))  # a row that is not whole is not looked at for each read
                 if len(data) > _MOST_ROW_BYTES:
                     raise ValueError(f"{_shown(data)} is longer than any event may be: is a quote in it not closed?")
             if not (more := self._source.read(CHUNK_BYTES)):
                 break
             data += more
-        data = with_end(data)
-        if end := end_of_rows(data, self._delimiter):
-            yield data[:end]
-        if end < len(data):  # Arrow would take all the rest for the value
-            raise ValueError(f"{_shown(data[end:])} has a quote that is not closed")
+        last = with_end(bytes(data))
+        if end := end_of_rows(last, self._delimiter):
+            yield last[:end]
+        if end < len(last):  # Arrow would take all the rest for the value
+            raise ValueError(f"{_shown(last[end:])} has a quote that is not closed")
 
     def _parsed(self, rows: CsvRows) -> pa.Table:
         """Return rows as a table; raises ValueError where a number is in a column that would change it."""
@@ -145,7 +145,32 @@ class CsvInput(SourceInput):
         return table
 
 
-def _shown(row: bytes) -> str:
+def _long_texts(rows: CsvRows, known: pa.Schema) -> list[pa.Field]:
+    """Return the other columns with a value that is too long for a number, where a row is: Arrow tries it as each type.
+
+    Each that it is not of costs it a message with a copy of the value, and so seconds.
+    """
+    if len(rows.data) <= 2 * _LONG_BYTES:
+        return []
+    import pyarrow.compute as pc
+
+    found, names = [], rows.columns()
+    table = rows.table(pa.schema([(name, pa.binary()) for name in names]))
+    for name, column in zip(names, table.columns, strict=True):
+        if name not in known.names and (pc.max(pc.binary_length(column)).as_py() or 0) > _LONG_BYTES:
+            found.append(pa.field(name, pa.string() if _is_text(column) else pa.binary()))
+    return found
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _shown(row: bytes | bytearray) -> str:
     return f"the row that begins with {row[:40].decode(errors='replace')!r}"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from decimal import Decimal
+from functools import cache
 from itertools import chain
+from string import whitespace
 
 import pyarrow as pa
 
@@ -19,7 +21,6 @@ _GUESS = {b"spillable.inferred": b"csv"}
 
 _DIGIT = re.compile(r"[0-9]")
 _CODE = r"^\s*(?:[+-]?0[0-9xX]|\+[0-9]+\s*$)"
-_MAY_BE_CODE = re.compile(rb'(?:^|[,"\s])(?:[+-]?0[0-9xX]|\+[0-9])')
 _AS_STRINGS = (
     "load all into a new channel whose column is of strings: make it with 'spillable create --schema FILE', where FILE "
     "has a text there"
@@ -87,9 +88,23 @@ def _codes(rows: CsvRows, table: pa.Table, among: Collection[str]) -> Iterator[t
 
 
 def _may_have_code(rows: CsvRows) -> bool:
-    """Tell whether rows may have a code, at the cost of a look."""
-    data = rows.data if rows.delimiter in ',"' else rows.data.replace(rows.delimiter.encode(), b",")
-    return _MAY_BE_CODE.search(data) is not None
+    """Tell whether rows may have a code, at the cost of a look: 0 or + where a value begins, and more behind it."""
+    shape = rows.data.translate(_shapes(rows.delimiter), b"-")
+    return shape.startswith(_CODE_SHAPES) or any(b" " + code in shape for code in _CODE_SHAPES)
+
+
+_CODE_SHAPES = (b"00", b"01")
+
+
+@cache
+def _shapes(delimiter: str) -> bytes:
+    """Return what stands for each byte: 0 for 0 and +, 1 for other digits and x, a blank for what is before a value."""
+    shapes = {
+        **dict.fromkeys("0+", "0"),
+        **dict.fromkeys("123456789xX", "1"),
+        **dict.fromkeys(f'{delimiter}"{whitespace}', " "),
+    }
+    return bytes(ord(shapes.get(chr(byte), ".")) for byte in range(256))
 
 
 def _texts(rows: CsvRows, fields: list[pa.Field]) -> pa.Table:

@@ -63,6 +63,12 @@ class CsvRows(NamedTuple):
         """The number of the first row of values, where Arrow counts a line of names, too."""
         return 1 if self.names else 2
 
+    def columns(self) -> list[str]:
+        """Return the columns' names, which the first row has."""
+        line = self.data[: end_of_row(self.data, self.delimiter)] or self.data
+        names: list[str] = self._replace(data=line).table(pa.schema([])).schema.names
+        return names
+
     def table(self, known: pa.Schema, only: Sequence[str] = ()) -> pa.Table:
         """Return the rows as Arrow reads them.
 
@@ -89,7 +95,7 @@ class CsvRows(NamedTuple):
         )
 
 
-def end_of_rows(data: bytes, delimiter: str) -> int:
+def end_of_rows(data: bytes | bytearray, delimiter: str) -> int:
     """Return how much of some CSV, from the beginning of a row on, is whole rows."""
     if b'"' not in data:
         return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
@@ -98,13 +104,13 @@ def end_of_rows(data: bytes, delimiter: str) -> int:
     return found.end()
 
 
-def end_of_row(data: bytes, delimiter: str) -> int:
+def end_of_row(data: bytes | bytearray, delimiter: str) -> int:
     """Return where the first row ends, behind empty lines; 0 if it is not whole."""
     found = _patterns(delimiter)[0].match(data)
     return 0 if found is None else found.end()
 
 
-def has_row(data: bytes, delimiter: str) -> bool:
+def has_row(data: bytes | bytearray, delimiter: str) -> bool:
     """Tell whether there is a whole row behind the line of names."""
     names = end_of_row(data, delimiter)
     return names > 0 and end_of_rows(data[names:].lstrip(b"\r\n"), delimiter) > 0

@@ -195,7 +195,7 @@ class WholeReads(io.RawIOBase):
         return done
 
 
-def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> bytes:
+def read_beginning(source: InputSource, has_row: Callable[[bytes | bytearray], bool]) -> bytes:
     """Return the beginning of a source, whose rows say the columns' types.
 
     That is `CHUNK_BYTES`, or as much as the first row needs. A source that is slow is waited for until a row is there,
@@ -206,10 +206,10 @@ def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> byt
         source: the source.
         has_row: tells whether a beginning has a whole row.
     """
-    data, looked_at = b"", 0
+    data, looked_at = bytearray(), 0  # which grows without a copy of all that is there
     while len(data) < _MOST_SAMPLE_BYTES:
         if not (more := source.read(CHUNK_BYTES)):
-            return with_end(data)
+            return with_end(bytes(data))
         data += more
         if len(data) <= CHUNK_BYTES or len(data) >= 2 * looked_at:  # few looks at a long row
             looked_at = len(data)
@@ -218,9 +218,9 @@ def read_beginning(source: InputSource, has_row: Callable[[bytes], bool]) -> byt
     until = time.monotonic() + _SAMPLE_SECONDS
     while len(data) < CHUNK_BYTES and source.has_more_within(until - time.monotonic()):
         if not (more := source.read(CHUNK_BYTES)):
-            return with_end(data)
+            return with_end(bytes(data))
         data += more
-    return data
+    return bytes(data)
 
 
 def with_end(lines: bytes) -> bytes:

@@ -85,5 +85,5 @@ class JsonInput(SourceInput):
             raise SchemaError(f"{self._source.name}, {e}") from e
 
 
-def _has_row(data: bytes) -> bool:
+def _has_row(data: bytes | bytearray) -> bool:
     return bool(data[: data.rfind(b"\n") + 1].strip())

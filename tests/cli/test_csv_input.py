@@ -15,6 +15,17 @@ from spillable_stream.cli.load_input import Format, open_input
 from tests.support.loads import loaded_rows
 
 
+@pytest.mark.parametrize("value", ['"', b"\xff", "7", "é"], ids=str)
+def test_a_value_that_is_too_long_for_a_number_is_a_text_or_bytes(tmp_path: Path, value: str | bytes) -> None:
+    data = value if isinstance(value, bytes) else value.encode()
+    long = data * 5_000_000
+    (tmp_path / "f.csv").write_bytes(b'n,v\n1,"' + long.replace(b'"', b'""') + b'"\n2,y\n')
+    (row, second) = loaded_rows(tmp_path / "f.csv", Format.CSV)
+    assert [row["n"], second["n"]] == [1, 2]
+    assert row["v"] == (long if isinstance(value, bytes) else long.decode())
+    assert second["v"] == ("y" if isinstance(value, str) else b"y")
+
+
 def test_csv_has_names_and_values_of_several_lines(tmp_path: Path) -> None:
     file = tmp_path / "f.csv"
     file.write_text('n,s\n1,"x\ny"\n2,\n')
