@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spillable_stream.channel.channel import Channel
-    from spillable_stream.channel.event import Event
 
 __all__ = ["tail", "take"]
 
@@ -90,12 +89,14 @@ def _stands(channel: Channel, group: str) -> str:
 def _take(channel: Channel, group: str, limit: int, wait_seconds: float, as_json: bool) -> int:
     """Take and print up to so many events, and commit them once they are handed over."""
     from spillable_stream.cli.event_text import event_line
+    from spillable_stream.cli.map_text import rows_with_plain_maps
 
-    events: list[Event] = []
+    events: list[Any] = []
     try:
         with channel.take_transaction(group) as tx:
             events = tx.take_many(limit, wait_seconds)
-            _print(event_line(event, as_json=as_json) for event in events)
+            rows = rows_with_plain_maps(events, channel.schema) if channel.typed else events
+            _print(event_line(event, as_json=as_json) for event in rows)
     except BrokenPipeError:
         forget_output()
         say(f"nobody reads the output any more: the last {counted(len(events), 'event', 'are')} back in the queue")

@@ -12,16 +12,17 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event
+from spillable_stream.cli.map_text import rows_with_plain_maps
 from spillable_stream.cli.text_values import BASE64
 
-__all__ = ["delayed_lines", "event_line", "json_row", "lines_of", "plain_value"]
+__all__ = ["delayed_lines", "event_line", "json_row", "lines_of", "plain_value", "rows_of"]
 
 
 def json_row(row: Mapping[str, Any] | list[Any]) -> bytes:
     """Return a row, or a list, as one line of JSON.
 
-    Times are in ISO 8601, durations in seconds, decimals and all that JSON has no type for are strings. Bytes are
-    text where they are UTF-8, else an object ``{"base64": …}``. JSON has no numbers NaN and Infinity: they are written
+    Times are in ISO 8601, durations in seconds, decimals and all that JSON has no type for are strings. Bytes are text
+    where they are UTF-8, else an object ``{"base64": …}``. JSON has no numbers NaN and Infinity: they are written
     bare, as Python and Arrow do and `spillable put` reads.
     """
     return _ENCODER.encode(row).encode("utf-8", "surrogateescape")
@@ -75,6 +76,11 @@ def event_line(event: Event | Mapping[str, Any], *, as_json: bool) -> bytes:
     return json_row({"id": event.write_order_id, "time": put_at, "headers": dict(event.headers), "body": event.body})
 
 
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch for `json_row`, with maps as `spillable_stream.cli.map_text` has them."""
+    return rows_with_plain_maps(batch.to_pylist(), batch.schema)
+
+
 def lines_of(batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[bytes]:
     """Yield the events of a batch that was read, as lines without their ends.
 
@@ -86,7 +92,7 @@ def lines_of(batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[b
     if not typed and not as_json:
         yield from batch.column("body").to_pylist()
         return
-    for row in batch.to_pylist(maps_as_pydicts="lossy"):
+    for row in rows_of(batch):
         event_id = row.pop(ID_COLUMN)
         yield json_row({"id": event_id, **row} if as_json else row)
 
@@ -103,5 +109,5 @@ def delayed_lines(dues: Sequence[int], batch: pa.RecordBatch, *, typed: bool, as
     if not typed and not as_json:
         yield from batch.column("body").to_pylist()
         return
-    for due_ms, row in zip(dues, batch.to_pylist(maps_as_pydicts="lossy"), strict=True):
+    for due_ms, row in zip(dues, rows_of(batch), strict=True):
         yield json_row({"due": datetime.fromtimestamp(due_ms / 1000, UTC), **row} if as_json else row)

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.cli.csv_rows import COMMA
-from spillable_stream.cli.event_text import json_row, plain_value
+from spillable_stream.cli.event_text import json_row, plain_value, rows_of
 from spillable_stream.errors import OptionError, SchemaError, StorageError
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.types import NOT_ARROW
@@ -305,7 +305,7 @@ class _JsonWriter:
         self._file = file
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._file.writelines(json_row(row) + b"\n" for row in batch.to_pylist(maps_as_pydicts="strict"))
+        self._file.writelines(json_row(row) + b"\n" for row in rows_of(batch))
 
     def close(self) -> None:
         pass
@@ -320,7 +320,7 @@ class _CsvWriter:
         self._quoted = re.compile(f'["{re.escape(delimiter)}\r\n]')
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for row in batch.to_pylist(maps_as_pydicts="strict"):
+        for row in rows_of(batch):
             self.write_line([None if v is None else _cell(v) for v in row.values()])
 
     def write_line(self, cells: Sequence[str | None]) -> None:

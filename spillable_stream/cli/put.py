@@ -187,7 +187,7 @@ def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa
     """Return what makes events of the input's batches."""
     from spillable_stream.channel.event import ID_COLUMN
     from spillable_stream.channel.event_columns import batch_from_columns
-    from spillable_stream.cli.event_text import json_row
+    from spillable_stream.cli.event_text import json_row, rows_of
     from spillable_stream.format.batch import EVENT_SCHEMA
 
     if channel.typed:
@@ -198,4 +198,4 @@ def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa
         return lambda batch: batch
     if set(source.schema.names) - {ID_COLUMN} <= set(EVENT_SCHEMA.names) and "body" in source.schema.names:
         return lambda batch: batch
-    return lambda batch: batch_from_columns([json_row(row) for row in batch.to_pylist()], {})
+    return lambda batch: batch_from_columns([*map(json_row, rows_of(batch))], {})

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spillable_stream.cli.map_text import entries_of
 from spillable_stream.format.types import is_list, is_list_view
 
 __all__ = [
@@ -142,18 +143,9 @@ def _list_reader(read: _Read) -> _Read:
 
 
 def _map_reader(read_key: _Read, read_item: _Read, of: pa.DataType) -> _Read:
-    is_whole = pa.types.is_integer(of.key_type)
-    if not (is_whole or pa.types.is_string(of.key_type) or pa.types.is_large_string(of.key_type)):
-        raise TypeError(f"text has no keys of the type {of.key_type}")
-
-    def read(value: Any) -> list[tuple[Any, Any]]:
-        if isinstance(value, list):
-            entries = [(entry["key"], entry.get("value")) for entry in value]
-        else:
-            entries = [(int(key) if is_whole else key, item) for key, item in _only(value, of, dict).items()]
-        return [(read_key(key), None if item is None else read_item(item)) for key, item in entries]
-
-    return read
+    return lambda value: [
+        (read_key(key), None if item is None else read_item(item)) for key, item in entries_of(value, of)
+    ]
 
 
 def _struct_reader(readers: dict[str, _Read], of: pa.DataType) -> _Read:

@@ -56,19 +56,30 @@ def test_what_was_exported_is_put_back_or_refused_with_a_format_that_is(tmp_path
 
 
 MAPS = {
-    "a key twice": pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64())),
-    "days": pa.array([[(1, 1)]], pa.map_(pa.date32(), pa.int64())),
-    "floats": pa.array([[(1.5, 1)]], pa.map_(pa.float64(), pa.int64())),
-}
+    "a text twice": pa.array([[("a", 1), ("a", 2)], [("b", 3)], [], None], pa.map_(pa.string(), pa.int64())),
+    "a number twice": pa.array([[(1, 1), (1, None)], [(2, 3)]], pa.map_(pa.int64(), pa.int64())),
+    "days": pa.array([[(1, 1), (1, 2)]], pa.map_(pa.date32(), pa.int64())),
+    "floats": pa.array([[(1.5, 1), (math.inf, 2)]], pa.map_(pa.float64(), pa.int64())),
+    "bytes": pa.array([[(b"\xff", "x"), (b"a", None)]], pa.map_(pa.binary(), pa.string())),
+    "true and false": pa.array([[(True, 1), (False, 2)]], pa.map_(pa.bool_(), pa.int64())),
+    "structs": pa.array([[({"a": 1}, [[("k", 1), ("k", 2)]])]],
+                        pa.map_(pa.struct([("a", pa.int8())]), pa.list_(pa.map_(pa.string(), pa.int8())))),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_a_map_whose_keys_no_object_of_json_has_is_refused_with_a_format_that_has_them(
-    tmp_path: Path, name: str
-) -> None:
-    refused = {format: put_back(tmp_path, MAPS[name], format) for format in FORMATS}
-    assert not refused["arrow"] and not refused["parquet"]
-    assert "rrow" in refused["jsonl"] and "rrow" in refused["csv"]
+def test_a_map_is_put_back_whatever_its_keys_are_and_with_each_of_them(tmp_path: Path, name: str) -> None:
+    assert not any(put_back(tmp_path, MAPS[name], format) for format in FORMATS)
+
+
+@given(st.sampled_from([*INTEGERS, *FLOATS, *TIMES, *TEXTS, *DECIMALS, pa.bool_()]), st.data())
+def test_a_map_with_any_keys_some_of_them_twice_is_put_back(of: pa.DataType, data: st.DataObject) -> None:
+    ends = [True, False] if pa.types.is_boolean(of) else extremes(of)
+    keys = pa.array(data.draw(st.lists(st.sampled_from(ends), min_size=1, max_size=3)), of)
+    column = pa.MapArray.from_arrays([0, len(keys)], keys, pa.array(range(len(keys))))
+    with tempfile.TemporaryDirectory() as directory:
+        for format in ("jsonl", "csv"):
+            assert put_back(Path(directory), column, format) == ""
 
 
 def test_a_map_of_whole_numbers_is_put_back(tmp_path: Path) -> None:
