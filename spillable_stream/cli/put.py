@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -74,7 +75,8 @@ def put(
     channel of events a row of CSV, Parquet and Arrow is a JSON object, unless its columns are headers and body.
 
     The load of a file is numbered: run it again after an interrupt, and each row is stored once. So is that of standard
-    input with --name. A file that grew is continued; one that changed is refused, and needs a --name of its own.
+    input, or a pipe, with --name. A file that grew is continued; one that changed is refused, and needs a --name of its
+    own.
 
     Example: `spillable put /data/orders orders.jsonl --typed`
 
@@ -128,7 +130,7 @@ def _stands(load: Load, rows: int, *, is_faulty: bool = False) -> str:
         mended = " once the rest is mended" if is_faulty else ""
         return f"{counted(rows, 'row', 'are')} stored; the same command continues{mended}"
     more = f", and perhaps {load.unsettled:,} more" if load.unsettled else ""
-    return f"{counted(rows, 'row', 'are')} stored{more}; what was read of standard input is not read again"
+    return f"{counted(rows, 'row', 'are')} stored{more}; what was read of standard input, or a pipe, is not read again"
 
 
 def _opened(path: str, file: str, kind: Format, delimiter: str | None, typed: bool) -> tuple[Channel, Input]:
@@ -179,7 +181,8 @@ def _load(
 ) -> Load:
     from spillable_stream.cli.numbered_load import Load, load_name
 
-    numbered = "" if file == STANDARD_INPUT and name is None else load_name(file, name)
+    is_again = file != STANDARD_INPUT and os.path.isfile(file)  # a pipe has other rows the next time
+    numbered = load_name(file, name) if is_again or name is not None else ""
     return Load(channel, source, _as_events(channel, source), numbered, ttl, deliver_after)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,6 +42,33 @@ def test_standard_input_is_stored_each_time_unless_it_has_a_name(path: Path) -> 
         said = json.loads(run("put", path, "-", "--name", "june", "--json", input="x\ny\n").stdout)
         assert (said["stored"], said["name"]) == (stored, "load-june")
     assert bodies(path) == [b"a", b"a", b"x", b"y"]
+
+
+def test_a_pipe_with_a_path_is_like_standard_input_and_no_row_of_it_counts_as_stored_before(
+    path: Path, tmp_path: Path
+) -> None:
+    """Its next rows may be those of before: whoever writes it sends them again because they are to be stored again."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        june = ["--name", "june"]
+        loads = [("a\nb\n", [], 2), ("a\nb\n", [], 2), ("x\n", [], 1), ("j\n", june, 1), ("j\n", june, 0)]
+        for text, more, stored in loads:
+            written = pool.submit(pipe.write_text, text)
+            said = json.loads(run("put", path, pipe, "--json", *more).stdout)
+            written.result()
+            assert (said["stored"], said["name"]) == (stored, "load-june" if more else "")
+    assert bodies(path) == [b"a", b"b", b"a", b"b", b"x", b"j"]
+
+
+def test_standard_input_by_its_path_is_numbered_only_where_it_is_a_file(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a\n")
+    for stored in (1, 0):
+        with (tmp_path / "f").open() as file:
+            process = start("put", path, "/dev/stdin", "--json", stdin=file, stdout=subprocess.PIPE)
+            assert json.loads(process.communicate(timeout=60)[0])["stored"] == stored
+    process = start("put", path, "/dev/stdin", "--json", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert json.loads(process.communicate(b"b\n", timeout=60)[0])["name"] == ""
 
 
 def test_typed_makes_columns_and_adds_new_ones(path: Path, tmp_path: Path) -> None:
