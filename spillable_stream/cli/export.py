@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +61,8 @@ def export(
     with ending(path, as_json, lambda: _stands(exports)):
         if out == "-":
             raise OptionError("an export is continued where it was, so it needs a file: give its path, not -")
+        if os.path.exists(out) and not os.path.isfile(out):
+            raise OptionError(f"{out} is not a file, and an export would replace it: give the path of a file")
         kind = kind or export_format(out)
         delimiter = csv_delimiter(delimiter, is_csv=kind is ExportFormat.CSV) or delimiter_of(out) or COMMA
         with Channel(path, create=False, readonly=True) as channel:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 
 from spillable_stream import Channel
 from tests.support.command_line import run, start
@@ -77,6 +80,18 @@ def test_a_file_that_is_there_is_replaced_only_with_yes(path: Path, tmp_path: Pa
     assert (tmp_path / "f.csv").read_text() == "mine"
     assert run("export", path, tmp_path / "f.csv", "--yes").exit_code == 0
     assert "write_order_id" in (tmp_path / "f.csv").read_text()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_never_replaced(path: Path, tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A device, such as /dev/null, would be lost for all programs."""
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    make(tmp_path / "out")
+    mode = (tmp_path / "out").stat().st_mode
+    done = run("export", path, tmp_path / "out", "--format", "csv", "--yes")
+    assert done.exit_code == 2 and "out is not a file" in done.stderr
+    assert (tmp_path / "out").stat().st_mode == mode and not (tmp_path / "out.partial").exists()
 
 
 def test_a_format_that_is_not_known_is_status_2(path: Path, tmp_path: Path) -> None:
