@@ -19,7 +19,6 @@ from spillable_stream.cli.input_source import (
     without_nulls,
 )
 from spillable_stream.cli.text_values import BASE64, has_values_by_hand, is_nested, is_readable, values_of_cells
-from spillable_stream.errors import SchemaError
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.shown_value import shown
@@ -46,7 +45,7 @@ class CsvInput(SourceInput):
         delimiter: the character between values; None for a comma, unless another obviously divides the names.
 
     Raises:
-        SchemaError: the names are not UTF-8, or divided by something else.
+        ValueError: the names are not UTF-8, or divided by something else; and what Arrow raises.
     """
 
     schema: pa.Schema
@@ -63,24 +62,22 @@ class CsvInput(SourceInput):
     def _inferred(self, known: pa.Schema) -> pa.Schema:
         whole = self._beginning[: end_of_rows(self._beginning, self._delimiter)]
         rows = CsvRows(whole or self._beginning, self._delimiter)
-        try:
-            self._check_delimiter(rows)
-            table = _read(rows, pa.schema([*known, *_long_texts(rows, known)]))
-            new = set(table.schema.names) - set(known.names)
-            as_text = {name for _, name, _ in misread_numbers(rows, table, new)}
-            fields = [f.with_type(pa.string()) if f.name in as_text else with_guess(f) for f in table.schema]
-            return without_nulls(pa.schema([f if f.name in new else known.field(f.name) for f in fields]))
-        except UnicodeDecodeError as e:
-            raise SchemaError(
-                f"{self._source.name} can't be read as csv: its columns' names are not UTF-8; convert it"
-            ) from e
+        self._check_names(rows)
+        table = _read(rows, pa.schema([*known, *_long_texts(rows, known)]))
+        new = set(table.schema.names) - set(known.names)
+        as_text = {name for _, name, _ in misread_numbers(rows, table, new)}
+        fields = [f.with_type(pa.string()) if f.name in as_text else with_guess(f) for f in table.schema]
+        return without_nulls(pa.schema([f if f.name in new else known.field(f.name) for f in fields]))
 
-    def _check_delimiter(self, rows: CsvRows) -> None:
-        """Refuse a line of names that holds a single one, which another character obviously divides."""
-        if self._is_told:
-            return
-        names = rows.columns()
-        if len(names) > 1 or names[0] in self.schema.names:
+    def _check_names(self, rows: CsvRows) -> None:
+        """Refuse a line of names that is not UTF-8, or holds a single one that something else divides."""
+        try:
+            names = rows.columns()
+        except UnicodeDecodeError as e:
+            raise ValueError("its columns' names are not UTF-8; convert it") from e
+        if any("\0" in name for name in names):
+            raise ValueError("its columns' names have zeros, as UTF-16 has and UTF-8 has not; convert it")
+        if self._is_told or len(names) > 1 or names[0] in self.schema.names:
             return
         for other, given in _OTHER_DELIMITERS.items():
             if other in names[0]:
@@ -105,7 +102,7 @@ class CsvInput(SourceInput):
                 continue
             rows = CsvRows(block, self._delimiter, names)
             if not names:
-                self._check_delimiter(rows)
+                self._check_names(rows)
             try:
                 table = self._parsed(rows)
             except NOT_ARROW as e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -81,9 +82,11 @@ class CsvRows(NamedTuple):
         """
         from pyarrow import csv
 
+        # Arrow leaves out the mark of UTF-8 wherever it begins.
+        data = BOM_UTF8 + self.data if self.names and self.data.startswith(BOM_UTF8) else self.data
         return csv.read_csv(
-            pa.BufferReader(self.data),
-            csv.ReadOptions(use_threads=False, block_size=len(self.data) + 1, column_names=[*self.names]),
+            pa.BufferReader(data),
+            csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=[*self.names]),
             csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
             csv.ConvertOptions(
                 column_types={field.name: field.type for field in known},
@@ -123,4 +126,5 @@ def _patterns(delimiter: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     # A quote counts where a value begins.
     value = rb'(?:"(?:[^"]++|"")*+"[^%b\r\n]*+|(?:[^"%b\r\n][^%b\r\n]*+)?+)' % ((between,) * 3)
     row = rb"(?:%b%b)*+%b[\r\n]++" % (value, between, value)
-    return re.compile(rb"[\r\n]*+" + row), re.compile(rb"(?:" + row + rb")*+")
+    begin = b"(?:%b)?+" % BOM_UTF8
+    return re.compile(begin + rb"[\r\n]*+" + row), re.compile(rb"(?:" + begin + rb"(?:" + row + rb")++)?+")

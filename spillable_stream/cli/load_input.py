@@ -6,6 +6,7 @@ divided into batches, so that a load can be run again (`spillable_stream.cli.num
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +33,7 @@ from spillable_stream.format.types import NOT_ARROW, leaves
 __all__ = ["Format", "Input", "format_of", "open_input"]
 
 _ARROW_FILE = b"ARROW1"
+_UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
 class Format(StrEnum):
@@ -146,23 +148,32 @@ def open_input(
 
 def _input_of(source: InputSource, kind: Format, known: pa.Schema, *, as_rows: bool, more: bool) -> Input:
     if kind is Format.LINES or (kind is Format.JSONL and not as_rows):
-        return _LineInput(source)
+        return _LineInput(source, is_json=kind is Format.JSONL)
     if kind is Format.JSONL:
         return JsonInput(source, known, more=more)
     return _ParquetInput(source, known) if kind is Format.PARQUET else _ArrowInput(source)
 
 
 class _LineInput(SourceInput):
-    """Lines of text, each of them the body of an event, without its end."""
+    """Lines of text, each of them the body of an event, without its end; JSON without the mark of UTF-8."""
 
-    def __init__(self, source: InputSource) -> None:
+    def __init__(self, source: InputSource, *, is_json: bool) -> None:
         super().__init__(source)
+        self._is_json = is_json
         self.schema = batch_from_columns([], {}).schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        yield from read_batches(
-            (batch_from_columns(lines, {}) for lines in lines_of(self._source)), self._source.name, "lines"
-        )
+        yield from read_batches((batch_from_columns(lines, {}) for lines in self._lines()), self._source.name, "lines")
+
+    def _lines(self) -> Iterator[list[bytes]]:
+        is_first = True
+        for lines in lines_of(self._source):
+            if is_first and lines[0].startswith(_UTF_16):
+                raise ValueError("it begins with the mark of UTF-16: convert it to UTF-8")
+            if is_first and self._is_json:
+                lines[0] = lines[0].removeprefix(BOM_UTF8)
+            is_first = False
+            yield lines
 
 
 class _ParquetInput:

@@ -107,6 +107,26 @@ def test_a_row_of_csv_that_is_too_long_for_an_event_is_refused_before_the_memory
     source.close()
 
 
+@pytest.mark.parametrize("chunk_bytes", [1, 1 << 20])
+def test_the_mark_of_utf_8_comes_before_quotes_and_only_at_the_beginning(
+    tmp_path: Path, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_input, "CHUNK_BYTES", chunk_bytes)
+    (tmp_path / "f.csv").write_text('\ufeff"a\nb",c\nx,1\n\ufeffx,2\n\ufeff"x",3\n')
+    for known in (None, pa.schema([("a\nb", pa.string()), ("c", pa.int64())])):
+        assert [row["a\nb"] for row in loaded_rows(tmp_path / "f.csv", Format.CSV, known)] == [
+            "x", "\ufeffx", '\ufeff"x"',
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("known", [None, pa.schema([("n", pa.int64()), ("s", pa.string())])])
+def test_csv_in_utf_16_is_refused_with_what_to_do(tmp_path: Path, coding: str, known: pa.Schema | None) -> None:
+    (tmp_path / "f.csv").write_text("n,s\r\n1,a\r\n", coding)
+    with pytest.raises(SchemaError, match=r"f\.csv can't be read as .* UTF-8.*convert it"):
+        loaded_rows(tmp_path / "f.csv", Format.CSV, known)
+
+
 @pytest.mark.parametrize("known", [None, pa.schema([("n", pa.int64()), ("s", pa.string())])])
 def test_csv_may_have_nothing_but_names_also_without_the_end_of_their_line(
     tmp_path: Path, known: pa.Schema | None

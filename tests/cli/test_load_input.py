@@ -37,6 +37,27 @@ def test_parquet_and_arrow_are_read_as_they_are(tmp_path: Path) -> None:
         source.close()
 
 
+@pytest.mark.parametrize("coding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("kind", [Format.LINES, Format.JSONL])
+def test_lines_in_utf_16_are_refused_since_no_byte_ends_one(tmp_path: Path, coding: str, kind: Format) -> None:
+    (tmp_path / "f").write_text('\ufeff{"n": 1}\n{"n": 2}\n', coding)
+    source = open_input(str(tmp_path / "f"), kind, None, as_rows=False)
+    with pytest.raises(
+        SchemaError, match=r"f can't be read as lines after 0 rows: .* mark of UTF-16: convert it to UTF-8"
+    ):
+        list(source.batches())
+    source.close()
+
+
+def test_json_lines_that_become_events_leave_out_the_mark_of_utf_8_and_lines_of_bytes_keep_it(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text('\ufeff{"n": 1}\n\ufeff{"n": 2}\n')
+    for kind, mark in ((Format.JSONL, ""), (Format.LINES, "\ufeff")):
+        source = open_input(str(tmp_path / "f"), kind, None, as_rows=False)
+        found = [body.decode() for batch in source.batches() for body in batch.column("body").to_pylist()]
+        assert found == [f'{mark}{{"n": 1}}', '\ufeff{"n": 2}']
+        source.close()
+
+
 @pytest.mark.parametrize("as_rows", [True, False])
 def test_an_input_with_two_columns_of_one_name_is_refused(tmp_path: Path, as_rows: bool) -> None:
     (tmp_path / "f.csv").write_text("a,b,a\n1,2,3\n")
