@@ -94,7 +94,8 @@ def lines_of(batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[b
         return
     for row in rows_of(batch):
         event_id = row.pop(ID_COLUMN)
-        yield json_row({"id": event_id, **row} if as_json else row)
+        name = ID_COLUMN if typed else "id"  # a row may have a column of this name
+        yield json_row({name: event_id, **row} if as_json else row)
 
 
 def delayed_lines(dues: Sequence[int], batch: pa.RecordBatch, *, typed: bool, as_json: bool) -> Iterator[bytes]:

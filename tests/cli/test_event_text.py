@@ -48,4 +48,12 @@ def test_an_event_is_its_body_or_all_of_it() -> None:
 def test_rows_that_were_read_have_their_ids_where_they_are_asked_for() -> None:
     batch = pa.record_batch({"n": [1, None], "write_order_id": [8, 9]})
     assert list(lines_of(batch, typed=True, as_json=False)) == [b'{"n": 1}', b'{"n": null}']
-    assert list(lines_of(batch, typed=True, as_json=True)) == [b'{"id": 8, "n": 1}', b'{"id": 9, "n": null}']
+    assert list(lines_of(batch, typed=True, as_json=True)) == [
+        b'{"write_order_id": 8, "n": 1}', b'{"write_order_id": 9, "n": null}',
+    ]  # fmt: skip
+
+
+def test_the_id_of_a_row_and_a_column_that_is_called_id_are_both_there() -> None:
+    batch = pa.record_batch({"id": [7], "write_order_id": [8]})
+    (line,) = lines_of(batch, typed=True, as_json=True)
+    assert json.loads(line) == {"write_order_id": 8, "id": 7}
