@@ -13,12 +13,15 @@ from spillable_stream.cli.input_source import (
     CHUNK_BYTES,
     InputSource,
     SourceInput,
+    are_of_events,
+    check_columns,
     read_batches,
     read_beginning,
     with_end,
     without_nulls,
 )
 from spillable_stream.cli.text_values import BASE64, has_values_by_hand, is_nested, is_readable, values_of_cells
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.shown_value import shown
@@ -43,6 +46,7 @@ class CsvInput(SourceInput):
         known: the columns whose types are known.
         more: whether there may be others, whose types the first rows say.
         delimiter: the character between values; None for a comma, unless another obviously divides the names.
+        as_rows: whether columns with the names of an event's are those of rows, too.
 
     Raises:
         ValueError: the names are not UTF-8, or divided by something else; and what Arrow raises.
@@ -50,8 +54,11 @@ class CsvInput(SourceInput):
 
     schema: pa.Schema
 
-    def __init__(self, source: InputSource, known: pa.Schema, *, more: bool, delimiter: str | None = None) -> None:
+    def __init__(
+        self, source: InputSource, known: pa.Schema, *, more: bool, delimiter: str | None = None, as_rows: bool = True
+    ) -> None:
         super().__init__(source)
+        self._as_rows = as_rows
         self._is_told = delimiter is not None
         self._delimiter = delimiter or COMMA
         self._beginning = read_beginning(source, lambda data: has_row(data, self._delimiter)) if more else b""
@@ -62,29 +69,33 @@ class CsvInput(SourceInput):
     def _inferred(self, known: pa.Schema) -> pa.Schema:
         whole = self._beginning[: end_of_rows(self._beginning, self._delimiter)]
         rows = CsvRows(whole or self._beginning, self._delimiter)
-        self._check_names(rows)
+        names = self._checked_names(rows)
+        if not self._as_rows and are_of_events(names):
+            known = pa.schema([field for field in EVENT_SCHEMA if field.name in names])
         table = _read(rows, pa.schema([*known, *_long_texts(rows, known)]))
         new = set(table.schema.names) - set(known.names)
         as_text = {name for _, name, _ in misread_numbers(rows, table, new)}
         fields = [f.with_type(pa.string()) if f.name in as_text else with_guess(f) for f in table.schema]
         return without_nulls(pa.schema([f if f.name in new else known.field(f.name) for f in fields]))
 
-    def _check_names(self, rows: CsvRows) -> None:
-        """Refuse a line of names that is not UTF-8, or holds a single one that something else divides."""
+    def _checked_names(self, rows: CsvRows) -> list[str]:
+        """Return the columns' names; refuse those that are not UTF-8, and a single one that something else divides."""
         try:
             names = rows.columns()
         except UnicodeDecodeError as e:
             raise ValueError("its columns' names are not UTF-8; convert it") from e
         if any("\0" in name for name in names):
             raise ValueError("its columns' names have zeros, as UTF-16 has and UTF-8 has not; convert it")
+        check_columns(names, self._source.name)
         if self._is_told or len(names) > 1 or names[0] in self.schema.names:
-            return
+            return names
         for other, given in _OTHER_DELIMITERS.items():
             if other in names[0]:
                 raise ValueError(
                     f"its line of names, {shown(names[0])}, has no comma: give 'spillable put' --delimiter {given}, or "
                     "--delimiter , if that is the name of one column"
                 )
+        return names
 
     def fit(self, schema: pa.Schema) -> None:
         """Read with the types of a channel's columns; see `Input.fit`."""
@@ -102,7 +113,7 @@ class CsvInput(SourceInput):
                 continue
             rows = CsvRows(block, self._delimiter, names)
             if not names:
-                self._check_names(rows)
+                self._checked_names(rows)
             try:
                 table = self._parsed(rows)
             except NOT_ARROW as e:

@@ -6,13 +6,15 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
 
+from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.types import NOT_ARROW, with_leaves
 from spillable_stream.readiness import has_input
 
@@ -23,6 +25,8 @@ __all__ = [
     "InputSource",
     "SourceInput",
     "WholeReads",
+    "are_of_events",
+    "check_columns",
     "error_text",
     "lines_of",
     "read_batches",
@@ -246,6 +250,25 @@ def lines_of(source: InputSource, beginning: bytes = b"") -> Iterator[list[bytes
             yield lines
     if last := b"".join(parts):
         yield [last]
+
+
+def check_columns(names: Sequence[str], name: str) -> None:
+    """Refuse two columns of one name.
+
+    Args:
+        names: the columns of an input.
+        name: what users call it.
+
+    Raises:
+        SchemaError: there are two.
+    """
+    if twice := [column for column in dict.fromkeys(names) if names.count(column) > 1]:
+        raise SchemaError(f"{name} has more than one column {twice[0]!r}: rename all but one")
+
+
+def are_of_events(names: Sequence[str]) -> bool:
+    """Tell whether columns are those of events, as an export has them: it adds their IDs."""
+    return "body" in names and {*names} <= {*EVENT_SCHEMA.names, ID_COLUMN}
 
 
 def without_nulls(schema: pa.Schema) -> pa.Schema:

@@ -22,6 +22,7 @@ from spillable_stream.cli.input_source import (
     InputSource,
     SourceInput,
     WholeReads,
+    check_columns,
     error_text,
     lines_of,
     read_batches,
@@ -119,7 +120,7 @@ def open_input(
         file: its path, or "-" for standard input.
         kind: its format.
         schema: the columns of the typed channel that it goes to; None to infer the types of JSON and CSV.
-        as_rows: whether lines of JSON become rows, rather than the bodies of events.
+        as_rows: whether lines of JSON, and CSV with the columns of events, become rows, rather than events.
         may_add_columns: whether JSON and CSV may have others, whose types are inferred.
         delimiter: the character between values of CSV; None for what the file's name says.
 
@@ -132,12 +133,11 @@ def open_input(
         known = pa.schema([]) if schema is None else schema
         more = schema is None or may_add_columns
         if kind is Format.CSV:
-            found: Input = CsvInput(source, known, more=more, delimiter=delimiter or delimiter_of(file))
+            delimiter = delimiter or delimiter_of(file)
+            found: Input = CsvInput(source, known, more=more, delimiter=delimiter, as_rows=as_rows)
         else:
             found = _input_of(source, kind, known, as_rows=as_rows, more=more)
-        names = found.schema.names
-        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise SchemaError(f"{source.name} has more than one column {twice[0]!r}: rename all but one")
+        check_columns(found.schema.names, source.name)
         return found
     except BaseException as e:
         source.close()

@@ -13,7 +13,7 @@ from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.ttl import ttl_us
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object, say, time_span
 from spillable_stream.cli.csv_rows import csv_delimiter
-from spillable_stream.cli.input_source import STANDARD_INPUT
+from spillable_stream.cli.input_source import STANDARD_INPUT, are_of_events
 from spillable_stream.cli.load_input import Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
@@ -188,7 +188,6 @@ def _load(
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return what makes events of the input's batches."""
-    from spillable_stream.channel.event import ID_COLUMN
     from spillable_stream.channel.event_columns import batch_from_columns
     from spillable_stream.cli.event_text import json_row, rows_of
     from spillable_stream.format.batch import EVENT_SCHEMA
@@ -199,6 +198,6 @@ def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa
                 f"{channel.path} has columns, and lines of text have none: give --format jsonl, csv, parquet or arrow"
             )
         return lambda batch: batch
-    if set(source.schema.names) - {ID_COLUMN} <= set(EVENT_SCHEMA.names) and "body" in source.schema.names:
+    if are_of_events(source.schema.names):
         return lambda batch: batch
     return lambda batch: batch_from_columns([*map(json_row, rows_of(batch))], {})

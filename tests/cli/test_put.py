@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, Event
 from tests.lab.size import sized
 from tests.support.command_line import run, start
 
@@ -197,15 +197,36 @@ def test_rows_that_go_to_a_channel_of_events_are_json_bodies(path: Path, tmp_pat
     assert bodies(path) == [b'{"n": 1, "s": "a"}']
 
 
-def test_what_was_exported_is_put_as_it_was(path: Path, tmp_path: Path) -> None:
-    from spillable_stream import Event
-
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "tsv"])
+def test_what_was_exported_is_put_as_it_was(path: Path, tmp_path: Path, ending: str) -> None:
+    events = [
+        Event(b"\x00\xff", {"k": "v"}), Event(b"007", {"a,b": 'q"\n', "c": ""}), Event(b"", {}), Event(b"a\tb\r\n"),
+        Event(b'{"base64": "YQ=="}'),
+    ]  # fmt: skip
     with Channel(path, minimum_required_space=0) as channel, channel.put_transaction() as tx:
-        tx.put(Event(b"\x00\xff", {"k": "v"}))
-    run("export", path, tmp_path / "f.parquet")
-    run("put", tmp_path / "other", tmp_path / "f.parquet")
+        tx.put_many(events)
+    run("export", path, tmp_path / f"f.{ending}")
+    assert run("put", tmp_path / "other", tmp_path / f"f.{ending}").stdout.endswith("stored 5 events, 1 to 5\n")
     with Channel(tmp_path / "other", create=False) as channel, channel.take_transaction() as tx:
-        assert tx.take() == Event(b"\x00\xff", {"k": "v"})
+        assert tx.take_many(9) == events
+
+
+def test_a_column_of_bodies_is_what_is_written_there_and_a_typed_channel_infers_its_type(
+    path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "f.csv").write_text("body\n1\n2.50\n0x1\n")
+    assert run("put", path, tmp_path / "f.csv").exit_code == 0
+    assert bodies(path) == [b"1", b"2.50", b"0x1"]
+    (tmp_path / "f.csv").write_text("body\n1\n")
+    assert run("put", tmp_path / "typed", tmp_path / "f.csv", "--typed").exit_code == 0
+    assert run("tail", tmp_path / "typed").stdout == '{"body": 1}\n'
+
+
+def test_two_columns_of_one_name_are_refused_by_a_channel_that_is_there_too(path: Path, tmp_path: Path) -> None:
+    Channel(path, schema=pa.schema([("n", pa.int64())]), minimum_required_space=0).close()
+    (tmp_path / "f.csv").write_text("n,n\n1,2\n")
+    done = run("put", path, tmp_path / "f.csv")
+    assert done.exit_code == 1 and "has more than one column 'n': rename all but one" in done.stderr
 
 
 def test_what_cannot_be_put_leaves_no_channel_behind(path: Path, tmp_path: Path) -> None:
