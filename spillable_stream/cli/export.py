@@ -97,4 +97,6 @@ def _plan(channel: Channel, start: str, end: str | None, kind: ExportFormat, del
     from spillable_stream.channel.event import ID_COLUMN
 
     first_id, last_id = channel.range_of(parse_place(start), None if end is None else parse_end(end))
-    return ExportPlan(channel.uuid, first_id, last_id, str(kind), [*channel.schema.names, ID_COLUMN], delimiter)
+    return ExportPlan(
+        channel.uuid, first_id, last_id, str(kind), [*channel.schema.names, ID_COLUMN], delimiter, start, end
+    )

@@ -87,6 +87,8 @@ class ExportPlan:
         format: the file's format.
         columns: the names of the columns; those that the channel gets later are left out.
         delimiter: what divides the values of CSV.
+        start: the first event, as it was asked for: "1h ago" is another event when the export is continued.
+        end: the last event, likewise; None for all.
     """
 
     channel: str
@@ -95,6 +97,14 @@ class ExportPlan:
     format: str
     columns: list[str]
     delimiter: str = COMMA
+    start: str = "earliest"
+    end: str | None = None
+
+    def asked(self) -> str:
+        """Return what was asked for, in words: an export that was interrupted is continued for the same."""
+        divided = f" with the delimiter {self.delimiter!r}" if self.format == ExportFormat.CSV else ""
+        end = "" if self.end is None else f" --to {self.end!r}"
+        return f"the channel {self.channel} to {self.format}{divided}, --from {self.start!r}{end}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -147,11 +157,9 @@ class Export:
             return None
         except (OSError, *NONSENSE) as e:
             raise OptionError(f"{self._directory / _PLAN} can't be read ({e}): remove {self._directory}") from e
-        if (found.channel, found.format, found.delimiter) != (wanted.channel, wanted.format, wanted.delimiter):
-            divided = f" with the delimiter {found.delimiter!r}" if found.format == ExportFormat.CSV else ""
+        if found.asked() != wanted.asked():
             raise OptionError(
-                f"{self._directory} is left of an export of the channel {found.channel} to {found.format}{divided}: "
-                "continue that one, or remove the directory"
+                f"{self._directory} is left of an export of {found.asked()}: continue that one, or remove the directory"
             )
         return found
 

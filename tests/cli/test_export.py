@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.cli.export_file import Export
 from tests.support.command_line import run, start
 from tests.support.events import numbered, put
 
@@ -80,6 +81,23 @@ def test_a_file_that_is_there_is_replaced_only_with_yes(path: Path, tmp_path: Pa
     assert (tmp_path / "f.csv").read_text() == "mine"
     assert run("export", path, tmp_path / "f.csv", "--yes").exit_code == 0
     assert "write_order_id" in (tmp_path / "f.csv").read_text()
+
+
+def test_an_export_that_was_interrupted_is_not_continued_for_other_events(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 9))
+    out, begun = tmp_path / "f.jsonl", ["--from", "1h ago", "--to", "5"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Export, "_write_part", lambda _: os.kill(os.getpid(), signal.SIGINT))
+        assert run("export", path, out, *begun).exit_code == 130
+    for other in ([], ["--from", "3"], ["--from", "1h ago"], ["--from", "1h ago", "--to", "6"]):
+        done = run("export", path, out, *other)
+        assert done.exit_code == 2 and "--from '1h ago' --to '5'" in done.stderr
+        assert not out.exists()
+    assert run("export", path, out, *begun).stdout == f"{out}: 5 events\n"
+    assert run("export", path, out, "--from", 3, "--yes").stdout == f"{out}: 7 events\n"
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])

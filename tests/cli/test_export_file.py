@@ -138,7 +138,7 @@ def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path
             Export(channel, tmp_path / "f.jsonl", ExportPlan("another", 1, 20, "jsonl", ["body"]))
         with pytest.raises(KeyboardInterrupt):
             Export(channel, tmp_path / "f.csv", plan(channel, format="csv")).run(interrupt)
-        with pytest.raises(OptionError, match="to csv with the delimiter ',': continue that one"):
+        with pytest.raises(OptionError, match="to csv with the delimiter ',', --from 'earliest': continue that one"):
             Export(channel, tmp_path / "f.csv", replace(plan(channel, format="csv"), delimiter=";"))
         for text in ("{", "[" * 200_000):
             (tmp_path / "f.jsonl.partial" / "plan.json").write_text(text)
