@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import ProducerSequenceError, SchemaError
+from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
-from spillable_stream.names import check_producer
+from spillable_stream.names import NAME, is_name
 from spillable_stream.producer.fingerprint import fingerprint
 from spillable_stream.progress import UNTOLD, Meter, OnProgress
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -46,8 +47,12 @@ def load_name(file: str, name: str | None) -> str:
     Raises:
         OptionError: no load can have this name.
     """
-    own = name if name is not None else hashlib.sha256(os.fsencode(os.path.realpath(file))).hexdigest()[:32]
-    return check_producer(f"load-{own}")
+    if name is None:
+        name = hashlib.sha256(os.fsencode(os.path.realpath(file))).hexdigest()[:32]
+    found = f"load-{name}"
+    if not name or not is_name(found):
+        raise OptionError(f"--name {shown(name)} can't name a load: with 'load-' before it, it must be {NAME}")
+    return found
 
 
 class RowDigest:

@@ -112,5 +112,6 @@ def test_a_file_is_known_by_where_it_is_and_a_name_by_itself(tmp_path: Path, mon
         load_name("f", None) == load_name(str(tmp_path / "f"), None) == load_name("link", None) != load_name("g", None)
     )
     assert load_name("-", "june") == "load-june"
-    with pytest.raises(OptionError):
-        load_name("-", "a/b")
+    for wrong in ("a/b", "\udcc3", "", "x" * 124):
+        with pytest.raises(OptionError, match=r"^--name '.* can't name a load: .* must be letters, digits"):
+            load_name("-", wrong)
