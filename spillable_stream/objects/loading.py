@@ -127,15 +127,14 @@ def _require_end(slots: Slots, tail: Tail) -> None:
         StoreError: the store refused or failed.
     """
     missing = tail.number + 1
-    if not _is_there(slots, missing + 1):
+    if not _is_there(slots, missing + 1) or _is_there(slots, missing):  # the latter appended meanwhile
         return
-    require_there(slots, tail)
-    if not _is_there(slots, missing):  # and not appended meanwhile
-        raise DataLossError(
-            f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed. Run "
-            "`spillable verify`, and `spillable repair` to continue without it",
-            f"{slots.store.root}/{slot_key(missing)}",
-        )
+    require_there(slots, tail)  # last: neither was collected meanwhile
+    raise DataLossError(
+        f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed. Run "
+        "`spillable verify`, and `spillable repair` to continue without it",
+        f"{slots.store.root}/{slot_key(missing)}",
+    )
 
 
 def _is_there(slots: Slots, number: int) -> bool:

@@ -234,6 +234,28 @@ def test_slots_that_are_appended_while_the_end_is_looked_for_are_no_hole(
     assert other.state.last_id == 3
 
 
+@pytest.mark.parametrize("collected", [1, 2])
+def test_slots_that_are_collected_while_the_end_is_looked_for_are_no_hole(
+    writer: Writer, memory: MemoryStore, collected: int
+) -> None:
+    """An open that is paused between its requests must not say that objects of a healthy channel were removed."""
+    writer.put(b"1")
+    store, missing = FaultyStore(memory), slot_key(2)
+
+    def paused(request: Request) -> None:
+        if (request.kind, request.key) == ("get_range", slot_key(3)) and writer.tail.number == 1:
+            writer.put(b"2")
+            writer.put(b"3")
+            checkpoint(writer)
+        elif (request.kind, request.key) == ("get_range", missing):
+            collect(writer, collected)
+
+    store.schedule = paused  # type: ignore[assignment]
+    reader = Writer(store, writer.slots.channel)
+    assert missing in [request.key for request in store.requests if request.kind == "get_range"]
+    assert reader.state.last_id == (1 if collected == 1 else 3)
+
+
 @pytest.mark.parametrize("has_checkpoint", [False, True])
 def test_slots_behind_a_hole_that_puts_have_filled_are_refused_and_not_passed_over(
     writer: Writer, memory: MemoryStore, has_checkpoint: bool
