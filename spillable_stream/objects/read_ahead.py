@@ -12,7 +12,7 @@ from spillable_stream.errors import DataLossError
 from spillable_stream.format.slot import Slot
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, most_at_once
-from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 
 __all__ = ["BehindError", "ReadAhead", "require_there"]
 
@@ -126,5 +126,9 @@ def require_there(slots: Slots, tail: Tail) -> None:
         BehindError: it is not, or another one is in its place.
         StoreError: the store refused or failed.
     """
-    if slots.token(tail.number) != tail.token:
+    try:
+        token = slots.token(tail.number)
+    except ForeignSlotError:  # the channel was removed; or a maker that slept filled the place of slot 0
+        token = None
+    if token != tail.token:
         raise BehindError

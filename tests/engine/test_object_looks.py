@@ -8,10 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream import Channel, DataLossError, UnsafeStoreError, repair
+from spillable_stream.objects.identity import create_identity
+from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
-from tests.support.events import peek, put
+from tests.support.events import peek, put, take
 from tests.support.faulty_store import Request
-from tests.support.object_channels import URL, Watched, asked, in_thread, log_of, store_of
+from tests.support.object_channels import URL, Watched, asked, collect_now, in_thread, log_of, store_of
+from tests.support.object_logs import new_state
 
 Open = Callable[..., Channel]
 
@@ -75,6 +78,24 @@ def test_threads_that_come_during_a_look_share_the_next_one(open_handle: Open) -
     for thread in threads:
         thread.join()
     assert store.counts == {"get": 2, "get_range": 2}
+
+
+def test_what_a_maker_that_slept_created_in_the_place_of_slot_0_is_passed_over_like_any_slot_that_is_gone(
+    open_handle: Open,
+) -> None:
+    """A maker that is paused between its last look and slot 0 fills the place of one that was collected meanwhile."""
+    sleeper, channel = open_handle(), open_handle(gc_delay=0)
+    put(channel, b"0")
+    assert take(channel) == [b"0"]
+    collect_now(channel)
+    store = store_of(channel).inner
+    assert slot_key(0) not in store.objects  # type: ignore[attr-defined]
+    assert create_identity(store, new_state().small(), "a maker that slept", Patience(0)) == channel.uuid
+    assert slot_key(0) in store.objects  # type: ignore[attr-defined]
+    put(channel, b"1")
+    assert sleeper.engine().follow().last_id == 2
+    put(sleeper, b"2")
+    assert peek(channel) == [b"1", b"2"]
 
 
 def test_a_look_that_began_before_is_not_shared(open_handle: Open) -> None:
