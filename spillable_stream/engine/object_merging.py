@@ -23,6 +23,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.requests import Request
+from spillable_stream.errors import DataLossError
 from spillable_stream.format.commit_record import Merged, MergedRun
 from spillable_stream.format.expiry import Expiry
 from spillable_stream.format.file_names import seed_name
@@ -104,7 +105,7 @@ class ObjectMerging:
 
         Raises:
             CorruptionError: an event can't be read.
-            DataLossError: events left meanwhile.
+            DataLossError: the slot of an event is missing.
             StorageError: the store refused or failed.
         """
         with self._follower.as_known as state:
@@ -115,7 +116,12 @@ class ObjectMerging:
             )
         if not blocks:
             return False
-        merged = self._copied(blocks, longest_us, is_dated=is_dated > 0)
+        try:
+            merged = self._copied(blocks, longest_us, is_dated=is_dated > 0)
+        except DataLossError:
+            if self._are_there(blocks):
+                raise
+            return False
         request = Merge(merged, blocks)
         self._appender.commit_alone(request)
         return request.done
@@ -137,6 +143,10 @@ class ObjectMerging:
             if size_bytes >= _MOST_BYTES:
                 break
         return found if self._is_enough(found, size_bytes) else []
+
+    def _are_there(self, blocks: list[Block]) -> bool:
+        """Tell whether all events are where they were, as the newest state says."""
+        return list(self._follower.follow().blocks.disk.between(blocks[0].first_id, blocks[-1].last_id)) == blocks
 
     def _is_enough(self, blocks: list[Block], size_bytes: int) -> bool:
         return len(blocks) >= self.many_slots or (size_bytes >= _ENOUGH_BYTES and len(blocks) > 1)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from spillable_stream import Channel, Event, StorageError
+from spillable_stream import Channel, DataLossError, Event, StorageError
 from spillable_stream.engine.object_merging import Merge
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import ids, numbered, peek, put, take
@@ -127,6 +127,35 @@ def test_a_merge_that_fails_leaves_everything_as_it_was(stores: dict[str, Memory
         del channel.engine().log.store.upload
         assert peek(channel) == before
         put(channel, *numbered(0, 1))
+
+
+def test_a_checkpoint_is_no_loss_where_another_handle_merged_and_collected_what_it_was_about_to_copy(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with channel_of(6) as channel, Channel(URL) as other:
+        merging = channel.engine().checkpointing.merging
+        copied = merging._copied
+
+        def slept_before_it_copied(*args: object, **named: object) -> object:
+            others = other.engine().checkpointing.merging
+            others.many_slots, others.quiet_seconds = 4, 0
+            other.checkpoint()
+            collect_now(other)
+            channel.engine().log.cache.clear()
+            return copied(*args, **named)
+
+        monkeypatch.setattr(merging, "_copied", slept_before_it_copied)
+        channel.checkpoint()
+        assert slot_key(6) not in stores[URL].objects
+        assert len(peek(channel)) == 12
+
+
+def test_a_checkpoint_names_events_that_are_missing_and_should_be_there(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        channel.engine().log.cache.clear()
+        del stores[URL].objects[slot_key(3)]
+        with pytest.raises(DataLossError, match="the events 5 to 6 are gone"):
+            channel.checkpoint()
 
 
 @pytest.mark.parametrize("begun", [False, True])
