@@ -10,7 +10,7 @@ from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.channel_presence import ChannelPresence
 from spillable_stream.engine.known_slots import KnownSlots
 from spillable_stream.engine.object_looks import ObjectLooks
-from spillable_stream.errors import CommitOutcomeUnknownError, NotAChannelError, StorageError
+from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, NotAChannelError, StorageError
 from spillable_stream.format.slot import Slot
 from spillable_stream.log.wal import Position
 from spillable_stream.log_records import Seldom, fields
@@ -128,14 +128,16 @@ class ObjectAppends:
         looking = begin(partial(self._slots.read, lost.number + 1))
         try:
             require_there(self._slots, self._known.tail)
+            if is_next := self._known.tail.accepts(lost):
+                self._known.know([lost])
+            is_over = is_next and looking.result() is None
         except BehindError:
             self._looks.begin_anew()
             return
-        is_next = self._known.tail.accepts(lost)
-        if is_next:
-            self._known.know([lost])
-        if looking.result() is not None or not is_next:
-            self._looks.find()  # which says what is wrong with a slot that is not
+        except CorruptionError:
+            is_over = False
+        if not is_over:
+            self._looks.find()  # which says what is wrong with a slot that is not next, or damaged
 
     def heal(self) -> None:
         """Settle an append of this handle whose outcome is not known, and find what others appended.

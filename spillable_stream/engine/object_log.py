@@ -113,7 +113,7 @@ class ObjectLog:
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
         self._lock = HandleLock(location, lock_timeout_seconds)
         self._known = KnownSlots(self.slots, self.cache, self.pace)
-        self._looks = ObjectLooks(self.slots, self._known, self._presence, self._lock)
+        self._looks = ObjectLooks(self.slots, self._known, self._presence, self.checkpoints, self._lock)
         self._appending = Appending(self.slots, self.writer, patience or Patience(_COMMIT_TIMEOUT_SECONDS))
         self._appends = ObjectAppends(self.slots, self._known, self._looks, self._presence, self.pace, self._appending)
         self._is_extended = False

@@ -9,6 +9,7 @@ from spillable_stream.engine.channel_presence import ChannelPresence
 from spillable_stream.engine.handle_lock import HandleLock
 from spillable_stream.engine.known_slots import KnownSlots
 from spillable_stream.errors import CorruptionError
+from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.overwritten import find_overwritten
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead
 from spillable_stream.objects.slots import Slots
@@ -23,13 +24,22 @@ class ObjectLooks:
         slots: the channel's slots.
         known: what the handle knows of them.
         presence: whether the channel is still there.
+        checkpoints: the channel's checkpoints.
         lock: keeps appends away while what is known changes.
     """
 
-    def __init__(self, slots: Slots, known: KnownSlots, presence: ChannelPresence, lock: HandleLock) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        known: KnownSlots,
+        presence: ChannelPresence,
+        checkpoints: Checkpoints,
+        lock: HandleLock,
+    ) -> None:
         self._slots = slots
         self._known = known
         self._presence = presence
+        self._checkpoints = checkpoints
         self._lock = lock
         self._looking = threading.Lock()
         self._begun = 0
@@ -48,13 +58,16 @@ class ObjectLooks:
     def find(self) -> None:
         """Find what others appended, also inside of an append.
 
+        It raises the error of some damage once, if a later checkpoint has passed it, as that of a repair has: the
+        next look begins there, as an open does.
+
         Raises:
             CorruptionError: a slot is damaged.
             NotAChannelError: the channel is not there any more.
             StoreError: the store refused or failed.
             UnsafeStoreError: the store overwrote a slot.
         """
-        is_end = False
+        is_end = self._known.must_load  # what there is to find then, the load finds
         with ReadAhead(self._slots, self._known.tail) as ahead:
             while not is_end:
                 began = time.monotonic()
@@ -66,6 +79,8 @@ class ObjectLooks:
                 except CorruptionError:
                     self._presence.is_proven = False  # another channel's slots look damaged
                     self._presence.require()
+                    if max(self._checkpoints.numbers(), default=0) > self._known.tail.number:
+                        self._begin_anew()
                     raise
                 self._presence.saw(began)
                 if found:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from spillable_stream import Channel, DataLossError, UnsafeStoreError, repair
+from spillable_stream import (
+    Channel,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    DataLossError,
+    UnsafeStoreError,
+    repair,
+)
 from spillable_stream.objects.identity import create_identity
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import peek, put, take
 from tests.support.faulty_store import Request
 from tests.support.object_channels import URL, Watched, asked, collect_now, in_thread, log_of, store_of
-from tests.support.object_logs import new_state
+from tests.support.object_logs import FakeTime, new_state
 
 Open = Callable[..., Channel]
 
@@ -167,3 +175,50 @@ def test_whoever_had_a_slot_that_the_store_overwrote_is_told_once(open_handle: O
     assert peek(channel) == [b"0", b"in its place"]
     put(channel, b"1")
     assert peek(other, group="another") == [b"0", b"in its place", b"1"]
+
+
+# ── damage that a repair has passed ─────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("use", [lambda channel: put(channel, b"next"), lambda channel: channel.engine().follow()])
+@pytest.mark.parametrize(
+    ("slot", "damage"),
+    [
+        pytest.param(2, lambda data: data[:20], id="the newest slot that it knows"),
+        pytest.param(3, lambda data: data[:20], id="the slot behind that"),
+        pytest.param(4, lambda data: data[: len(data) // 2], id="a later one"),
+        pytest.param(3, lambda _: None, id="a slot that is gone"),
+    ],
+)
+def test_a_handle_that_was_open_raises_the_error_of_damage_and_continues_behind_a_repair(
+    open_handle: Open, slot: int, damage: Callable[[bytes], bytes | None], use: Callable[[Channel], object]
+) -> None:
+    channel, other = open_handle(), open_handle()
+    for number in range(2):
+        put(channel, b"%d" % number)
+    for number in range(2, 5):
+        put(other, b"%d" % number)
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    damaged = damage(objects.pop(slot_key(slot)))
+    if damaged is not None:
+        objects[slot_key(slot)] = damaged
+    log_of(channel)._appending.patience = FakeTime().patience()
+    repair(URL)
+    with pytest.raises((CorruptionError, CommitOutcomeUnknownError)):
+        use(channel)
+    with suppress(CorruptionError):  # a put that met the damage is settled first
+        channel.engine().checkpointing.make()
+    put(channel, b"5")
+    left = [b"%d" % number for number in range(6) if number != slot - 1]
+    assert peek(channel) == left
+    assert peek(open_handle(), group="another") == left
+
+
+def test_damage_that_nothing_has_passed_stays_an_error(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(other, b"0")
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    objects[slot_key(1)] = objects[slot_key(1)][:20]
+    for _ in range(3):
+        with pytest.raises(CorruptionError, match="the header of a slot is damaged"):
+            channel.engine().follow()
