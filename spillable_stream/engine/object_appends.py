@@ -143,6 +143,7 @@ class ObjectAppends:
         """Settle an append of this handle whose outcome is not known, and find what others appended.
 
         Raises:
+            NotAChannelError: the channel is not there any more.
             StorageError: nobody answers, still; this commit was not sent.
         """
         known, attempt = self._known, self._known.unsettled
@@ -150,12 +151,17 @@ class ObjectAppends:
             try:
                 self._appending.settle(attempt)
             except CommitOutcomeUnknownError as e:
+                if e.is_lasting:
+                    self._require_there_after(attempt)
                 self._looks.find()  # its place may have been collected: then it is given up there
                 if known.unsettled is not None:
                     raise StorageError(
                         f"{e}. That is an earlier commit of this handle, which has to be known first: nothing of this "
                         "one was committed; commit it again"
                     ) from e
+            except ForeignSlotError:
+                self._require_there_after(attempt)
+                raise
             except StorageError:
                 pass  # a fence is there now
             known.unsettled = None

@@ -12,6 +12,7 @@ from spillable_stream import (
     CommitOutcomeUnknownError,
     CorruptionError,
     NotAChannelError,
+    verify,
 )
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take
@@ -153,6 +154,29 @@ def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_noth
     for number in range(slots or 0, 6):
         put(another, b"%d" % number)
     assert peek(another) == numbered(0, 6)
+
+
+@pytest.mark.parametrize("slots", [None, 0, 1, 6], ids=lambda n: "nothing" if n is None else f"{n} slots more")
+def test_a_commit_in_doubt_leaves_no_fence_where_the_channel_was_removed(open_handle: Open, slots: int | None) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    put(channel, b"1")
+    unanswered(channel, b"in doubt")
+    store = store_of(channel)
+    store.held.clear()
+    store.inner.objects.clear()  # type: ignore[attr-defined]
+    if slots is not None:
+        another = open_handle()
+        for number in range(slots):
+            put(another, b"%d" % number)
+    with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
+        put(channel, b"never")
+    if slots is None:
+        another = open_handle()
+    for number in range(slots or 0, 6):
+        put(another, b"%d" % number)
+    assert peek(another) == numbered(0, 6)
+    assert verify(URL).healthy
 
 
 def test_a_slot_of_another_channel_among_ones_own_is_damage_at_once(open_handle: Open) -> None:
