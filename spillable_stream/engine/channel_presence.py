@@ -8,7 +8,7 @@ import time
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError
 from spillable_stream.objects.identity import read_identity
 from spillable_stream.objects.location import Location
-from spillable_stream.objects.slots import LOG, Slots, slot_key
+from spillable_stream.objects.slots import LOG, ForeignSlotError, Slots, slot_key
 
 __all__ = ["ChannelPresence"]
 
@@ -84,9 +84,17 @@ class ChannelPresence:
                 raise
 
     def _is_rubbish(self, number: int) -> bool:
-        """Tell whether a slot of this channel is nobody's: another channel is there, or nothing but this slot."""
+        """Tell whether a slot of this channel is nobody's: another channel is there or being made, or nothing else."""
         with contextlib.suppress(CorruptionError):
             if self._slots.read(number) is not None:
                 store = self._slots.store
-                return read_identity(store) is not None or [i.key for i in store.list(LOG)] == [slot_key(number)]
+                is_another = read_identity(store) is not None or self._is_another_begun()
+                return is_another or [i.key for i in store.list(LOG)] == [slot_key(number)]
+        return False
+
+    def _is_another_begun(self) -> bool:
+        try:
+            self._slots.token(0)
+        except ForeignSlotError:
+            return True
         return False

@@ -16,7 +16,7 @@ from spillable_stream.engine.known_slots import KnownSlots
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.object_appends import ObjectAppends
 from spillable_stream.engine.object_looks import ObjectLooks
-from spillable_stream.errors import ChannelClosedError
+from spillable_stream.errors import ChannelClosedError, CorruptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.commit_lock import do_nothing
@@ -164,14 +164,23 @@ class ObjectLog:
             StoreError: the store refused or failed.
         """
         first, self._first = self._first, None
-        if first is None:
-            self._presence.require()
-            self._presence.saw(time.monotonic())
-        loaded = first or load(self.slots, self.checkpoints)
+        loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
             self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         return loaded.state, Positions.of(self._known.point)
+
+    def _found(self) -> Checkpoint:
+        self._presence.require()
+        began = time.monotonic()
+        try:
+            found = load(self.slots, self.checkpoints)
+        except CorruptionError:
+            self._presence.is_proven = False  # it may have been removed since
+            self._presence.require()
+            raise
+        self._presence.saw(began)
+        return found
 
     def follow(self, state: ChannelState, start: Positions, end: Positions) -> int:
         """Apply to a state the slots between two positions; returns and raises what `KnownSlots.apply` does."""

@@ -14,6 +14,7 @@ from spillable_stream import (
     NotAChannelError,
     verify,
 )
+from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
@@ -177,6 +178,22 @@ def test_a_commit_in_doubt_leaves_no_fence_where_the_channel_was_removed(open_ha
         put(another, b"%d" % number)
     assert peek(another) == numbered(0, 6)
     assert verify(URL).healthy
+
+
+def test_an_append_where_the_channel_was_removed_leaves_nothing_while_another_one_is_being_made(
+    open_handle: Open,
+) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    objects.clear()
+    other = open_handle()
+    del objects[IDENTITY]  # its maker is paused behind slot 0
+    log_of(channel)._appending.patience = FakeTime().patience()
+    with pytest.raises(NotAChannelError):
+        put(channel, b"1")
+    assert sorted(objects) == [slot_key(0)]
+    assert open_handle().uuid == other.uuid
 
 
 def test_a_slot_of_another_channel_among_ones_own_is_damage_at_once(open_handle: Open) -> None:

@@ -12,9 +12,11 @@ import pytest
 from spillable_stream import (
     Channel,
     ChannelClosedError,
+    NotAChannelError,
     ReadonlyChannelError,
 )
 from spillable_stream.engine import channel_presence, object_appends, object_log, object_looks
+from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.slots import slot_key
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Request
@@ -218,3 +220,20 @@ def test_a_closed_handle_asks_for_nothing(open_handle: Open) -> None:
     with pytest.raises(ChannelClosedError, match="is closed; open it again"):
         engine.follow()
     assert store.requests == []
+
+
+def test_a_channel_that_is_removed_while_its_state_is_loaded_is_gone_and_not_damaged(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle(gc_delay=0)
+    put(other, b"0")
+    assert take(other) == [b"0"]
+    collect_now(other)
+    store = store_of(channel)
+
+    def removed(request: Request) -> None:
+        if request.key == IDENTITY:
+            store.inner.objects.clear()  # type: ignore[attr-defined]
+
+    store.after = removed
+    for _ in range(2):
+        with pytest.raises(NotAChannelError, match="it was removed, or another one is there"):
+            channel.engine().follow()
