@@ -126,7 +126,9 @@ class ObjectCheckpointing:
         self._chain = log.chain  # of the state that the collector has seen
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
         self.delay_merging: DelayMerging = DelayMerging(log, follower, appender)
-        self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
+        self.collector: Collector = Collector(
+            log.store, log.slots, log.checkpoints, log.cache, log.require_there, monotonic
+        )
 
     def make_if_due(self) -> None:
         """Make a checkpoint if the last one is old, or many slots ago. A failure is logged."""
@@ -159,6 +161,7 @@ class ObjectCheckpointing:
         """Make a checkpoint, and delete what is no longer needed.
 
         Raises:
+            NotAChannelError: the channel is not there any more.
             StorageError: it could not be written.
             LockTimeoutError: another thread took too long making one.
             TransactionStateError: this thread is inside another call to the channel.
@@ -220,6 +223,7 @@ class ObjectCheckpointing:
         """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed."""
         while len(self._own) > _KEPT:
             try:
+                self._log.require_there()
                 self._log.checkpoints.delete(self._own[0])
             except StoreError as e:
                 _log.info(

@@ -328,6 +328,11 @@ class ObjectLog:
 
     require_not_closed = require_open
 
+    def require_there(self) -> None:
+        """Ask the store whether the channel is still there; raises what `ChannelPresence.require` does."""
+        self._presence.is_proven = False
+        self._presence.require()
+
     def close(self, *, forked: bool = False) -> None:
         """Close the handle, when the append under way is done; nothing is written.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, MutableSequence, Set
+from collections.abc import Callable, Mapping, MutableSequence, Sequence, Set
 
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
@@ -26,6 +26,7 @@ __all__ = ["Collector"]
 
 _KEPT_CHECKPOINTS = 2
 _MOST_SAMPLES = 1_000
+_UNPROVEN = 32  # slots that are deleted without another question whether the channel is there
 _CUT_SECONDS = 2.0  # what is lost of the difference of two times that stores cut to seconds
 
 
@@ -37,6 +38,7 @@ class Collector:
         slots: the channel's slots.
         checkpoints: its checkpoints.
         cache: objects that are at hand.
+        require_there: raises if another channel is there by now: slots of that one have the same names.
         monotonic: tells the time; for tests.
 
     Attributes:
@@ -51,6 +53,7 @@ class Collector:
         slots: Slots,
         checkpoints: Checkpoints,
         cache: ObjectCache,
+        require_there: Callable[[], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.gc_delay_seconds: float = 3600.0
@@ -59,6 +62,7 @@ class Collector:
         self._slots = slots
         self._checkpoints = checkpoints
         self._cache = cache
+        self._require_there = require_there
         self._monotonic = monotonic
         self.deleted_through: int = -1
         self._trims: deque[tuple[float, Trimmed]] = deque()  # when each was seen
@@ -120,6 +124,7 @@ class Collector:
             newest_checkpoint: the slot of a checkpoint that can be read.
 
         Raises:
+            NotAChannelError: the channel is not there any more.
             StoreError: the store refused or failed; a later call continues.
         """
         now = self._monotonic()
@@ -132,7 +137,7 @@ class Collector:
             _, ripe = self._trims.popleft()
         if ripe is not None:
             self._let_go(ripe, named, newest_checkpoint)
-            self._delete_checkpoints()
+            self._delete_checkpoints(self._checkpoints.numbers()[:-_KEPT_CHECKPOINTS])
         if not self._has_looked_back and trimmed.through > self.deleted_through:
             self._look_back(named, newest_checkpoint)
             self._has_looked_back = True
@@ -150,9 +155,8 @@ class Collector:
             return
         if found.state.trimmed.through > self.deleted_through:
             self._let_go(found.state.trimmed, named, newest_checkpoint)
-        for older in sorted(times)[:-_KEPT_CHECKPOINTS]:
-            if older < number:  # the others will be old enough one day
-                self._checkpoints.delete(older)
+        older = [n for n in sorted(times)[:-_KEPT_CHECKPOINTS] if n < number]  # the others will be old enough one day
+        self._delete_checkpoints(older)
 
     def _let_go(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete slots that were trimmed, and what writers and tasks left before that."""
@@ -171,26 +175,34 @@ class Collector:
 
     def _delete_slots(self, through: int) -> None:
         """Delete slots in ascending order, each after the one before it is gone: the proofs of all writers need it."""
-        for number in range(self.deleted_through + 1, through + 1):
+        for i, number in enumerate(range(self.deleted_through + 1, through + 1)):
+            if i % _UNPROVEN == 0:
+                self._require_there()
             self._slots.delete(number)
             self.deleted_through = number
             self._cache.forget(slot_key(number))
 
     def _delete_strays(self) -> None:
         """Delete what writers that slept created in the place of slots that were gone: it counts for nobody."""
-        for info in self._store.list(LOG):
-            name = info.key.removeprefix(LOG)
-            if name.isdigit() and int(name) <= self.deleted_through:
-                self._store.delete(info.key)
+        names = [info.key.removeprefix(LOG) for info in self._store.list(LOG)]
+        strays = [int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through]
+        if strays:
+            self._require_there()
+        for number in strays:
+            self._slots.delete(number)
 
     def _delete_segments(self, named: Set[str], births: int) -> None:
-        for info in self._store.list(SEGMENTS):
-            birth = birth_of(info.key)
-            if birth is not None and birth < births and info.key not in named:
-                self._delete(info.key)
+        born = [(info.key, birth_of(info.key)) for info in self._store.list(SEGMENTS)]
+        unnamed = [key for key, birth in born if birth is not None and birth < births and key not in named]
+        if unnamed:
+            self._require_there()  # behind the listing: no other segment ever has one of these keys
+        for key in unnamed:
+            self._delete(key)
 
-    def _delete_checkpoints(self) -> None:
-        for number in self._checkpoints.numbers()[:-_KEPT_CHECKPOINTS]:
+    def _delete_checkpoints(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            self._require_there()
+        for number in numbers:
             self._checkpoints.delete(number)
 
 

@@ -6,16 +6,20 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from itertools import count, takewhile
+from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, StorageError
+from spillable_stream import Channel, NotAChannelError, StorageError
 from spillable_stream.engine import object_checkpointing
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing, Trim
 from spillable_stream.errors import TransactionStateError
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.objects.identity import IDENTITY
 from tests.support.events import numbered, peek, put, take
-from tests.support.faulty_store import Fault, once
+from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, make_two_checkpoints, store_of, stores_in_memory
 from tests.support.object_logs import FakeTime
@@ -317,3 +321,58 @@ def test_a_channel_that_is_open_for_a_moment_now_and_then_stays_small(every_seco
         counts = Counter(key.split("/")[0] for key in store.objects)
         assert counts["log"] < most_slots and counts["checkpoints"] <= (4 if every_seconds > 3600 else 20)
         assert 0 < counts["segments"] <= 3 * (4 if every_seconds > 3600 else 16)
+
+
+# ── a channel that is removed meanwhile ─────────────────────────────────────────────────────────
+
+
+def filled(open_handle: Open) -> Channel:
+    """Return a handle of a channel with slots, a segment and checkpoints that a collection deletes."""
+    channel = open_handle(max_inline_bytes=100)
+    checkpointing_of(channel).worth_a_trim = 1
+    for number in range(6):
+        put(channel, b"%d" % number, bytes(200))
+        take(channel, 2)
+        channel.checkpoint()
+    return channel
+
+
+def replaced_behind(number: int) -> bool | None:
+    """Put another channel in the place of one that is collected, behind a request, and look that nothing of it goes.
+
+    Returns:
+        Whether it was done, which it is not where a pause is too short to matter; None if there is no such request.
+    """
+    with stores_in_memory(FaultyStore), ExitStack() as stack:
+
+        def open_handle(**options: Any) -> Channel:
+            options = {"commit_interval": 0, "gc_delay": 0, "checkpoint_on_close": False, **options}
+            return stack.enter_context(Channel(URL, **options))
+
+        old = filled(open_handle)
+        store, made, before = store_of(old), list[Channel](), dict[str, bytes]()
+        objects: dict[str, bytes] = store.inner.objects  # type: ignore[attr-defined]
+        store.forget_counts()
+
+        def replace(request: Request) -> None:
+            if len(store.requests) == number and request.kind != "delete" and request.key != IDENTITY:
+                objects.clear()
+                made.append(filled(open_handle))
+                before.update(objects)
+
+        store.after = replace
+        with suppress(NotAChannelError, StorageError):
+            old.checkpoint()
+        if number > len(store.requests):
+            return None
+        assert before.keys() <= objects.keys(), f"behind request {number}, {store.requests[number - 1]}"
+        for channel in made:
+            put(channel, b"next")
+            assert peek(channel) == [b"next"]
+        return bool(made)
+
+
+def test_a_collection_that_is_paused_deletes_nothing_of_a_channel_that_was_made_in_that_place() -> None:
+    """But for a pause between the question whether the channel is there and a deletion."""
+    done = list(takewhile(lambda each: each is not None, map(replaced_behind, count(1))))
+    assert sum(map(bool, done)) > 5

@@ -41,7 +41,7 @@ class Collecting:
         self.time = FakeTime()
         slots, checkpoints = Slots(self.store, channel), Checkpoints(self.store, channel)
         self.cache = ObjectCache(1 << 20)
-        self.collector = Collector(self.store, slots, checkpoints, self.cache, self.time.monotonic)
+        self.collector = Collector(self.store, slots, checkpoints, self.cache, lambda: None, self.time.monotonic)
 
     def collect(self, state: ChannelState, after_seconds: float = 0.0) -> None:
         self.time.now += after_seconds
