@@ -4,7 +4,7 @@ import pytest
 
 from spillable_stream.errors import StorageError
 from spillable_stream.objects.checkpoints import Checkpoints, Hint
-from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import Writer, new_channel
 
@@ -44,6 +44,21 @@ def test_a_damaged_one_in_its_place_is_no_checkpoint(writer: Writer, memory: Mem
     memory.objects[key(1)] = b"damaged"
     with pytest.raises(StorageError, match="can't be read after it was written"):
         writer.checkpoints.write(writer.tail, writer.state)
+
+
+def test_one_that_others_delete_for_they_have_later_ones_is_no_failure(writer: Writer, memory: MemoryStore) -> None:
+    """Its writer was paused between its request and the look whether it can be read."""
+    other = Writer(memory, writer.slots.channel)
+
+    def deleted(request: Request) -> None:
+        if request.kind == "create":
+            other.put(b"2")
+            other.checkpoints.write(other.tail, other.state)
+            other.checkpoints.delete(1)
+
+    paused = Checkpoints(FaultyStore(memory, after=deleted), writer.slots.channel)
+    paused.write(writer.tail, writer.state)
+    assert paused.numbers() == [2]
 
 
 @pytest.mark.parametrize("at", [0, 10, 30, 46, 60, -1])
