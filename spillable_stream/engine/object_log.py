@@ -263,9 +263,12 @@ class ObjectLog:
         """Note durably that the log has records from now on that earlier versions of this package can't read.
 
         Raises:
+            CorruptionError: the identity that is there can't be read.
+            NotAChannelError: the channel is not there any more; what is there stays as it is.
             StoreError: the store refused or failed.
         """
         if not self._is_extended:
+            self.require_there()
             extend_identity(self.store, self.channel)
             self._is_extended = True
 

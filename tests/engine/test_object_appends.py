@@ -11,6 +11,7 @@ from spillable_stream import (
     Channel,
     CommitOutcomeUnknownError,
     CorruptionError,
+    Event,
     NotAChannelError,
     verify,
 )
@@ -194,6 +195,22 @@ def test_an_append_where_the_channel_was_removed_leaves_nothing_while_another_on
         put(channel, b"1")
     assert sorted(objects) == [slot_key(0)]
     assert open_handle().uuid == other.uuid
+
+
+def test_the_first_delayed_event_where_the_channel_was_removed_leaves_the_identity_that_is_there(
+    open_handle: Open,
+) -> None:
+    """A put of one says in `channel.json` that the channel is extended, before its slot shows that it is gone."""
+    channel = open_handle(gc_delay=3600)
+    put(channel, b"0")
+    store_of(channel).inner.objects.clear()  # type: ignore[attr-defined]
+    another = open_handle(gc_delay=3600)
+    put(another, b"0")
+    with pytest.raises(NotAChannelError, match="or another one is there"), channel.put_transaction() as tx:
+        tx.put(Event(b"late"), deliver_after=60)
+    put(another, b"1")
+    assert open_handle().uuid == another.uuid
+    assert peek(another) == [b"0", b"1"]
 
 
 def test_a_slot_of_another_channel_among_ones_own_is_damage_at_once(open_handle: Open) -> None:
