@@ -137,7 +137,9 @@ class Collector:
             _, ripe = self._trims.popleft()
         if ripe is not None:
             self._let_go(ripe, named, newest_checkpoint)
-            self._delete_checkpoints(self._checkpoints.numbers()[:-_KEPT_CHECKPOINTS])
+            # Later ones may be whole or not: a handle of a channel that was in this place may have left them.
+            known = [number for number in self._checkpoints.numbers() if number <= newest_checkpoint]
+            self._delete_checkpoints(known[:-_KEPT_CHECKPOINTS])
         if not self._has_looked_back and trimmed.through > self.deleted_through:
             self._look_back(named, newest_checkpoint)
             self._has_looked_back = True

@@ -153,6 +153,20 @@ def test_all_checkpoints_but_the_two_newest_go(collecting: Collecting, memory: M
     ]
 
 
+def test_later_checkpoints_that_are_another_channels_let_none_go_that_is_needed(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    """A handle that is paused may write one where its channel was removed, and another one made."""
+    strays = [f"checkpoints/{number:020d}" for number in (NEWEST + 3, NEWEST + 10)]
+    memory.objects |= dict.fromkeys(strays, b"another channel's")
+    collecting.collector.gc_delay_seconds = 0
+    collecting.collect(trimmed(4))
+    assert sorted(key for key in memory.objects if key.startswith("checkpoints/")) == [
+        *(f"checkpoints/{number:020d}" for number in (6, 9)),
+        *strays,
+    ]
+
+
 def in_segment(state: ChannelState, key: str) -> ChannelState:
     """Return the state with an event in a segment."""
     state.blocks.add(Block(file=key, offset=0, first_id=1, count=1, payload_bytes=8, time_us=1))
