@@ -175,9 +175,15 @@ class Checkpoints:
             self._remove([path for path in paths if path.parent == self._backup])
 
     def remove_before(self, file_id: int) -> None:
-        """Remove the checkpoints that were made in data files before one, durably. Raises what `remove` raises."""
-        if old := [path for position, path in self.all() if position.file_id < file_id]:
-            self.remove(old)
+        """Remove the checkpoints that were made in data files before one, durably. Raises what `remove` raises.
+
+        Durable is also the removal of those that a later one replaced: if a power cut brought back one of them, and took
+        the later ones, a checkpoint would be the newest whose data file is gone.
+        """
+        old = [path for position, path in self.all() if position.file_id < file_id]
+        self.remove(old)
+        if self._main not in {path.parent for path in old}:
+            self._fs.sync_directory(self._main)
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:

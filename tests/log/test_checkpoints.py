@@ -59,6 +59,29 @@ def test_replay_begins_at_the_newest(path: Path, open_channel: Open) -> None:
     replayed_from(path)
 
 
+def test_a_checkpoint_that_was_replaced_is_gone_for_good_before_its_data_file(tmp_path: Path) -> None:
+    """Else a power cut may bring it back, and take the later ones: the newest would have no file to begin in."""
+    path, fs = tmp_path / "channel", FaultyFileSystem()
+    with Channel(path, fs=fs, max_file_size=20_000, spare_bytes=0, checkpoint_on_close=False) as channel:
+        put(channel, *numbered(0, 10))
+        channel.checkpoint()
+        while channel.stats().data_files < 2:
+            put(channel, *numbered(0, 100))
+        channel.checkpoint()
+        take(channel, channel.stats().channel_size)
+        fs.calls.clear()
+        channel.checkpoint()  # replaces that of the first file, which nobody needs any more
+        assert len(checkpoints(path)) == 2 and not log_file(path).exists()
+    unsynced: set[str] = set()
+    for name, file in fs.calls:
+        if name == "remove" and file.startswith("checkpoint-"):
+            unsynced.add(file)
+        elif name == "sync_directory" and file == "checkpoint":
+            unsynced.clear()
+        elif name == "remove" and file.startswith("log-"):
+            assert not unsynced, f"{file} is removed, and no power cut may bring back {unsynced}"
+
+
 @pytest.mark.parametrize("rebooted", [False, True])
 @pytest.mark.parametrize("bad", [1, 2])
 def test_a_damaged_checkpoint_falls_back_to_the_older_and_then_to_the_log(
