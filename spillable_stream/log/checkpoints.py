@@ -177,8 +177,8 @@ class Checkpoints:
     def remove_before(self, file_id: int) -> None:
         """Remove the checkpoints that were made in data files before one, durably. Raises what `remove` raises.
 
-        Durable is also the removal of those that a later one replaced: if a power cut brought back one of them, and took
-        the later ones, a checkpoint would be the newest whose data file is gone.
+        The removal of those that a later one replaced becomes durable, too: if a power cut brought back one of them and
+        took the later ones, the newest checkpoint would have no data file.
         """
         old = [path for position, path in self.all() if position.file_id < file_id]
         self.remove(old)
