@@ -93,10 +93,12 @@ def test_a_new_data_file_and_its_name_are_durable_before_anything_is_appended(tr
 def test_a_checkpoint_and_its_name_are_durable_before_anything_is_removed(traced: list[Call]) -> None:
     pattern = (
         "create checkpoint.tmp, write checkpoint.tmp, sync checkpoint.tmp, rename checkpoint, sync checkpoint"
-        "(, unlink checkpoint)?(, unlink segment, sync data)?(, unlink log, sync data)?(, unlink spare, sync data)?"
+        "(, unlink checkpoint)?(, unlink segment, sync data)?(, sync checkpoint)?(, unlink log, sync data)?"
+        "(, unlink spare, sync data)?"
     )
     found = order(traced, "checkpoint")
     assert all(re.fullmatch(pattern, steps) for steps in found), found
+    assert not any(re.search("unlink checkpoint(?!.*, sync checkpoint).*, unlink log", steps) for steps in found), found
     assert any("unlink log" in steps for steps in found), "no data file was removed"
 
 
