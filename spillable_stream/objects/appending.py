@@ -7,7 +7,7 @@
                    │                     ├─ another's ─▶ lost   ├─▶ slot n − 1 is still there ─▶ won
                    │                     └─ nobody's ─▶ again   │   with the token I know
                    └─ no answer ─▶ again, with another token ───┘
-                                   │ no answer for commitTimeout
+                                   │ no answer for commitTimeout, or what exists is damaged
                                    ▼
                      create a fence in its place ─┬─ created ─▶ failed: the append never counts
                                                   └─ exists ─▶ as above
@@ -39,7 +39,8 @@ from spillable_stream.objects.store import StoreError, is_refusal
 __all__ = ["Appending", "Attempt", "Tail", "new_token"]
 
 _LARGE_BYTES = 256 << 10
-_BELIEVED = 2  # refusals in a row
+_READ_IT = "read the channel to learn whether it is there"
+_BELIEVED = 2  # so many refusals in a row, or finds of damage
 
 _log = logging.getLogger(__name__)
 
@@ -172,9 +173,10 @@ class Appending:
         Raises:
             ForeignSlotError: another channel's slot is in its place.
             StorageError: it is not in the log, and never will be.
-            CommitOutcomeUnknownError: nobody answered, or the log has moved on: `settle` tells.
+            CommitOutcomeUnknownError: nobody answered, what is there is damaged, or the log has moved on: `settle`
+                tells.
         """
-        unsure = False
+        unsure, damaged = False, 0
         last: SpillableError | None = None
         for _ in self.patience.attempts():
             try:
@@ -188,15 +190,17 @@ class Appending:
                     return None
             except ForeignSlotError:
                 raise
-            except CorruptionError as e:  # what exists can't be read now
-                last = e
+            except CorruptionError as e:  # what exists may be this append
+                last, damaged = e, damaged + 1
+                if damaged == _BELIEVED:
+                    break
             except StoreError as e:
                 unsure, last = unsure or e.may_have_happened, e
                 if e.is_lasting:
                     break
         if not unsure:
             raise _nothing_committed(last) from last
-        if not is_refusal(last):
+        if not _is_lasting(last):
             _log.warning(
                 "%s: slot %d has no answer for %g s",
                 self._where,
@@ -219,9 +223,9 @@ class Appending:
         Raises:
             ForeignSlotError: another channel's slot is in its place.
             StorageError: the fence is in its place: nothing was committed.
-            CommitOutcomeUnknownError: nobody answers, still, or the store refuses to tell.
+            CommitOutcomeUnknownError: nobody answers, still, the store refuses to tell, or what is there is damaged.
         """
-        fence, refusals = self.attempt(attempt.at, []), _Refusals()
+        fence, lasting = self.attempt(attempt.at, []), _LastingErrors()
         for _ in self.patience.attempts():
             try:
                 if self._slots.create(fence.number, fence.for_request()):
@@ -231,7 +235,7 @@ class Appending:
                 raise
             except (StoreError, CorruptionError) as e:
                 cause = e
-                if not refusals.believed_with(e):
+                if not lasting.believed_with(e):
                     continue
                 if (there := self._shown(fence.number)) is None:
                     raise self._unanswered(attempt, e) from e
@@ -266,9 +270,9 @@ class Appending:
         """Prove that the slot was never deleted before: the one before it is still there.
 
         Raises:
-            CommitOutcomeUnknownError: it is not, or nobody answers.
+            CommitOutcomeUnknownError: it is not, or is damaged, or nobody answers.
         """
-        at, refusals = attempt.at, _Refusals()
+        at, lasting = attempt.at, _LastingErrors()
         cause: SpillableError | None = None
         for _ in self.patience.attempts():
             try:
@@ -277,7 +281,7 @@ class Appending:
                 token = NO_TOKEN
             except (StoreError, CorruptionError) as e:
                 cause = e
-                if refusals.believed_with(e):
+                if lasting.believed_with(e):
                     break
                 continue
             if token == at.token:
@@ -288,13 +292,16 @@ class Appending:
         raise self._unanswered(attempt, cause) from cause
 
     def _unanswered(self, attempt: Attempt, cause: SpillableError | None) -> CommitOutcomeUnknownError:
-        answer = "refuses to tell" if is_refusal(cause) else "gives no answer"
-        return self._unknown(attempt, f"the store {answer}: {cause}")
+        if isinstance(cause, CorruptionError):
+            return self._unknown(attempt, str(cause), f"see what is lost with 'spillable verify {self._where}'")
+        return self._unknown(
+            attempt, f"the store {'refuses to tell' if is_refusal(cause) else 'gives no answer'}: {cause}"
+        )
 
-    def _unknown(self, attempt: Attempt, why: str) -> CommitOutcomeUnknownError:
+    def _unknown(self, attempt: Attempt, why: str, action: str = _READ_IT) -> CommitOutcomeUnknownError:
         return CommitOutcomeUnknownError(
             f"{self._where}: whether slot {attempt.number} counts is not known: {why}. Nothing of it will come twice; "
-            "read the channel to learn whether it is there"
+            f"{action}"
         )
 
     @property
@@ -302,16 +309,20 @@ class Appending:
         return self._slots.store.root
 
 
-class _Refusals:
-    """Refusals in a row: one of an expired token, or of a clock that is set, may pass while an append is in doubt."""
+class _LastingErrors:
+    """Refusals and damage in a row: one alone may pass, like that of an expired token."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def believed_with(self, error: SpillableError) -> bool:
-        """Count an error, and tell whether the refusals up to it are believed."""
-        self._count = self._count + 1 if is_refusal(error) else 0
+        """Count an error, and tell whether those up to it are believed."""
+        self._count = self._count + 1 if _is_lasting(error) else 0
         return self._count >= _BELIEVED
+
+
+def _is_lasting(error: SpillableError | None) -> bool:
+    return isinstance(error, CorruptionError) or is_refusal(error)
 
 
 def _nothing_committed(why: object) -> StorageError:

@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 
-from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, StorageError
 from spillable_stream.format.frame import Payload
 from spillable_stream.format.slot import NO_TOKEN, Slot, SlotHeader
 from spillable_stream.log.wal import Entry
@@ -45,6 +45,13 @@ def writer_on(memory: MemoryStore) -> Callable[..., tuple[Writer, FaultyStore]]:
 
 
 Writers = Callable[..., tuple[Writer, FaultyStore]]
+
+
+def flipped(data: bytes, offset: int) -> bytes:
+    """Return a copy in which one byte is another one."""
+    changed = bytearray(data)
+    changed[offset] ^= 1
+    return bytes(changed)
 
 
 def asked(store: FaultyStore) -> list[tuple[str, str]]:
@@ -427,6 +434,48 @@ def test_a_slot_that_can_not_be_read_is_read_again_before_anything_is_told(write
     lost = second.appending.append(attempt)
     assert lost is not None and lost.header.token == won.token
     assert second.time.slept
+
+
+@pytest.mark.parametrize("whose", ["mine", "another's"])
+@pytest.mark.parametrize("offset", [20, -16], ids=["in its header", "in an event"])
+def test_damage_in_its_place_is_not_waited_for_and_leaves_the_outcome_open(
+    writer_on: Writers, memory: MemoryStore, whose: str, offset: int
+) -> None:
+    (other, _), (writer, store) = writer_on(), writer_on()
+    attempt = writer.attempt(b"mine")
+    (writer.slots.create(1, attempt.for_request()) if whose == "mine" else other.put(b"theirs"))
+    memory.objects[slot_key(1)] = flipped(memory.objects[slot_key(1)], offset)
+    for call in (writer.appending.append, writer.appending.settle):
+        with pytest.raises(CommitOutcomeUnknownError, match=rf"{slot_key(1)}.*'spillable verify {store.root}'") as e:
+            call(attempt)
+        assert isinstance(e.value.__cause__, CorruptionError)
+        assert not e.value.stored_nothing and not e.value.is_lasting
+    assert sum(writer.time.slept) < 1
+
+
+def test_a_proof_that_is_damaged_is_not_waited_for(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    writer.put(b"to be proven by")
+    memory.objects[slot_key(1)] = flipped(memory.objects[slot_key(1)], 20)
+    attempt = writer.attempt(b"x")
+    for call in (writer.appending.append, writer.appending.settle):
+        with pytest.raises(CommitOutcomeUnknownError, match=rf"{slot_key(1)}.*'spillable verify {store.root}'"):
+            call(attempt)
+    assert sum(writer.time.slept) < 1
+
+
+def test_damage_that_passes_leaves_no_doubt(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    attempt, left = writer.attempt(b"x"), [Fault.SHORT] * 5
+    creates = [Fault.ANSWER_LOST]
+
+    def schedule(request: Request) -> Fault | None:
+        faults = {"create": creates, "get": left}.get(request.kind)
+        return faults.pop() if faults else None
+
+    store.schedule = schedule
+    assert writer.appending.append(attempt) is None
+    assert not left and memory.objects[slot_key(1)] == attempt.data
 
 
 def test_a_large_payload_is_sent_as_it_is_and_small_ones_as_one(writer_on: Writers, memory: MemoryStore) -> None:
