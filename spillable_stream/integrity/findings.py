@@ -142,7 +142,7 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether there is nothing to repair; there may be notes."""
+        """Whether nothing was found to repair; there may be notes. A repair's report says what was before it."""
         return all(f.severity is Severity.NOTE for f in self.findings)
 
     @property

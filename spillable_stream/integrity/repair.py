@@ -72,7 +72,8 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progre
             channel is as it was.
 
     Returns:
-        What was found and what was lost; its ``quarantine`` says where the copies are of what was changed.
+        What was found and what was lost; its ``quarantine`` says where the copies are of what was changed. Its
+        ``healthy`` is false after a repair, since it is about what was found: `verify` says how the channel is now.
 
     Raises:
         ImportError: the address is of a cloud, and obstore is not installed.

@@ -65,6 +65,14 @@ def test_a_channel_that_is_open_is_refused(path: Path, open_channel: Open, damag
     assert repair(path).healthy is not damaged
 
 
+def test_the_report_of_a_repair_is_about_what_it_found_and_a_verify_about_what_is_now(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    report = repair(path)
+    assert report.quarantine is not None and not report.healthy
+    assert verify(path).healthy
+
+
 def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
     at = three_puts(path)
     flip(log_file(path), at[1] + 60)
