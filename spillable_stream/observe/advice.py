@@ -9,6 +9,7 @@ from enum import StrEnum
 from spillable_stream.channel.figures import age_text, ranges_text, size_text
 from spillable_stream.channel.stats import ChannelStats
 from spillable_stream.counted import counted
+from spillable_stream.objects.location import is_location
 from spillable_stream.observe.observation import Observation
 from spillable_stream.option_names import named
 from spillable_stream.state.ranges import count_of
@@ -54,9 +55,17 @@ def advice_on(seen: Observation) -> list[Advice]:
     if seen.is_to_come:
         return []
     if seen.stats is None:
-        return [Advice(Urgency.ERROR, seen.problem, f"Check the path, then run: spillable verify {seen.path}")]
+        return [Advice(Urgency.ERROR, seen.problem, _after_a_failed_look(seen))]
     found = [*_losses(seen.stats, seen.path), *_troubles(seen.stats)]
     return sorted(found, key=lambda advice: list(Urgency).index(advice.urgency))
+
+
+def _after_a_failed_look(seen: Observation) -> str:
+    if seen.damaged:
+        return f"Run: spillable verify {seen.path}"
+    if is_location(seen.path):
+        return "Check the address, and that the store can be reached and accepts this host's credentials."
+    return "Check the path, and that its disk is mounted and works."
 
 
 def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:

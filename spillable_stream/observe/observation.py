@@ -46,6 +46,7 @@ class Observation:
         own: whether the handle is a program's own: its counters count what the program does.
         taken: how many events each group took since the first look, by name.
         rates: the rates since the look before; None if there is none.
+        damaged: whether the problem is damage, and not that it is missing, or can't be reached.
     """
 
     path: str
@@ -56,6 +57,7 @@ class Observation:
     own: bool = False
     taken: Mapping[str, int] = field(default_factory=dict)
     rates: Rates | None = None
+    damaged: bool = False
 
     @property
     def is_to_come(self) -> bool:

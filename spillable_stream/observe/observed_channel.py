@@ -8,7 +8,7 @@ from os import PathLike, fspath
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.stats import ChannelStats
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.observe.observation import Observation, rates_between
 
 __all__ = ["FAILURES", "ObservedChannel"]
@@ -75,7 +75,9 @@ class ObservedChannel:
         self._due = at + self._pause_seconds
         if self._own is None:
             self.close()
-        return Observation(self.path, at, problem=f"{type(error).__name__}: {error}")
+        return Observation(
+            self.path, at, problem=f"{type(error).__name__}: {error}", damaged=isinstance(error, CorruptionError)
+        )
 
     def _count(self, stats: ChannelStats) -> None:
         """Add what each group took since the last look; one that went back has taken nothing."""

@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel, GroupStats, SpoolStats
 from spillable_stream.channel.stats import WorkerStats
-from spillable_stream.observe.advice import Urgency, advice_on
+from spillable_stream.observe.advice import Advice, Urgency, advice_on
 from spillable_stream.observe.observation import Observation
 
 Open = Callable[..., Channel]
@@ -34,10 +34,22 @@ def test_a_well_channel_needs_nothing(open_channel: Open) -> None:
     assert advice_on(seen(open_channel)) == []
 
 
-def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do() -> None:
-    (advice,) = advice_on(Observation("/data/c", 1.0, problem="NotAChannelError: it is missing"))
-    assert advice.urgency is Urgency.ERROR and advice.text == "NotAChannelError: it is missing"
-    assert advice.action.endswith("spillable verify /data/c")
+@pytest.mark.parametrize(
+    ("path", "damaged", "action"),
+    [
+        ("/data/c", False, "Check the path, and that its disk is mounted and works."),
+        (
+            "s3://data/c",
+            False,
+            "Check the address, and that the store can be reached and accepts this host's credentials.",
+        ),
+        ("/data/c", True, "Run: spillable verify /data/c"),
+        ("s3://data/c", True, "Run: spillable verify s3://data/c"),
+    ],
+)
+def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do(path: str, damaged: bool, action: str) -> None:
+    (advice,) = advice_on(Observation(path, 1.0, problem="what it is", damaged=damaged))
+    assert advice == Advice(Urgency.ERROR, "what it is", action)
 
 
 @pytest.mark.parametrize(

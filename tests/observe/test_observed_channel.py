@@ -10,6 +10,8 @@ from pathlib import Path
 
 from spillable_stream import Channel
 from spillable_stream.observe.observed_channel import ObservedChannel
+from tests.support.channels import three_puts
+from tests.support.damage import flip, log_file
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -77,6 +79,14 @@ def test_a_missing_channel_says_so_until_it_is_there(open_channel: Open, path: P
     assert observed.look().stats is None, "not sooner than after a pause"
     clock.now += 1
     assert observed.look().stats is not None
+
+
+def test_damage_is_told_from_a_channel_that_is_missing(path: Path) -> None:
+    assert not ObservedChannel(path, Clock()).look().damaged
+    three_puts(path)
+    flip(log_file(path), 8)
+    seen = ObservedChannel(path, Clock()).look()
+    assert seen.damaged and "CorruptionError" in seen.problem
 
 
 def test_a_channel_that_is_removed_fails_and_the_next_one_there_is_found(path: Path) -> None:
