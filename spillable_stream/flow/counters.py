@@ -14,7 +14,7 @@ __all__ = ["Pauses", "SinkCounters", "SourceCounters"]
 
 
 class Pauses:
-    """How many batches of a source wait because a channel refuses them, and for how long batches have waited.
+    """Which batches of a source wait because a channel refuses them, why, and for how long batches have waited.
 
     Args:
         now: the clock, in monotonic seconds.
@@ -24,21 +24,30 @@ class Pauses:
         self._now = now
         self._mutex = threading.Lock()
         self._since: dict[object, float] = {}
+        self._reasons: dict[object, str] = {}
         self._seconds = 0.0
 
-    def begin(self, batch: object) -> None:
-        """Note that a batch was refused, once or again."""
+    def begin(self, batch: object, reason: str) -> None:
+        """Note that a batch was refused, once or again, and why."""
         with self._mutex:
             self._since.setdefault(batch, self._now())
+            self._reasons[batch] = reason
 
     def end(self, batch: object) -> None:
         """Note that a batch is stored or given up, whether it was refused or not."""
         with self._mutex:
+            self._reasons.pop(batch, None)
             if (since := self._since.pop(batch, None)) is not None:
                 self._seconds += self._now() - since
 
+    @property
+    def trouble(self) -> str:
+        """Why the batch that has waited longest was refused last; empty if none waits."""
+        with self._mutex:
+            return next(iter(self._reasons.values()), "")
+
     def flume_counters(self) -> dict[str, float]:
-        """Return both numbers, as ``Paused`` and ``PausedSeconds``."""
+        """Return how many wait, and for how long batches have waited, as ``Paused`` and ``PausedSeconds``."""
         with self._mutex:
             now = self._now()
             waiting = sum(now - since for since in self._since.values())

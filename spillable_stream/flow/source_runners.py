@@ -85,7 +85,7 @@ class PolledRunner:
             status = self.source.poll(self.processor)
         except SpillableError as e:
             self._say(e)
-            self.source.counters.pauses.begin(self)
+            self.source.counters.pauses.begin(self, self._thread.trouble)
             wait_ms = self._refused_ms
             self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
             return wait_ms / 1000
@@ -128,7 +128,6 @@ class EventRunner:
         name: its name, for threads and messages.
     """
 
-    trouble = ""
     wait_seconds: float = 0.0
 
     def __init__(self, source: EventSource, processor: BatchProcessor, name: str) -> None:
@@ -152,6 +151,11 @@ class EventRunner:
     def finished(self) -> bool:
         """See `Runner.finished`."""
         return self.source.finished
+
+    @property
+    def trouble(self) -> str:
+        """See `Runner.trouble`."""
+        return self.source.counters.pauses.trouble
 
     def start(self) -> None:
         """Start the source."""

@@ -69,9 +69,15 @@ def test_a_batch_that_is_refused_again_and_again_is_one_pause() -> None:
     pauses.end("a batch that was never refused")
     assert pauses.flume_counters() == {"Paused": 0, "PausedSeconds": 0.0}
     for batch in ("one", "other", "one"):
-        pauses.begin(batch)
+        pauses.begin(batch, f"{batch} is refused")
         now[0] += 1
     assert pauses.flume_counters() == {"Paused": 2, "PausedSeconds": 5.0}
+    assert pauses.trouble == "one is refused"
     pauses.end("one")
+    assert pauses.trouble == "other is refused"
     now[0] += 1
     assert pauses.flume_counters() == {"Paused": 1, "PausedSeconds": 6.0}
+    pauses.begin("other", "and for another reason")
+    assert pauses.trouble == "and for another reason"
+    pauses.end("other")
+    assert pauses.trouble == ""

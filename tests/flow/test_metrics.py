@@ -28,7 +28,7 @@ def test_what_waits_is_a_gauge_of_a_source_and_of_a_sink(tmp_path: Path) -> None
         sink.name = "k1"
         source = flow.Source(flow.SpoolDir(tmp_path / "in"), processor, "r1")
         agent = flow.Agent(sources=[source], sinks=[sink], name="a1")
-        agent.sources["r1"].source.counters.pauses.begin("a batch")
+        agent.sources["r1"].source.counters.pauses.begin("a batch", "the channel is full")
         found = json.loads(flume_json(agent))
         assert found["SOURCE.r1"].items() >= {"Paused": "1", "LagFiles": "1", "BackoffSeconds": "0"}.items()
         assert found["SINK.k1"].items() >= {"LagEvents": "2", "BackoffSeconds": "0"}.items()

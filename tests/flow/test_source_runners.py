@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
+from spillable_stream import Channel, Event
 from spillable_stream.errors import ChannelFullError
+from spillable_stream.flow.lifecycle import Supervisor
+from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
-from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
+from spillable_stream.flow.sources.base import (
+    BatchProcessor,
+    EventSource,
+    PolledSource,
+    SourceBase,
+    Status,
+    put_held,
+)
+from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from spillable_stream.flow.sources.taildir import TailDir
+from tests.support.events import take
 from tests.support.flow_processors import KeptBatches
 from tests.support.waiting import wait_until
 
@@ -132,6 +145,31 @@ class Waits(EventSource):
     @property
     def alive(self) -> bool:
         return self.is_alive
+
+
+class Putting(Waits):
+    """Puts one batch in a thread of its own."""
+
+    def start(self, processor: BatchProcessor) -> None:
+        super().start(processor)
+        batch = events_of([b"x"], [{}])
+        self.putting = threading.Thread(target=put_held, args=(self, processor, batch, self.release), daemon=True)
+        self.putting.start()
+
+
+def test_a_refusal_is_trouble_of_a_source_with_threads_of_its_own_until_its_batch_is_stored(tmp_path: Path) -> None:
+    with Channel(tmp_path / "c", overflow_capacity=1, keep_alive=0, minimum_required_space=0) as channel:
+        with channel.put_transaction() as transaction:
+            transaction.put(Event(b"before"))
+        supervisor = Supervisor()
+        source = Putting()
+        supervisor.start(EventRunner(source, ChannelProcessor({"c": channel}), "a1.r1"))
+        wait_until(lambda: bool(supervisor.troubles()))
+        assert "overflow_capacity 1 events" in supervisor.troubles()["a1.r1"]
+        assert not supervisor.has_failed()
+        assert take(channel) == [b"before"]
+        source.putting.join(30)
+        assert supervisor.troubles() == {}
 
 
 def test_a_stop_that_takes_too_long_says_so() -> None:

@@ -263,7 +263,7 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
             is_refused = isinstance(e, SpillableError)
             source.counters.channel_write_fail += is_refused
             source.counters.generic_processing_fail += not is_refused
-            source.counters.pauses.begin(id(batch))
+            source.counters.pauses.begin(id(batch), f"{type(e).__name__}: {e}")
             if stopping.is_set():
                 source.counters.pauses.end(id(batch))
                 raise
