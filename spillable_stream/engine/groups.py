@@ -121,7 +121,7 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
     if 0 < wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
     if wanted > state.last_id + 1:
-        raise OptionError(f"the start {wanted} is beyond the next event's ID, {state.last_id + 1}")
+        raise OptionError(f"the start {wanted} is beyond the next event of {path}, {state.last_id + 1}")
     return max(wanted, beginning) - 1
 
 

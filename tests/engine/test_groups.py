@@ -56,7 +56,7 @@ def test_a_new_group_starts_where_it_is_told(open_channel: Open, starting: str, 
 def test_a_start_beyond_the_end_is_refused(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
-    with pytest.raises(OptionError, match="the start 7 is beyond the next event's ID, 6"):
+    with pytest.raises(OptionError, match=f"the start 7 is beyond the next event of {channel.path}, 6"):
         channel.consumer("g", starting="7")
 
 

@@ -226,7 +226,7 @@ def test_batch_says_it_in_sparks_fourth_line_and_explained_in_one(
         (lambda: load(spark, tmp_path / "none"), f"{tmp_path}/none is not a channel: it is missing. "),
         (
             lambda: load(spark, path, startingOffsets=99).collect(),
-            "the start 99 is beyond the next event's ID, 2",
+            f"the start 99 is beyond the next event of {path}, 2",
         ),
         (lambda: writer.save(str(path)), f"{path} is an event channel (headers, body) and can't have other columns"),
         (lambda: load(spark, damaged).collect(), "a frame is damaged among the events 1 to 1 ["),
