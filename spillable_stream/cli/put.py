@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +18,7 @@ from spillable_stream.cli.load_input import Format, Input, format_of, open_input
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import NotAChannelError, SchemaError
+from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,6 +189,7 @@ def _load(
 
 def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return what makes events of the input's batches."""
+    from spillable_stream.channel.event import ID_COLUMN
     from spillable_stream.channel.event_columns import batch_from_columns
     from spillable_stream.cli.event_text import json_row, rows_of
     from spillable_stream.format.batch import EVENT_SCHEMA
@@ -197,7 +199,16 @@ def _as_events(channel: Channel, source: Input) -> Callable[[pa.RecordBatch], pa
             raise SchemaError(
                 f"{channel.path} has columns, and lines of text have none: give --format jsonl, csv, parquet or arrow"
             )
-        return lambda batch: batch
+        names = {*channel.schema.names, ID_COLUMN}
+        return lambda batch: _of_columns(batch, names)
     if are_of_events(source.schema.names):
         return lambda batch: batch
     return lambda batch: batch_from_columns([*map(json_row, rows_of(batch))], {})
+
+
+def _of_columns(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
+    """Return a batch whose columns are among these: a refusal of the channel advises what only Python can do."""
+    for name in batch.schema.names:
+        if name not in names:
+            raise SchemaError(f"the channel has no column {shown(name)}: leave it out, or give --typed to add it")
+    return batch

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from pyarrow import csv, feather, parquet
 
 from spillable_stream import Channel, Event
 from tests.lab.size import sized
@@ -119,6 +120,26 @@ def test_a_delimiter_that_can_not_be_one_is_a_wrong_option(path: Path, tmp_path:
         done = run(verb, path, tmp_path / "f.jsonl", "--delimiter", ";")
         assert (done.exit_code, done.stderr) == (2, "OptionError: --delimiter ';' is for CSV: give --format csv, too\n")
     assert not path.exists()
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "arrow", "jsonl"])
+def test_a_column_that_the_channel_has_not_is_refused_with_the_command_lines_own_way(
+    path: Path, tmp_path: Path, ending: str
+) -> None:
+    file, rows = tmp_path / f"f.{ending}", pa.table({"n": [1], "s": ["x"]})
+    if ending == "csv":
+        csv.write_csv(rows, file)
+    elif ending == "parquet":
+        parquet.write_table(rows, file)
+    elif ending == "arrow":
+        feather.write_feather(rows, file)
+    else:
+        file.write_text('{"n": 1, "s": "x"}\n')
+    Channel(path, schema=pa.schema([("n", pa.int64())])).close()
+    done = run("put", path, file)
+    assert done.exit_code == 1 and "evolve" not in done.stderr
+    assert "the channel has no column 's': leave it out, or give --typed to add it" in done.stderr
+    assert run("put", path, file, "--typed").exit_code == 0
 
 
 @pytest.mark.parametrize("typed", [True, False])
