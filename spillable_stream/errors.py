@@ -234,6 +234,20 @@ class CorruptionError(SpillableError):
         self.path = path
         self.offset = offset
 
+    def action(self, channel: object) -> str:
+        """Return what to do about damage in a channel's own files; empty if the error says it, or if events are gone.
+
+        Args:
+            channel: what users call the channel.
+        """
+        says_it = isinstance(self, DataLossError) or "spillable " in self.args[0]
+        return "" if says_it else f"see what is lost with 'spillable verify {channel}'"
+
+    def advise(self, channel: object) -> None:
+        """Add the `action` as a note, with which a traceback ends; once, however often it is called."""
+        if (action := self.action(channel)) and not hasattr(self, "__notes__"):
+            self.add_note(action)
+
     def __str__(self) -> str:
         place = f" [{self.path}" + (f", offset {self.offset}]" if self.offset is not None else "]")
         return f"{self.args[0]}{place if self.path else ''}"

@@ -33,6 +33,17 @@ def test_every_error_survives_pickling(error: type[BaseException]) -> None:
     assert type(back) is error and str(back) == "what happened"
 
 
+def test_corruption_says_once_what_to_do_unless_the_error_says_it_or_events_are_gone() -> None:
+    for error, notes in (
+        (CorruptionError("bad", "/data/c/data/log-000001"), ["see what is lost with 'spillable verify /data/c'"]),
+        (CorruptionError("bad; run 'spillable repair'"), []),
+        (DataLossError("events are gone"), []),
+    ):
+        error.advise("/data/c")
+        error.advise("/data/c")
+        assert getattr(error, "__notes__", []) == notes
+
+
 def test_corruption_says_where() -> None:
     error = DataLossError("events are gone", "/data/log-000001", 48)
     assert str(error) == "events are gone [/data/log-000001, offset 48]"

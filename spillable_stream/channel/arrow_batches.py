@@ -191,8 +191,9 @@ class _Reading:
                     if not 0 < read.expires_us <= self._by_us:
                         yield read
                     first = read.last_id + 1
-            except CorruptionError:
+            except CorruptionError as e:
                 if self._is_at(first, extent):
+                    e.advise(self._engine.path)
                     raise
                 self._look_in = 0
 

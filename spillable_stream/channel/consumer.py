@@ -223,8 +223,9 @@ class Consumer:
         """
         try:
             return self._call("a take", self._reader.read, ranges)
-        except CorruptionError:
+        except CorruptionError as e:
             self._engine.log.require_in_place()  # raises if the path leads elsewhere by now: that is why, then
+            e.advise(self._engine.path)
             raise
 
     def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:

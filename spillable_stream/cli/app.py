@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError, OptionError, SpillableError
+from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import DURATION_RANGE, duration_seconds
 from spillable_stream.shown_value import shown
@@ -307,11 +307,9 @@ def ending(
 
 def _hint(path: str, error: SpillableError) -> str:
     """Return what to do about damage in the verb's own channel, and not in a backup of it."""
-    if not isinstance(error, CorruptionError) or isinstance(error, DataLossError):
+    if not isinstance(error, CorruptionError) or not error.path.startswith((path, os.path.abspath(path))):
         return ""
-    if not error.path.startswith((path, os.path.abspath(path))):
-        return ""
-    return f": see what is lost with 'spillable verify {path}'"
+    return f": {action}" if (action := error.action(path)) else ""
 
 
 def is_terminal() -> bool:

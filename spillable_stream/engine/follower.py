@@ -263,6 +263,9 @@ class Follower:
         try:
             self.state, self.positions = self._log.load()
             self.half_applied = False
+        except CorruptionError as e:
+            e.advise(self._log.path)
+            raise
         finally:
             self.applying = False
 

@@ -76,7 +76,8 @@ class ObjectLooks:
                 except BehindError:
                     self.begin_anew()
                     return
-                except CorruptionError:
+                except CorruptionError as e:
+                    e.advise(self._slots.store.root)
                     self._presence.is_proven = False  # another channel's slots look damaged
                     self._presence.require()
                     if max(self._checkpoints.numbers(), default=0) > self._known.tail.number:

@@ -17,7 +17,7 @@ from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
 from spillable_stream.engine.port import ChannelPort
-from spillable_stream.errors import NotAChannelError
+from spillable_stream.errors import CorruptionError, NotAChannelError
 from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.objects.disk_cache import DiskCache
@@ -150,15 +150,19 @@ def open_engine(
         ChannelBusyError: another host has it open, or it is being recovered or repaired.
         StorageError: the storage refused.
     """
-    if isinstance(path, Location):
-        from spillable_stream.engine.object_opening import open_object_engine
+    try:
+        if isinstance(path, Location):
+            from spillable_stream.engine.object_opening import open_object_engine
 
-        return open_object_engine(
-            path, lock_timeout_seconds, readonly=readonly, channel=channel, cache=cache, known=known
-        )
-    layout = read_identity(fs, path)
-    layout.grant(fs)
-    return LocalEngine(fs, layout, lock_timeout_seconds, readonly=readonly)
+            return open_object_engine(
+                path, lock_timeout_seconds, readonly=readonly, channel=channel, cache=cache, known=known
+            )
+        layout = read_identity(fs, path)
+        layout.grant(fs)
+        return LocalEngine(fs, layout, lock_timeout_seconds, readonly=readonly)
+    except CorruptionError as e:
+        e.advise(path)
+        raise
 
 
 def last_known(fs: FileSystem, directory: Path, path: ChannelPath) -> LastKnown | None:
