@@ -76,11 +76,17 @@ def _handling(numbers: Sequence[int], make: Callable[[int], BaseException]) -> I
         yield
 
 
+_calls: list[Callable[[], object]] = []  # of the blocks that run now, in the main thread
+_outer: Callable[[int, FrameType | None], object] | int | None = None  # the handler before the first of them
+
+
 @contextmanager
 def calling_on_sigterm(call: Callable[[], object]) -> Iterator[None]:
     """Let SIGTERM make a call, and nothing else, while the block runs; the old handler is back after it.
 
-    Outside of the main thread, which alone may do that, SIGTERM does what it did.
+    Blocks that run at once, as in the tasks of an event loop, may end in any order: SIGTERM makes the calls of all that
+    run, and the old handler is back after the last one. Outside of the main thread, which alone may do that, SIGTERM
+    does what it did.
 
     Args:
         call: it interrupts the main thread anywhere, so it must take no lock.
@@ -88,8 +94,21 @@ def calling_on_sigterm(call: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with handled((signal.SIGTERM,), lambda *_: call() and None):
+    global _outer
+    _calls.append(call)
+    try:
+        if signal.getsignal(signal.SIGTERM) is not _call_all:
+            _outer = signal.signal(signal.SIGTERM, _call_all)
         yield
+    finally:
+        _calls.remove(call)
+        if not _calls and signal.getsignal(signal.SIGTERM) is _call_all:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if _outer is None else _outer)
+
+
+def _call_all(*_: object) -> None:
+    for call in list(_calls):
+        call()
 
 
 @contextmanager

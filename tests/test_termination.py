@@ -142,3 +142,20 @@ def test_outside_of_the_main_thread_sigterm_stays_as_it_is() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_blocks_that_run_at_once_are_all_called_and_the_old_handler_is_back_after_the_last_of_them() -> None:
+    with exit_on_sigterm():
+        before, calls = signal.getsignal(signal.SIGTERM), list[str]()
+        first, second = (
+            calling_on_sigterm(lambda: calls.append("first")),
+            calling_on_sigterm(lambda: calls.append("second")),
+        )
+        first.__enter__()
+        second.__enter__()
+        terminate_self()
+        first.__exit__(None, None, None)
+        terminate_self()
+        second.__exit__(None, None, None)
+        assert calls == ["first", "second", "second"]
+        assert signal.getsignal(signal.SIGTERM) == before
