@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -17,6 +16,7 @@ from spillable_stream.channel.event import Event
 from spillable_stream.errors import OptionError
 from spillable_stream.format.arrow_input import ArrowRows
 from spillable_stream.option_types import ProducerKeywords
+from spillable_stream.own_thread import in_own_thread
 from spillable_stream.producer.async_room import AsyncRoom
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -30,6 +30,8 @@ from spillable_stream.quantities import Duration, Milliseconds
 from spillable_stream.shown_value import shown
 
 __all__ = ["AsyncProducer"]
+
+_THREAD = "spillable-producer-async"
 
 
 class AsyncProducer:
@@ -182,7 +184,7 @@ class AsyncProducer:
 
     async def flush(self, timeout_seconds: Duration | None = None) -> None:
         """Commit what was sent so far, and wait for it; see `Producer.flush`. What waits for room is not sent yet."""
-        await _in_a_thread(partial(self._producer.flush, timeout_seconds))
+        await in_own_thread(partial(self._producer.flush, timeout_seconds), _THREAD)
 
     async def close(self, timeout_seconds: Duration | None = None) -> None:
         """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open.
@@ -190,7 +192,8 @@ class AsyncProducer:
         Sends that wait for room raise `ProducerClosedError`, at once. The close continues even if this is cancelled.
         """
         self._room.close()
-        await _in_a_thread(partial(self._producer.close if self._owned else self._producer.flush, timeout_seconds))
+        end = self._producer.close if self._owned else self._producer.flush
+        await in_own_thread(partial(end, timeout_seconds), _THREAD)
 
     async def __aenter__(self) -> Self:
         return self
@@ -199,32 +202,6 @@ class AsyncProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _in_a_thread(call: Callable[[], None]) -> None:
-    """Call in a thread of its own: it must wait for no other call, as it would in an executor."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def tell(error: BaseException | None) -> None:
-        if done.done():  # cancelled
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
-
-    def run() -> None:
-        error: BaseException | None = None
-        try:
-            call()
-        except BaseException as e:
-            error = e
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, error)
-
-    threading.Thread(target=run, name="spillable-producer-async", daemon=True).start()
-    await done
 
 
 def _called_in(loop: asyncio.AbstractEventLoop, callback: Callback) -> Callback:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
-import signal
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.errors import WorkerTimeoutError
+from spillable_stream.own_thread import in_own_thread
 from spillable_stream.quantities import Duration
+from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.config import function_name
+from spillable_stream.workers.verdicts import Retry
 from spillable_stream.workers.worker import Worker
 
 __all__ = ["AsyncWorker", "CoroutineCall"]
@@ -31,7 +32,7 @@ class CoroutineCall:
         self._function = function
         self._timeout_seconds = timeout_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._under_way: set[concurrent.futures.Future[None]] = set()
+        self._under_way: set[concurrent.futures.Future[Exception | None]] = set()
         self._is_cancelled = False
         self._lock = threading.Lock()  # of both: no call begins unseen by a cancel
         self.__qualname__ = function_name(function)  # for messages
@@ -41,28 +42,45 @@ class CoroutineCall:
         self._loop, self._is_cancelled = asyncio.get_running_loop(), False
 
     def __call__(self, events: Any) -> None:
-        """Call the function and wait until it is done; raises what it raises, and `CancelledError` after a cancel."""
+        """Call the function and wait until it is done.
+
+        Raises:
+            Retry: somebody cancelled the call, or would have: the worker, or the end of the event loop. That is not the
+                events' fault.
+            Exception: what the function raises. A cancellation that it lets out by itself is one, too.
+        """
         assert self._loop is not None
         with self._lock:
-            if self._is_cancelled:
-                raise concurrent.futures.CancelledError
+            if self._is_cancelled or self._loop.is_closed():
+                raise Retry("its event loop makes no more calls")
             call = asyncio.run_coroutine_threadsafe(self._run(events), self._loop)
             self._under_way.add(call)
         try:
-            call.result()
+            error = call.result()
+        except concurrent.futures.CancelledError:
+            raise Retry("the call was cancelled") from None
         finally:
             self._under_way.discard(call)
+        if error is not None:
+            raise error
 
-    async def _run(self, events: Any) -> None:
+    async def _run(self, events: Any) -> Exception | None:
+        task = asyncio.current_task()
+        assert task is not None
         try:
             async with asyncio.timeout(self._timeout_seconds) as limit:
                 await self._function(events)
+        except asyncio.CancelledError as e:
+            if task.cancelling():
+                raise
+            return concurrent.futures.CancelledError(*e.args)  # raised here, it would cancel this task
         except TimeoutError:
             if not limit.expired():
                 raise
             raise WorkerTimeoutError(
                 f"{self.__qualname__} did not return within {self._timeout_seconds:g} s and was cancelled"
             ) from None
+        return None
 
     def cancel(self) -> None:
         """Cancel the calls under way, and let no other begin."""
@@ -92,24 +110,18 @@ class AsyncWorker:
         The arguments are those of `Worker.run`, and so is what it raises. A call that has not ended
         ``stop_timeout_seconds`` after that is cancelled.
         """
+        run = self._worker.begun(until_empty=until_empty, stop_timeout_seconds=stop_timeout_seconds)
         self._call.begin()
-        loop = asyncio.get_running_loop()
-        running = asyncio.ensure_future(
-            asyncio.to_thread(self._worker.run, until_empty=until_empty, stop_timeout_seconds=stop_timeout_seconds)
-        )
-        obeys = False
-        with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
-            loop.add_signal_handler(signal.SIGTERM, self.stop)
-            obeys = True
         try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            self.stop()
-            await asyncio.wait([running])
-            raise
+            with calling_on_sigterm(self.stop):
+                running = in_own_thread(run, f"worker-{self.group}-async")
+                try:
+                    await asyncio.shield(running)
+                except asyncio.CancelledError:
+                    self.stop()
+                    await asyncio.wait([running])
+                    raise
         finally:
-            if obeys:
-                loop.remove_signal_handler(signal.SIGTERM)
             self._call.cancel()
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from types import CoroutineType, GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -121,15 +122,28 @@ class Worker:
             WorkerTimeoutError: too many calls have not returned.
             SpillableError: a channel failed. In any case nothing is lost: what was not committed is in the queue.
         """
+        run = self.begun(until_empty=until_empty, stop_timeout_seconds=stop_timeout_seconds)
+        with calling_on_sigterm(self.stop):
+            run()
+
+    def begun(self, *, until_empty: bool, stop_timeout_seconds: Duration) -> Callable[[], None]:
+        """Return what works, in whatever thread calls it: the rest of `run`, which explains it and its arguments.
+
+        Raises:
+            OptionError: an argument is not of its type.
+            WorkerError: it ran before.
+        """
         until_empty = flag("until_empty", until_empty)
         stop_seconds = seconds("stop_timeout_seconds", stop_timeout_seconds)
         with self._changed:
             if self._state != "new":
                 raise WorkerError(f"a worker runs once, and this one of the group {self.group!r} did; make another one")
             self._state, self._until_empty = "running", until_empty
+        return partial(self._run, stop_seconds)
+
+    def _run(self, stop_seconds: float) -> None:
         with ExitStack() as stack:
             stack.callback(self._close)
-            stack.enter_context(calling_on_sigterm(self.stop))
             try:
                 self._own()
                 for _ in range(self._config.threads):

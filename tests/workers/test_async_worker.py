@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, Event, WorkerTimeoutError
+from spillable_stream import Channel, Event, Retry, WorkerError, WorkerTimeoutError
 from spillable_stream.workers.async_worker import CoroutineCall
 from tests.support.events import peek, put
+from tests.support.fake_targets import PATIENCE_SECONDS
+from tests.support.workers import letters
 
 
 @pytest.fixture
@@ -113,7 +116,7 @@ def test_a_call_that_a_thread_begins_after_the_cancel_is_not_made() -> None:
         call = CoroutineCall(work, None)
         call.begin()
         call.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(Retry):
             await asyncio.to_thread(call, Event(b"late"))
         call.begin()
         await asyncio.to_thread(call, Event(b"again"))
@@ -137,3 +140,138 @@ def test_sigterm_lets_the_calls_under_way_end(channel: Channel) -> None:
     asyncio.run(main())
     assert signal.getsignal(signal.SIGTERM) == before
     assert channel.stats().groups["g"].lag < 10
+
+
+def test_sigterm_ends_all_workers_of_the_loop_in_whatever_order_they_end(channel: Channel, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def main(other: Channel) -> None:
+        done: list[Event] = []
+
+        async def work(event: Event) -> None:
+            done.append(event)
+
+        first, second = channel.async_worker("g", work), other.async_worker("g", work)
+        third = channel.async_worker("short", work)
+        running = [asyncio.ensure_future(worker.run()) for worker in (first, second)]
+        await third.run(until_empty=True)
+        while len(done) < 21:
+            await asyncio.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(asyncio.gather(*running), PATIENCE_SECONDS)
+
+    with Channel(tmp_path / "other", minimum_required_space=0) as other:
+        put(other, b"x")
+        asyncio.run(main(other))
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_worker_takes_no_thread_of_the_executor_that_its_function_uses(channel: Channel) -> None:
+    async def work(event: Event) -> None:
+        await asyncio.to_thread(lambda: None)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
+        worker = channel.async_worker("g", work)
+        running = asyncio.ensure_future(worker.run(until_empty=True, stop_timeout_seconds=0))
+        await asyncio.wait([running], timeout=PATIENCE_SECONDS)
+        worker.stop()
+        await running
+        assert worker.stats().done_events == 10
+
+    asyncio.run(main())
+
+
+def test_a_second_run_is_refused_and_disturbs_no_call_of_the_first(channel: Channel) -> None:
+    async def main() -> None:
+        again = asyncio.Event()
+
+        async def work(event: Event) -> None:
+            await again.wait()
+
+        worker = channel.async_worker("g", work, max_attempts=1)
+        running = asyncio.ensure_future(worker.run(until_empty=True))
+        while not worker.stats().busy_threads:
+            await asyncio.sleep(0.001)
+        with pytest.raises(WorkerError, match="runs once"):
+            await worker.run()
+        again.set()
+        await running
+        assert (worker.stats().done_events, worker.stats().failed_calls) == (10, 0)
+
+    asyncio.run(main())
+
+
+def test_a_call_that_the_end_of_the_loop_cancels_is_no_attempt(channel: Channel, tmp_path: Path) -> None:
+    async def main(dead: Channel) -> None:
+        async def work(event: Event) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        began = asyncio.Event()
+        worker = channel.async_worker("g", work, max_attempts=1, dead_letter=dead)
+        tasks.append(asyncio.ensure_future(worker.run()))
+        await began.wait()
+
+    tasks: list[asyncio.Future[None]] = []
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        asyncio.run(main(dead))
+        assert tasks[0].cancelled() and letters(dead) == []
+    assert channel.stats().groups["g"].lag == 10
+
+
+def test_a_run_that_is_cancelled_twice_cancels_its_calls_and_they_are_no_attempts(
+    channel: Channel, tmp_path: Path
+) -> None:
+    async def main(dead: Channel) -> None:
+        began = asyncio.Event()
+
+        async def work(event: Event) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        worker = channel.async_worker("g", work, max_attempts=1, dead_letter=dead)
+        running = asyncio.ensure_future(worker.run())
+        await began.wait()
+        running.cancel()
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        while worker.stats().state != "ended":
+            await asyncio.sleep(0.001)
+
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        asyncio.run(main(dead))
+        assert letters(dead) == []
+    assert channel.stats().groups["g"].lag == 10
+
+
+def test_a_cancellation_that_the_function_lets_out_by_itself_is_an_attempt(channel: Channel, tmp_path: Path) -> None:
+    async def work(event: Event) -> None:
+        other = asyncio.get_running_loop().create_future()
+        other.cancel("of another task")
+        await other
+
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        worker = channel.async_worker("g", work, max_attempts=2, backoff=0, dead_letter=dead)
+        asyncio.run(worker.run(until_empty=True))
+        assert {
+            (x["headers"]["dead_letter_error_code"], x["headers"]["dead_letter_attempts"]) for x in letters(dead)
+        } == {("CancelledError", "2")}
+
+
+def test_a_call_to_a_loop_that_is_closed_is_no_attempt() -> None:
+    async def work(event: Event) -> None:
+        pass
+
+    loop = asyncio.new_event_loop()
+    call = CoroutineCall(work, None)
+
+    async def begin() -> None:
+        call.begin()
+
+    loop.run_until_complete(begin())
+    loop.close()
+    with pytest.raises(Retry):
+        call(Event(b"late"))

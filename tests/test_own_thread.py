@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from spillable_stream.own_thread import in_own_thread
+
+
+def test_a_call_runs_in_a_thread_of_its_name_and_the_loop_learns_its_end() -> None:
+    names = []
+
+    async def main() -> None:
+        await in_own_thread(lambda: names.append(threading.current_thread().name), "mine")
+
+    asyncio.run(main())
+    assert names == ["mine"]
+
+
+def test_what_a_call_raises_is_raised_to_who_waits() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="no"):
+            await in_own_thread(fail, "mine")
+
+    asyncio.run(main())
+
+
+def test_a_call_continues_after_its_future_is_cancelled() -> None:
+    may_end, ended = threading.Event(), threading.Event()
+
+    def call() -> None:
+        may_end.wait()
+        ended.set()
+
+    async def main() -> None:
+        done = in_own_thread(call, "mine")
+        done.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await done
+        may_end.set()
+        while not ended.is_set():
+            await asyncio.sleep(0.001)
+
+    asyncio.run(main())
