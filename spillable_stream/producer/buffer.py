@@ -12,6 +12,7 @@ from threading import get_ident
 from typing import NoReturn
 
 from spillable_stream.counted import counted
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import EventTooLargeError, ProducerClosedError, ProducerTimeoutError
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -20,7 +21,6 @@ from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.room import Place, RoomQueue, Waiter
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import text_of
 
 __all__ = ["Buffer"]
 

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from spillable_stream.producer.trouble import is_interrupt, say
+from spillable_stream.error_text import is_interrupt
+from spillable_stream.producer.trouble import say
 
 __all__ = ["Clock", "SteadyClock", "wait_at_most"]
 

@@ -18,6 +18,7 @@ from functools import partial
 from threading import Thread
 
 from spillable_stream.counted import counted
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import ProducerTimeoutError
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
@@ -41,7 +42,7 @@ from spillable_stream.producer.shutdown import Shutdown
 from spillable_stream.producer.stats import Metrics, ProducerStats
 from spillable_stream.producer.target import Target
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import say, text_of
+from spillable_stream.producer.trouble import say
 
 __all__ = ["Pipeline"]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from spillable_stream.engine.port import NoRoomYetError
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import ProducerSequenceError, says_nothing_stored
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -15,7 +16,6 @@ from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.retry import MISFITS, may_pass
 from spillable_stream.producer.target import commit_to
-from spillable_stream.producer.trouble import text_of
 from spillable_stream.state.ranges import Range
 
 __all__ = ["Ends", "SendTask"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from spillable_stream.counted import counted
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
 from spillable_stream.log_records import fields
 from spillable_stream.producer.accumulator import Accumulator
@@ -26,7 +27,7 @@ from spillable_stream.producer.schedule import Schedule
 from spillable_stream.producer.stats import Metrics
 from spillable_stream.producer.target import Target
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import say, text_of
+from spillable_stream.producer.trouble import say
 
 __all__ = ["Shutdown"]
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spillable_stream.error_text import text_of
 from spillable_stream.producer.batch import ProducerBatch
-from spillable_stream.producer.trouble import text_of
 
 __all__ = ["Metrics", "Percentiles", "ProducerStats"]
 

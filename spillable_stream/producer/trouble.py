@@ -1,30 +1,15 @@
-"""What a producer says of errors, whatever the code does that raised them: it raises nothing itself."""
+"""What a producer logs, whatever the handlers of the log do: it raises nothing itself."""
 
 from __future__ import annotations
 
 import logging
-import threading
 
+from spillable_stream.error_text import is_interrupt
 from spillable_stream.log_records import RecordFields
 
-__all__ = ["is_interrupt", "say", "text_of"]
+__all__ = ["say"]
 
 _log = logging.getLogger("spillable_stream.producer")
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """Tell whether an error is the user's Ctrl-C, which is nobody's to keep."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
-
-
-def text_of(error: BaseException) -> str:
-    """Return what an error says, also if its own text raises."""
-    try:
-        return str(error)
-    except BaseException as e:
-        if is_interrupt(e):
-            raise
-        return f"(its text can't be told: {type(e).__name__})"
 
 
 def say(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import WorkerFailedError, WorkerKilledError, WorkerTimeoutError
 from spillable_stream.log_records import fields
 from spillable_stream.workers.config import WorkerConfig, function_name
@@ -87,9 +88,10 @@ class Judge:
             return Fate.DEAD
         is_killer = isinstance(work.error, WorkerKilledError)
         after = "; to have it called once more, raise max_attempts" if is_killer else ""
+        what = f"{type(work.error).__name__}: {text_of(work.error)}"
         times = "once" if work.attempts == 1 else f"{work.attempts:,} times"
         raise WorkerFailedError(
-            f"{self._function} failed {times} for {work} of {self._path}: {type(work.error).__name__}: {work.error}. "
+            f"{self._function} failed {times} for {work} of {self._path}: {what}. "
             f"There is no dead_letter channel, so the worker stops, and what it had claimed is back in the queue{after}"
         ) from work.error
 

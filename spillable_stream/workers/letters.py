@@ -14,6 +14,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.channel.taken_events import events_from_batch
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.log.event_reader import ReadBatch
@@ -57,7 +58,7 @@ class Origin(NamedTuple):
 
     def headers(self, write_order_id: int, time_us: int) -> dict[str, str]:
         """Return the headers of an event's dead letter."""
-        message = str(self.error).encode(errors="backslashreplace").decode()
+        message = text_of(self.error).encode(errors="backslashreplace").decode()
         return {
             CHANNEL: self.channel.encode(errors="backslashreplace").decode(),
             CHANNEL_UUID: self.uuid,

@@ -21,6 +21,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.taken_events import events_from_batch, table_from_batches
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import RecordFields, fields
@@ -165,7 +166,7 @@ class Worker:
         """Return what the worker does, and did."""
         with self._changed:
             tally = self._tally
-            trouble = str(self._error) if self._error is not None else tally.trouble
+            trouble = text_of(self._error) if self._error is not None else tally.trouble
             return WorkerStats(
                 group=self.group,
                 state="stopping" if self._state == "running" and self._stopping else self._state,

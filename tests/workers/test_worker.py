@@ -41,6 +41,7 @@ from tests.support.events import peek, put, take
 from tests.support.interrupts import Interrupts
 from tests.support.object_channels import stores_in_memory
 from tests.support.one_module import replace_in
+from tests.support.producers import Speechless
 from tests.support.workers import Clock, fails_on_three, lag, letters, made
 
 # ── what the function gets ──────────────────────────────────────────────────────────────────────
@@ -462,3 +463,24 @@ def test_an_interrupt_as_a_worker_ends_leaves_the_group_to_the_next_one(
         if not interrupts.hit:
             break
     assert number > 20
+
+
+def test_an_error_whose_text_raises_makes_a_dead_letter_like_any_other(channel: Channel, dead: Channel) -> None:
+    def fail(event: Event) -> None:
+        if event.body == b"3":
+            raise Speechless
+
+    worker = made(channel, fail, dead)
+    worker.run(until_empty=True)
+    (letter,) = letters(dead)
+    assert letter["headers"]["dead_letter_error_code"] == "Speechless"
+    assert letter["headers"]["dead_letter_error_message"] == "(its text can't be told: SystemExit)"
+    assert worker.stats().last_error == "Speechless: (its text can't be told: SystemExit)" and lag(channel) == 0
+
+
+def test_an_error_whose_text_raises_ends_a_worker_without_dead_letters_with_its_name(channel: Channel) -> None:
+    def fail(event: Event) -> None:
+        raise Speechless
+
+    with pytest.raises(WorkerFailedError, match="Speechless"):
+        made(channel, fail).run()

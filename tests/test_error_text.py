@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream.error_text import text_of
+from tests.support.producers import Speechless
+
+
+def test_an_error_says_its_text() -> None:
+    assert text_of(ValueError("no such customer")) == "no such customer"
+
+
+def test_an_error_whose_text_raises_says_so() -> None:
+    assert text_of(Speechless()) == "(its text can't be told: SystemExit)"
+
+
+def test_ctrl_c_amid_a_text_is_not_kept() -> None:
+    class Interrupted(Exception):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        text_of(Interrupted())
