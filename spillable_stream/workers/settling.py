@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from spillable_stream.channel.consumer import Consumer
@@ -19,7 +19,7 @@ from spillable_stream.workers.judge import Judge
 from spillable_stream.workers.letters import Origin, dead_letters
 from spillable_stream.workers.reporting import one_line
 from spillable_stream.workers.transfer import Transfer
-from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue
+from spillable_stream.workers.work import Fate, Waiting, Work, WorkQueue, halves
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -119,7 +119,7 @@ class Settling:
         except REFUSALS as e:
             with self._changed:
                 self._tally.trouble = str(e)
-            self._wait([self._judge.refused(work)])
+            self._wait([self._judge.refused(part) for part in self._parts(work)])
             self._calls.failed(work)
             return
         with self._changed:
@@ -132,6 +132,12 @@ class Settling:
             path, why = self._channel.path, f"{type(work.error).__name__}: {text_of(work.error)}"
             about = fields(path, group=self._consumer.group, first_id=work.first_id, last_id=work.last_id)
             _log.warning("%s of %s: %s: %s", work, path, work.fate.value, why, extra=about)
+
+    def _parts(self, work: Work) -> list[Work]:
+        """Return refused work as it is tried again: dead letters in halves, since all may be more than ever fit."""
+        if work.fate is not Fate.DEAD or work.prepared or work.count == 1:
+            return [work]
+        return [replace(work, ranges=ranges) for ranges in halves(work.ranges)]
 
     def _store(self, work: Work, found: list[ReadBatch]) -> int:
         """Store events in the dead-letter channel, and return the take transaction that takes them from this one."""

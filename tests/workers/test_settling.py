@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,21 @@ def test_what_becomes_of_events_is_logged_with_fields(
     ]
     path = str(channel.path)
     assert about[-2:] == [("INFO", path, None, 10, 10), ("WARNING", path, "g", 10, 10)]
+
+
+def test_dead_letters_that_never_fit_together_are_stored_in_parts(channel: Channel, tmp_path: Path) -> None:
+    def give_up(events: list[Event]) -> None:
+        raise DeadLetter("all of them")
+
+    with Channel(tmp_path / "small", minimum_required_space=0, overflow_capacity=4, keep_alive=0) as small:
+        seconds = count()
+        worker = made(channel, give_up, small, lambda: next(seconds), batch_size=10)
+        thread = threading.Thread(target=lambda: worker.run(until_empty=True))
+        thread.start()
+        found: list[bytes] = []
+        assert wait_until(lambda: bool(found.extend(take(small, 4)) or not thread.is_alive()), 20)
+        worker.stop()
+        thread.join()
+        found += take(small, 4)
+    assert sorted(found) == [b"%d" % i for i in range(10)]
+    assert worker.stats().dead_letter_events == 10 and lag(channel) == 0
