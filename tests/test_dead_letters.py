@@ -12,7 +12,9 @@ import spillable_stream as ss
 from spillable_stream import Channel, ChannelFullError, Event, GroupOwnedError, OptionError, SchemaError
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.workers.letters import ARROW_STREAM
 from tests.support.events import peek, put
+from tests.support.fake_targets import FakeTarget
 
 
 @pytest.fixture
@@ -104,3 +106,22 @@ def test_another_group_replays_for_itself(channel: Channel, dead: Channel) -> No
     put(dead, b"x")
     assert ss.dead_letters.replay(dead, channel) == 2501
     assert ss.dead_letters.replay(dead, channel, group="again") == 0, "the first group let the events go"
+
+
+def test_an_event_that_is_an_arrow_stream_itself_is_put_back_as_an_event(channel: Channel, tmp_path: Path) -> None:
+    given = Event(b"a stream of mine", {"content_type": ARROW_STREAM})
+
+    def give_up(event: Event) -> None:
+        raise ss.DeadLetter
+
+    target = FakeTarget()
+    target.fail(ValueError("never"))
+    with channel.put_transaction() as tx:
+        tx.put(given)
+    with Channel(tmp_path / "letters", minimum_required_space=0) as dead:
+        channel.worker("default", give_up, dead_letter=dead).run(until_empty=True)
+        with ss.Producer(target, dead_letter=dead, context_headers=False) as producer:
+            producer.send(given)
+        assert ss.dead_letters.replay(dead, channel) == 2
+    with channel.take_transaction() as tx:
+        assert [(e.body, e.headers) for e in tx.take_many(10)] == [(given.body, given.headers)] * 2

@@ -22,7 +22,7 @@ from spillable_stream.workers.letter_headers import (
     PRODUCER_ID,
     PRODUCER_SEQUENCE,
 )
-from spillable_stream.workers.letters import ARROW_STREAM, arrow_stream, not_for_letters
+from spillable_stream.workers.letters import ARROW_STREAM, arrow_stream, form_of, not_for_letters
 
 __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
 
@@ -133,7 +133,8 @@ class DeadLetter:
             bodies: Sequence[bytes] = [arrow_stream(batch.encode())]
             headers = {0: {"content_type": ARROW_STREAM}}
         else:
-            bodies, headers = batch.columns()
+            bodies, own = batch.columns()
+            headers = {i: of_one | form_of(of_one) for i, of_one in own.items()}
         found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
         numbers = Numbers(self._sequence, self._sequence, batch.fingerprint() if batch.own_sequence else BY_PRODUCER)
         return commit_to(self._target, batch_from_columns(bodies, found), self._producer_id, numbers, waited_seconds)

@@ -19,6 +19,7 @@ __all__ = [
     "FLOW_ERROR",
     "FLOW_ID",
     "FLOW_TIME",
+    "FORM",
     "GROUP",
     "PREFIX",
     "PRODUCER_ID",
@@ -38,6 +39,7 @@ ATTEMPTS = f"{PREFIX}attempts"
 CHANNEL = f"{PREFIX}channel"
 CHANNEL_UUID = f"{PREFIX}channel_uuid"
 GROUP = f"{PREFIX}group"
+FORM = f"{PREFIX}form"
 WRITE_ORDER_ID = f"{PREFIX}write_order_id"
 PUT_TIME = f"{PREFIX}put_time"
 PRODUCER_ID = f"{PREFIX}producer_id"

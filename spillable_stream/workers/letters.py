@@ -24,18 +24,29 @@ from spillable_stream.workers.letter_headers import (
     CHANNEL_UUID,
     ERROR_CODE,
     ERROR_MESSAGE,
+    FORM,
     GROUP,
     PUT_TIME,
     WRITE_ORDER_ID,
     without_reason,
 )
 
-__all__ = ["ARROW_STREAM", "Origin", "arrow_stream", "dead_letters", "event_of", "not_for_letters", "table_of"]
+__all__ = [
+    "ARROW_STREAM",
+    "Origin",
+    "arrow_stream",
+    "dead_letters",
+    "event_of",
+    "form_of",
+    "not_for_letters",
+    "table_of",
+]
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 """The `content_type` of a dead letter that holds rows of a typed channel."""
 
 _CONTENT_TYPE = "content_type"
+_EVENT = "event"
 _MESSAGE_LETTERS = 4000
 
 
@@ -90,10 +101,19 @@ def dead_letters(found: Iterable[ReadBatch], origin: Origin, schema: pa.Schema |
 
 def _rows(read: ReadBatch, schema: pa.Schema | None) -> list[tuple[bytes, Mapping[str, str]]]:
     if schema is None:
-        return [(event.body, event.headers) for event in events_from_batch(read)]
+        return [(event.body, {**event.headers, **form_of(event.headers)}) for event in events_from_batch(read)]
     rows = fit_batch(read.batch, schema)
     typed = {_CONTENT_TYPE: ARROW_STREAM}
     return [(arrow_stream(rows.slice(i, 1)), typed) for i in range(rows.num_rows)]
+
+
+def form_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the header that a dead letter needs of an event which looks like rows of a typed channel; else none."""
+    return {FORM: _EVENT} if headers.get(_CONTENT_TYPE) == ARROW_STREAM else {}
+
+
+def _holds_rows(letter: Event) -> bool:
+    return letter.headers.get(_CONTENT_TYPE) == ARROW_STREAM and letter.headers.get(FORM) != _EVENT
 
 
 def arrow_stream(rows: pa.RecordBatch) -> bytes:
@@ -110,7 +130,7 @@ def event_of(letter: Event) -> Event:
     Raises:
         SchemaError: it holds rows of a typed channel.
     """
-    if letter.headers.get(_CONTENT_TYPE) == ARROW_STREAM:
+    if _holds_rows(letter):
         raise SchemaError(
             f"the dead letter {letter.write_order_id:,} holds rows of a typed channel, and an event channel can't "
             "take them; replay it to a typed channel"
@@ -126,7 +146,7 @@ def table_of(letters: Sequence[Event]) -> pa.Table:
     """
     tables: list[pa.Table] = []
     for letter in letters:
-        if letter.headers.get(_CONTENT_TYPE) != ARROW_STREAM:
+        if not _holds_rows(letter):
             raise SchemaError(
                 f"the dead letter {letter.write_order_id:,} is an event, and a typed channel can't take it; replay it "
                 "to an event channel"
