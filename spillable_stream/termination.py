@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -85,8 +86,8 @@ def calling_on_sigterm(call: Callable[[], object]) -> Iterator[None]:
     """Let SIGTERM make a call, and nothing else, while the block runs; the old handler is back after it.
 
     Blocks that run at once, as in the tasks of an event loop, may end in any order: SIGTERM makes the calls of all that
-    run, and the old handler is back after the last one. Outside of the main thread, which alone may do that, SIGTERM
-    does what it did.
+    run, and the old handler is back after the last one, and in a forked child. Outside of the main thread, which alone
+    may do that, SIGTERM does what it did.
 
     Args:
         call: it interrupts the main thread anywhere, so it must take no lock.
@@ -101,14 +102,28 @@ def calling_on_sigterm(call: Callable[[], object]) -> Iterator[None]:
             _outer = signal.signal(signal.SIGTERM, _call_all)
         yield
     finally:
-        _calls.remove(call)
-        if not _calls and signal.getsignal(signal.SIGTERM) is _call_all:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if _outer is None else _outer)
+        if call in _calls:  # not in a forked child
+            _calls.remove(call)
+        if not _calls:
+            _restore()
 
 
 def _call_all(*_: object) -> None:
     for call in list(_calls):
         call()
+
+
+def _restore() -> None:
+    if signal.getsignal(signal.SIGTERM) is _call_all:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if _outer is None else _outer)
+
+
+def _after_fork_in_child() -> None:
+    _calls.clear()  # the parent's
+    _restore()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 @contextmanager

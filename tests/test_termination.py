@@ -159,3 +159,13 @@ def test_blocks_that_run_at_once_are_all_called_and_the_old_handler_is_back_afte
         second.__exit__(None, None, None)
         assert calls == ["first", "second", "second"]
         assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_ends_a_child_that_was_forked_within_a_block() -> None:
+    with calling_on_sigterm(lambda: None):
+        child = os.fork()
+        if not child:
+            terminate_self()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
