@@ -31,7 +31,7 @@ def test_a_channel_that_is_missing_is_one_card_that_says_why(served: Served, tab
     tab.goto(served.link)
     missing = tab.locator("section[aria-label=missing]")
     missing.get_by_text("is not a channel: it is missing").wait_for()
-    missing.get_by_text("run: spillable verify").wait_for()
+    missing.get_by_text("Check the path").wait_for()
 
 
 @pytest.mark.slow
