@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
+from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["make_directory", "read_file", "replace_file", "sync_directory"]
 
-_THEIRS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
 _MOST_KNOWN = 1000
 _durable: dict[Path, tuple[int, int]] = {}  # directories whose names this process has synced: device and inode of each
 
@@ -93,8 +92,7 @@ def _make_durable(path: Path, *, is_made: bool) -> None:
         try:
             sync_directory(directory.parent)
         except StorageError as e:
-            is_theirs = isinstance(e.__cause__, OSError) and e.__cause__.errno in _THEIRS
-            if not is_theirs or (is_made and directory == path):
+            if not is_not_ours(e.__cause__) or (is_made and directory == path):
                 raise
             fresh[directory] = identity
             break

@@ -17,17 +17,15 @@ driver's host is left to the store that it is in; so are offsets that Spark writ
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
+from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["SparkCheckpoint"]
-
-_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def _sync(path: Path) -> bool:
         finally:
             os.close(descriptor)
     except OSError as e:
-        if e.errno in _NOT_OURS:
+        if is_not_ours(e):
             return False
         raise StorageError(
             f"can't sync {path} ({e.strerror}), which Spark needs to repeat a batch as it was. The batch is not "

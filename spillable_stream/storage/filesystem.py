@@ -16,11 +16,11 @@ from spillable_stream.errors import StorageError
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.file import File, forking, named
 from spillable_stream.storage.file_identity import Identity, identity_of
+from spillable_stream.sync_refusals import is_not_ours
 
 __all__ = ["FileSystem", "given_file_system"]
 
 _MEMORY_TYPES = {"tmpfs", "ramfs"}
-_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
 
 
 class FileSystem:
@@ -149,7 +149,7 @@ class FileSystem:
             try:
                 self.sync_directory(parent)
             except StorageError as e:
-                if isinstance(e.__cause__, OSError) and e.__cause__.errno in _NOT_OURS:
+                if is_not_ours(e.__cause__):
                     return
                 raise
             if os.path.ismount(parent):
