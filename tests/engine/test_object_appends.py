@@ -133,6 +133,14 @@ def test_an_append_whose_place_was_collected_is_given_up_and_the_next_one_works(
     assert take(other) == [b"next"]
 
 
+def another_in_its_place(open_handle: Open, slots: int) -> Channel:
+    """Make another channel where one was removed, and put an event in each of some slots more."""
+    another = open_handle()
+    for number in range(slots):
+        put(another, b"%d" % number)
+    return another
+
+
 @pytest.mark.parametrize("slots", [None, 0, 1, 2, 3, 6], ids=lambda n: "nothing" if n is None else f"{n} slots more")
 def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_nothing(
     open_handle: Open, slots: int | None
@@ -144,15 +152,11 @@ def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_noth
     log, clock = log_of(channel), FakeTime()
     log._appending.patience = clock.patience()
     store_of(channel).inner.objects.clear()  # type: ignore[attr-defined]
-    if slots is not None:
-        another = open_handle()
-        for number in range(slots):
-            put(another, b"%d" % number)
+    another = None if slots is None else another_in_its_place(open_handle, slots)
     with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
         put(channel, b"never")
     assert clock.slept == []
-    if slots is None:
-        another = open_handle()
+    another = another or open_handle()
     for number in range(slots or 0, 6):
         put(another, b"%d" % number)
     assert peek(another) == numbered(0, 6)
@@ -167,14 +171,10 @@ def test_a_commit_in_doubt_leaves_no_fence_where_the_channel_was_removed(open_ha
     store = store_of(channel)
     store.held.clear()
     store.inner.objects.clear()  # type: ignore[attr-defined]
-    if slots is not None:
-        another = open_handle()
-        for number in range(slots):
-            put(another, b"%d" % number)
+    another = None if slots is None else another_in_its_place(open_handle, slots)
     with pytest.raises(NotAChannelError, match="is not at s3://bucket/orders any more"):
         put(channel, b"never")
-    if slots is None:
-        another = open_handle()
+    another = another or open_handle()
     for number in range(slots or 0, 6):
         put(another, b"%d" % number)
     assert peek(another) == numbered(0, 6)
