@@ -90,7 +90,7 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
 
 
 class Backlog:
-    """A channel that grows, and never makes a checkpoint of its own.
+    """A channel that grows, and never creates a checkpoint of its own.
 
     Args:
         directory: where it is.

@@ -17,7 +17,7 @@ EVENTS = "spillable_stream, Python events"
 
 
 def new_channel(directory: Path, **options: Any) -> ss.Channel:
-    """Make a channel that leaves nothing in memory when it is closed, and makes no checkpoint then."""
+    """Create a channel that leaves nothing in memory when it is closed, and creates no checkpoint then."""
     quiet = {"minimum_required_space": 0, "checkpoint_on_close": False}
     return ss.Channel(directory / "channel", **{**quiet, **options})
 

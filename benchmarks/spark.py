@@ -35,8 +35,8 @@ _START = """\
 A query with a new checkpoint is started in a session that has run others, and reads, or writes, batches of 1,000 rows.
 The first batch is measured from the call of `start` until Spark reports it; the second one by its own
 `triggerExecution`. Every query stops between two batches, so that its tasks' Python processes serve the next one: Spark
-ends those of tasks that a stop interrupts, and starting new ones takes longer than all the rest. The sink makes its
-channel, as Parquet's makes its directory. A source, or a sink, in Python that does nothing shows what Spark takes to
+ends those of tasks that a stop interrupts, and starting new ones takes longer than all the rest. The sink creates its
+channel, as Parquet's creates its directory. A source, or a sink, in Python that does nothing shows what Spark takes to
 pass a query's batches to Python."""
 
 _OBJECTS = """\

@@ -33,7 +33,7 @@ def group_name(kind: Kind) -> str:
 
 
 def groups(_: Plan, directory: Path) -> Iterator[Group]:
-    """Yield a group for each kind of rows. They are made when it is yielded, and are there until the next one."""
+    """Yield a group for each kind of rows. They are created when it is yielded, and are there until the next one."""
     with session() as spark:
         for kind in spark_rows.KINDS:
             with tempfile.TemporaryDirectory(dir=directory) as place:

@@ -67,7 +67,7 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
 
 
 def checkpoints_name(interval_ms: int) -> str:
-    """Return the name of a channel that makes a checkpoint so often."""
+    """Return the name of a channel that creates a checkpoint so often."""
     return f"`checkpointInterval` {interval_ms:,} ms"
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 
 _SENTENCE = r"(?:^|\A|(?<=[.;:?!|]\s)|(?<=[.;:]\n)|(?<=\n\n)|(?<=[-*]\s))"
+_THINGS = r"(?:channel|checkpoint|group|file|segment|slot|backup|bucket)s?|director(?:y|ies)"
 _PATTERNS = {
     r"\b(?:go|goes|going|went|gone)\s+on\b(?!\s+(?:disk|top)\b)": "continue, resume",
     r"(?<!each )(?<!none )(?<!some )(?<!one )(?<!all )(?<!both )\bof\s+which\b": "whose; or name the thing again",
@@ -44,6 +45,9 @@ _PATTERNS = {
     r"\bmakes?\s+no\s+sense\b": "is invalid",
     r"\btak(?:e|es|en|ing)\b(?:\s+\w+)?\s+for\s+(?:lost|gone|dead|granted|its)\b": "treat as",
     r"\bshall\b": "must, will",
+    r"\b(?:makes?|made|making)\s+(?:a|an|the|another|no|its)\s+(?:new\s+)?"
+    rf"(?:{_THINGS})\b(?!'s|\s+(?:older|system)\b|\s+\[|[^.;]{{0,60}}\bdurabl)": "create",
+    rf"\b(?:{_THINGS})\s+(?:(?:can|could|may)\s+be|is|are|was|were)\s+made\b(?!\s+(?:of|durable)\b)": "created",
     r"\bsuch\s+a\s+one\b": "name the thing",
     r"\b(?:is|are)\s+there\s+twice\b|\bthere\s+twice\b": "duplicated",
     r"\bstands?\s+still\b": "is stuck, is suspended",

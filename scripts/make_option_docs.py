@@ -36,7 +36,7 @@ path = /tmp/spillable_stream/orders
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Yield each file that is made, or made in parts, and its text."""
+    """Yield each file that is made, whole or in parts, and its text."""
     for page in PAGES:
         text = page.read_text()
         if _TABLE.search(text):

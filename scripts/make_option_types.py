@@ -15,7 +15,7 @@ from types import ModuleType
 
 PATH = Path(__file__).parents[1] / "spillable_stream" / "option_types.py"
 
-# The package as a whole imports the file that is made here, which may be missing or old: the table is imported alone.
+# The package as a whole imports the file created here, which may be missing or old: the table is imported alone.
 _package = ModuleType("spillable_stream")
 _package.__path__ = [str(PATH.parent)]
 sys.modules.setdefault("spillable_stream", _package)
@@ -24,7 +24,7 @@ from spillable_stream.options import CHANNEL, CREATION, HANDLE, OPTIONS, PRODUCE
 
 HEAD = '''"""The options as types, for editors, type checkers and the package itself.
 
-Made by scripts/make_option_types.py from the table in `spillable_stream.options`; change that, and make it again.
+Made by scripts/make_option_types.py from the table in `spillable_stream.options`; change that, and run it again.
 """
 
 from __future__ import annotations

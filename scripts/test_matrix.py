@@ -85,7 +85,7 @@ def tested(cell: str, tests: list[str], jobs: str) -> tuple[bool, str]:
 
 
 def installed(cell: str, environment: Path) -> Path:
-    """Return the interpreter of a cell's environment, which is made anew when its pins changed."""
+    """Return the interpreter of a cell's environment, which is created anew when its pins changed."""
     python, wanted, done = (environment / name for name in ("bin/python", "wanted.txt", "installed.txt"))
     pins = "".join(f"{pin}\n" for pin in requirements(cell).values())
     if not done.exists() or done.read_text() != pins:

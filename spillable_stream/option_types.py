@@ -1,6 +1,6 @@
 """The options as types, for editors, type checkers and the package itself.
 
-Made by scripts/make_option_types.py from the table in `spillable_stream.options`; change that, and make it again.
+Made by scripts/make_option_types.py from the table in `spillable_stream.options`; change that, and run it again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ChannelKeywords(TypedDict, total=False):
     """A guess that decides the size of the memory tier's files; the limits count real bytes. Default: 500."""
 
     memory_dir: str | os.PathLike[str] | None
-    """Where the memory tier goes, when it is made. Default: `/dev/shm`."""
+    """Where the memory tier goes, when it is created. Default: `/dev/shm`."""
 
     overflow_capacity: int | None
     """The most events on disk; 0 for a channel in memory only, but for events that a close moves to disk. Default:
@@ -59,10 +59,10 @@ class ChannelKeywords(TypedDict, total=False):
     of the file system if that is less."""
 
     checkpoint_interval: Milliseconds | None
-    """How old the last checkpoint may be before a commit makes a new one. Default: 30_000."""
+    """How old the last checkpoint may be before a commit creates a new one. Default: 30_000."""
 
     checkpoint_on_close: bool | None
-    """Whether a clean close makes a checkpoint. Default: True."""
+    """Whether a clean close creates a checkpoint. Default: True."""
 
     max_file_size: Size | None
     """When a data file is full and the next one begins. Default: 67_108_864."""

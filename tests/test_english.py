@@ -50,6 +50,8 @@ def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> 
         "the record makes no sense",
         "a tier that is taken for lost",
         "this shall not fail",
+        "the first take makes the group",
+        "before a channel is made",
         "a frame that is there twice",
         "the process stands still",
         "a target of one's own",
@@ -76,6 +78,7 @@ def test_the_changelog_is_checked_like_every_page(linter: ModuleType) -> None:
         "`go on` and ``as of`` are code",
         "```python\nshall = 1\n```",
         "a process that goes to disk; who may open it?",
+        "It makes a file's bytes and the directory's name durable.",
     ],
 )
 def test_plain_english_passes(linter: ModuleType, phrase: str) -> None:

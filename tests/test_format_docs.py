@@ -165,7 +165,7 @@ def channels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def in_a_store(path: Path) -> Path:
-    """Make a channel of objects in a directory, with what only those have."""
+    """Create a channel of objects in a directory, with what only those have."""
     with Channel(f"object+file://{path}", commit_interval=0) as channel:
         channel.consumer("default")
         channel.engine().commit(Control(FrameType.TRIM, {"through": 1, "births": 1, "deleted": 0}))

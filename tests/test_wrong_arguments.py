@@ -253,7 +253,7 @@ def test_a_wrong_argument_is_refused_where_it_comes_in(
             call(world, value)
             pytest.fail(f"{value!r} was accepted")
         assert "\n" not in str(caught.value) or isinstance(caught.value, ss.SchemaError)
-    assert {p.name for p in world.directory.iterdir()} <= before | {"new", "second"}, "something was made"
+    assert {p.name for p in world.directory.iterdir()} <= before | {"new", "second"}, "something was created"
 
 
 def test_no_text_counts_as_a_flag(tmp_path: Path) -> None:

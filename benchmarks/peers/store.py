@@ -10,7 +10,7 @@ __all__ = ["Store"]
 
 
 class Store(ABC):
-    """A product's queue. It is made anew, or opened, by its constructor.
+    """A product's queue. It is created anew, or opened, by its constructor.
 
     Attributes:
         puts_singly: whether the product has no call that puts several bodies: `put` calls it for each.

@@ -27,7 +27,7 @@ _IMAGE_BYTES = 320 << 20  # mkfs.xfs refuses less than 300 MiB; the image is spa
 
 @dataclass(frozen=True)
 class Kind:
-    """How a file system is made and mounted.
+    """How a file system is created and mounted.
 
     Args:
         mkfs: the command that makes it, before the image's path.
@@ -67,7 +67,7 @@ class Machine:
         self.disk, self.memory = self._root / "disk", directory / "memory"
 
     def install(self) -> None:
-        """Make the file system and mount it."""
+        """Create the file system and mount it."""
         self._root.mkdir()
         self.memory.mkdir()
         with self._image.open("wb") as file:

@@ -21,7 +21,7 @@ _LOG_LINES = 20
 
 
 class MountError(Exception):
-    """A file system can't be made, mounted or unmounted: nothing is said of what it holds."""
+    """A file system can't be created, mounted or unmounted: nothing is said of what it holds."""
 
 
 def mount(source: str, target: Path, options: str, kind: str = "auto") -> None:
@@ -65,7 +65,7 @@ def is_mounted(target: Path) -> bool:
 def own_mounts() -> None:
     """Move this process into a mount namespace of its own, for good; the main thread calls it."""
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS) != 0:
-        raise OSError(ctypes.get_errno(), "no mount namespace could be made")
+        raise OSError(ctypes.get_errno(), "no mount namespace could be created")
     run("mount", "--make-rslave", "/")  # what is mounted here is seen here only
 
 

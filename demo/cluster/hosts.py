@@ -7,7 +7,7 @@
         ├── east
         └── west
 
-Nothing of it has a name on the machine, and each host ends with the process that made it: whatever kills that, no
+Nothing of it has a name on the machine, and each host ends with the process that created it: whatever kills that, no
 bridge, namespace, mount or process is left.
 """
 
@@ -90,7 +90,7 @@ def lacks(tools: Mapping[str, str], probe: str) -> str:
     done = subprocess.run(probe.split(), capture_output=True, text=True)
     if done.returncode:
         reason = done.stderr.strip() or f"it ended with {done.returncode}"
-        return f"no namespaces can be made here: {reason}; in a container, run that with --privileged"
+        return f"no namespaces can be created here: {reason}; in a container, run that with --privileged"
     return ""
 
 
@@ -148,7 +148,7 @@ class Isolated(Host):
         if said != "ready\n":
             said += self._holder.stdout.read()
             self.stop()
-            raise RuntimeError(f"the host {name} can't be made: {said.strip()}")
+            raise RuntimeError(f"the host {name} can't be created: {said.strip()}")
         self.pid = descendants(self._holder.pid)[1]
         inside = ["nsenter", "--target", str(self.pid), *namespaces, "sh", "-c", f'cd {DISK} && exec "$@"', "sh"]
         super().__init__(address, name, inside, DISK)
@@ -175,7 +175,7 @@ class Isolated(Host):
 def own_network() -> str:
     """Move this process into a network of its own, for good, with a bridge in it; return the bridge's address."""
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK) != 0:
-        raise OSError(ctypes.get_errno(), "no network namespace could be made")
+        raise OSError(ctypes.get_errno(), "no network namespace could be created")
     address = f"{_NETWORK}.1"
     for command in (
         "link set lo up",

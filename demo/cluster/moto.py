@@ -55,5 +55,5 @@ def moto_server(directory: Path, address: str = LOOPBACK, enter: Sequence[str] =
 
 
 def make_bucket(url: str, name: str) -> None:
-    """Make a bucket; the server checks no signatures."""
+    """Create a bucket; the server checks no signatures."""
     urllib.request.urlopen(urllib.request.Request(f"{url}/{name}", method="PUT"), timeout=30).close()

@@ -18,7 +18,7 @@ Row = tuple[int, str, str]
 
 
 class Report:
-    """Prints what happens, with the time since it was made.
+    """Prints what happens, with the time since it was created.
 
     Args:
         flights: how many there are.

@@ -62,7 +62,7 @@ _ROUNDS = 100
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """A backup that was made.
+    """A backup that was created.
 
     Args:
         channel: the channel's UUID.
@@ -118,7 +118,7 @@ def backup(
     Args:
         channel: the channel, or a handle of it.
         to: a directory, or an address in a store, that is empty or has an earlier backup of the channel.
-        progress: is told how far it is, in events, then in bytes read again; if it raises, nothing is made.
+        progress: is told how far it is, in events, then in bytes read again; if it raises, nothing is created.
 
     Returns:
         What was copied, and up to which event.
@@ -126,7 +126,7 @@ def backup(
     Raises:
         NotAChannelError: there is no channel, or ``to`` holds something else.
         ForeignDirectoryError: ``to`` has a backup of another channel, or of another continuation of this one.
-        ChannelBusyError: events leave faster than they can be copied, or another backup was made here meanwhile.
+        ChannelBusyError: events leave faster than they can be copied, or another backup was created here meanwhile.
         CorruptionError: an event can't be read, or ``to`` does not return what was written.
         OptionError: nothing can be at ``to``.
         StorageError: the file system or the store refused.
@@ -178,7 +178,7 @@ class _Backup:
         self._copied_events = self._copied_bytes = 0
 
     def run(self) -> BackupReport:
-        """Make the backup; raises what `backup` does."""
+        """Create the backup; raises what `backup` does."""
         before = newest_manifest(self._store, self._where)
         if before is not None and before.channel != self._engine.channel:
             raise ForeignDirectoryError(
@@ -197,7 +197,7 @@ class _Backup:
                 check_file(self._store, file, self._check_meter)
             self._require_files(manifest)
             if not write_manifest(self._store, manifest):
-                raise ChannelBusyError(f"another backup to {self._where} was made meanwhile; run this one again")
+                raise ChannelBusyError(f"another backup to {self._where} was created meanwhile; run this one again")
         except BaseException:
             self._discard()
             raise
@@ -358,7 +358,7 @@ class _Backup:
         for file in (*manifest.files, *manifest.delays):
             if sizes.get(file.key) != file.size_bytes:
                 raise CorruptionError(
-                    "a file of an earlier backup is gone, or was cut: make a new backup elsewhere",
+                    "a file of an earlier backup is gone, or was cut: create a new backup elsewhere",
                     f"{self._where}/{file.key}",
                 )
 

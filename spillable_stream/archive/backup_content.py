@@ -1,4 +1,4 @@
-"""What a channel that is made of a backup begins with: a state, and the events in it."""
+"""What a channel that is created from a backup begins with: a state, and the events in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["BackupContent", "MadeChannel", "is_there_error"]
 
 
 class MadeChannel(NamedTuple):
-    """A channel that was made of a backup.
+    """A channel that was created from a backup.
 
     Args:
         channel: its UUID.
@@ -78,7 +78,7 @@ class BackupContent:
             state = ChannelState.from_image(unpack(data))
         except MALFORMED as e:
             where = f"{self._store.root}/{self.manifest.state.key}"
-            raise CorruptionError(f"the state of the backup can't be read ({e}); make another backup", where) from e
+            raise CorruptionError(f"the state of the backup can't be read ({e}); create another backup", where) from e
         state.memory.open = False
         if in_store:
             state.memory = MemoryTierInfo()

@@ -1,4 +1,4 @@
-"""Makes a channel of a backup in a directory.
+"""Creates a channel from a backup in a directory.
 
 The channel is built in a directory of its own beside its place, ``.NAME.restoring-TOKEN``, whose lock shows that its
 restore is alive, and renamed when it is whole. A restore that was killed leaves that directory, which the next one to
@@ -43,7 +43,7 @@ __all__ = ["restore_to_directory"]
 def restore_to_directory(
     content: BackupContent, path: Path, new_identity: bool, progress: OnProgress | None
 ) -> MadeChannel:
-    """Make a channel of a backup; the arguments and errors are those of `spillable_stream.archive.restore.restore`."""
+    """Create a channel from a backup; arguments and errors are those of `spillable_stream.archive.restore.restore`."""
     fs = FileSystem()
     _require_free(fs, path)
     with _building_place(fs, path) as building:
@@ -51,8 +51,8 @@ def restore_to_directory(
         report = verify(building, progress=progress)
         if not report.healthy:
             raise CorruptionError(
-                f"the channel that was made of the backup is not healthy: {report.findings[0].text}; nothing was "
-                "restored. Make another backup",
+                f"the channel that was created from the backup is not healthy: {report.findings[0].text}; nothing was "
+                "restored. Create another backup",
                 content.where,
             )
         try:
@@ -87,7 +87,7 @@ def _building_place(fs: FileSystem, path: Path) -> Iterator[Path]:
 
 
 def _locked(fs: FileSystem, place: Path) -> FileLock:
-    """Make a directory and lock it, again if another restore took it for one that was left."""
+    """Create a directory and lock it, again if another restore took it for one that was left."""
     while True:
         fs.make_directory(place)
         with contextlib.suppress(FileNotFoundError):

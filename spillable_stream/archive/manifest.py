@@ -9,7 +9,7 @@
 
 Nothing is ever written over. A manifest is created last, and only if there is none of its number, so a backup counts
 as a whole or not at all, and of two at once one fails. Files that the newest manifest does not name are left of
-backups that failed, or are being made.
+backups that failed, or are being created.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`restore`: makes a channel of a backup, in a directory or in a store."""
+"""`restore`: creates a channel from a backup, in a directory or in a store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """A channel that was made of a backup.
+    """A channel that was created from a backup.
 
     Args:
         channel: its UUID.
@@ -66,7 +66,7 @@ def restore(
     progress: OnProgress | None = None,
     may_replace: MayReplace = lambda _: False,
 ) -> RestoreReport:
-    """Make a channel of a backup, as the channel was at its moment: events, groups, options, producers and queries.
+    """Create a channel from a backup, as the channel was at its moment: events, groups, options, producers and queries.
 
     All directories of the channel are inside of its own, wherever those of the original were. It is verified before it
     is a channel. Of two restores to one place at once, one fails, and leaves the other alone.
@@ -77,7 +77,7 @@ def restore(
             A disk and a store each keep the options that they can have; the others get their defaults.
         new_identity: whether it gets a UUID of its own, as a second channel. Without it the channel is the original's
             successor, which is refused while the original is where it was.
-        progress: is told how far it is: the restore in bytes, then the verify; if it raises, nothing is made.
+        progress: is told how far it is: the restore in bytes, then the verify; if it raises, nothing is created.
         may_replace: is told in words what another process has begun at an address and not finished, such as a restore
             of an earlier backup that was killed, and tells whether to replace it. That process must be gone.
 
@@ -85,20 +85,20 @@ def restore(
         NotAChannelError: there is no backup at ``copy``.
         ChannelError: something is at ``to``, or was begun there and may not be replaced.
         ForeignDirectoryError: the original is where it was, and ``new_identity`` is false.
-        ChannelBusyError: another backup took the place of this one meanwhile; nothing was made.
-        CorruptionError: the backup is damaged; nothing was made.
+        ChannelBusyError: another backup took the place of this one meanwhile; nothing was created.
+        CorruptionError: the backup is damaged; nothing was created.
         OptionError: an argument is not of its type; nothing can be at ``copy``, or no channel at ``to``; or ``to`` is
             in a store, and events of the backup wait until they are due.
         UnsafeStoreError: the store of ``to`` does not create objects only if they are absent.
         UnsupportedFormatError: a newer version wrote the backup.
-        StorageError: the file system or the store refused; nothing was made.
+        StorageError: the file system or the store refused; nothing was created.
     """
     new_identity, may_replace = flag("new_identity", new_identity), function("may_replace", may_replace)
     location, path = archive_location(copy), channel_path(to)
     store, where = open_store(location), shown_location(location)
     manifest = newest_manifest(store, where)
     if manifest is None:
-        raise NotAChannelError(f"there is no backup at {where}; give the place that a backup was made to")
+        raise NotAChannelError(f"there is no backup at {where}; give the place that a backup was created to")
     if not new_identity:
         _require_original_gone(manifest)
     content = BackupContent(store, manifest, where)
@@ -111,7 +111,7 @@ def restore(
         newest = newest_manifest(store, where)
         if newest is None or newest.number == manifest.number:
             raise
-        text = f"another backup to {where} was made meanwhile, and took the place of this one; restore again"
+        text = f"another backup to {where} was created meanwhile, and took the place of this one; restore again"
         raise ChannelBusyError(text) from e
     more = fields(path, last_id=manifest.last_id)
     _log.info("restored %s from %s up to the event %d", path, where, manifest.last_id, extra=more)

@@ -1,4 +1,4 @@
-"""Makes a channel of a backup in a store.
+"""Creates a channel from a backup in a store.
 
 ::
 
@@ -7,8 +7,8 @@
     log/0…0                         the state, which says where the events are: created only if it is absent
     channel.json                    from here on it is a channel
 
-So of any number of restores, and of makers of new channels, whoever creates slot 0 decides, and the others remove what
-they wrote. What a restore leaves that was killed before that is removed by the collector of the channel that is made
+So of any number of restores, and of creators of channels, whoever creates slot 0 decides, and the others remove what
+they wrote. What a restore leaves that was killed before that is removed by the collector of the channel that is created
 there. One that was killed after it left all but ``channel.json``, which the next restore of the same backup creates.
 """
 
@@ -57,7 +57,7 @@ _CREATION_SECONDS = 30.0
 def restore_to_store(
     content: BackupContent, to: Location, new_identity: bool, progress: OnProgress | None, may_replace: MayReplace
 ) -> MadeChannel:
-    """Make a channel of a backup; the arguments and errors are those of `spillable_stream.archive.restore.restore`."""
+    """Create a channel from a backup; arguments and errors are those of `spillable_stream.archive.restore.restore`."""
     store, state = open_store(to), content.state(in_store=True)
     begun: SlotHeader | None = None
     if first := next(_keys(store), ""):
@@ -92,7 +92,7 @@ def _keys(store: Store) -> Iterator[str]:
 
 
 def _begun(store: Store) -> SlotHeader | None:
-    """Return what slot 0 says if there is nothing more: its maker was killed then, or is about to finish."""
+    """Return what slot 0 says if there is nothing more: its creator was killed then, or is about to finish."""
     header = read_first_slot(store)
     return header if list(_keys(store)) == [slot_key(0)] else None
 
@@ -120,7 +120,7 @@ def _finished(store: Store, begun: SlotHeader, progress: OnProgress | None) -> M
 
 
 def _require_replaceable(store: Store, begun: SlotHeader, may_replace: MayReplace) -> None:
-    """Ask whether a slot 0 that something else's maker left may go: nobody can know whether that maker still lives.
+    """Ask whether a slot 0 that something else's creator left may go: nobody can know whether that creator still lives.
 
     Raises:
         ChannelError: it may not.
@@ -137,10 +137,10 @@ def _require_replaceable(store: Store, begun: SlotHeader, may_replace: MayReplac
 
 
 def _remove_begun(store: Store, begun: SlotHeader, objects: _EventObjects) -> None:
-    """Remove the slot 0 of a maker that has not finished; from here on there is nothing, or this restore's channel.
+    """Remove the slot 0 of a creator that has not finished; from here on there is nothing, or this restore's channel.
 
     Raises:
-        ChannelError: that maker, or another one, has come further meanwhile.
+        ChannelError: that creator, or another one, has come further meanwhile.
         StoreError: the store refused or failed.
     """
     now = _begun(store)
@@ -151,7 +151,7 @@ def _remove_begun(store: Store, begun: SlotHeader, objects: _EventObjects) -> No
 
 
 def _without_keys(state: ChannelState) -> bytes:
-    """Return a small state as it is wherever its delayed events are, and whichever restore made its groups."""
+    """Return a small state as it is wherever its delayed events are, and whichever restore created its groups."""
     files = [file._replace(name="").fields() for file in state.delays.files.values()]
     groups = {name: replace(group, token="").image() for name, group in state.groups.items()}
     return pack({**state.small(), "groups": groups, **Delays(state.delays.next_number, files).image()})

@@ -57,8 +57,8 @@ class Channel:
         path: the channel's directory, or its address in a store, as ``s3://bucket/orders``.
         schema: for a new channel, the Arrow (or Spark) schema of a typed channel; None for an event channel. For a
             channel that exists, a schema that must fit it; new nullable columns are added to it.
-        create: whether to make the channel if it is missing.
-        readonly: whether only to look: nothing is written, made or locked, and what would change it is refused.
+        create: whether to create the channel if it is missing.
+        readonly: whether only to look: nothing is written, created or locked, and what would change it is refused.
         fs: the file system, for tests.
         progress: is told how far an open is that replays much of the log; if it raises, nothing is opened.
         options: the channel's options in snake_case (`spillable_stream.options`), which it stores: another value than
@@ -176,7 +176,7 @@ class Channel:
         With a spool, it goes there; what it says in ``committed`` are IDs of the spool.
 
         Raises:
-            SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
+            SchemaError: nothing can be put: an earlier version created the channel with a dictionary as a column.
             ReadonlyChannelError: the handle only looks; so does every other call that writes.
         """
         return self._open.puts("a put").put_transaction()
@@ -194,7 +194,7 @@ class Channel:
         One that is forgotten, neither committed nor rolled back, gives its events back with a ResourceWarning.
 
         Args:
-            group: the group's name; the first take makes the group if it is missing.
+            group: the group's name; the first take creates the group if it is missing.
 
         Raises:
             OptionError: the group's name is not allowed.
@@ -255,7 +255,7 @@ class Channel:
             max_attempts: how many calls with one event alone may fail.
             backoff: the longest wait after the first of them, such as 1.0, in seconds, or "500ms". It doubles, up to
                 five minutes.
-            dead_letter: an event channel for events that keep failing, or its path; it is made if it is missing. Each
+            dead_letter: an event channel for events that keep failing, or its path; it is created if missing. Each
                 gets there once. Without one, an event that keeps failing stops the worker.
             threads: how many calls there may be at once.
             timeout: how long a call may take, such as 30, in seconds, or "5m". One that takes longer counts as failed.
@@ -465,7 +465,7 @@ class Channel:
         With a spool, it ships what is in the spool, for about 10 seconds at most, and leaves the rest there.
 
         Args:
-            checkpoint: whether to make a checkpoint; ``checkpointOnClose`` decides by default.
+            checkpoint: whether to create a checkpoint; ``checkpointOnClose`` decides by default.
             flush: whether what is in memory, or in the spool, is moved; ``flushOnClose`` decides by default.
 
         Raises:

@@ -97,7 +97,7 @@ class ChannelSet:
         """Return the channels that are there now: those that fit a pattern by name, each once.
 
         Args:
-            create: makes the channel at a path, where one that is named is missing; None: it is not made.
+            create: creates the channel at a path, where one that is named is missing; None: it is not created.
             is_new: whether one that is named and missing is an error; else it may be back later.
 
         Raises:

@@ -34,7 +34,7 @@ class DirectPuts:
         """Return a new put transaction, which has yet to begin.
 
         Raises:
-            SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
+            SchemaError: nothing can be put: an earlier version created the channel with a dictionary as a column.
         """
         engine = self._engine
         engine.prepare_put()

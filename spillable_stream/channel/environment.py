@@ -1,6 +1,6 @@
 """Defaults of a new channel's options from the environment: ``SPILLABLE_MEMORY_CAPACITY`` is ``memoryCapacity``.
 
-They apply when a channel is made, and never to one that is there: its options are stored in it, and change only where
+They apply when a channel is created, never to one that is there: its options are stored in it, and change only where
 a program or ``spillable alter`` gives another value. Directories have no such default: each channel has its own.
 """
 

@@ -34,7 +34,7 @@ class KnownWorkers:
         return worker
 
     def stats(self) -> tuple[WorkerStats, ...]:
-        """Return what each of them does, in the order in which they were made."""
+        """Return what each of them does, in the order in which they were created."""
         return tuple(worker.stats() for worker in list(self._workers.values()))
 
     def leave(self) -> None:

@@ -112,7 +112,7 @@ class OpenArguments(NamedTuple):
         return NewChannel(options, fixed, [encode_schema(first)])
 
     def check_new(self, fs: FileSystem) -> None:
-        """Refuse a channel that can be seen to be impossible; nothing is made.
+        """Refuse a channel that can be seen to be impossible; nothing is created.
 
         Args:
             fs: the file system.
@@ -122,11 +122,11 @@ class OpenArguments(NamedTuple):
         check_new(fs, self.path, self.new_channel())
 
     def find_channel(self, fs: FileSystem, *, create: bool) -> FoundChannel:
-        """Return the channel, which is made if there is none, or what is known of it if its store does not answer.
+        """Return the channel, which is created if there is none, or what is known of it if its store does not answer.
 
         Args:
             fs: the file system.
-            create: whether to make it.
+            create: whether to create it.
 
         Raises what `ensure_channel` raises.
         """
@@ -150,7 +150,7 @@ class OpenArguments(NamedTuple):
             return FoundChannel(known=known)
 
     def _prepare_spool(self, fs: FileSystem) -> None:
-        """Make the spool first: where it is refused, no channel is left in the store that nobody wanted without it."""
+        """Create the spool first: where it is refused, no channel that nobody wants is left in the store."""
         if self.front is not None:
             from spillable_stream.channel.spool_channel import prepare_spool
 

@@ -46,7 +46,7 @@ class OpenChannel:
     Args:
         given: what the handle is opened with.
         fs: the file system.
-        create: whether to make the channel if it is missing.
+        create: whether to create the channel if it is missing.
         readonly: whether only to look.
         progress: is told how far a long open is.
 

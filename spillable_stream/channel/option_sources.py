@@ -24,7 +24,7 @@ class SourcedOption:
     Args:
         name: the option's name.
         value: the value that counts.
-        source: "stored" in the channel; or, of a channel that is yet to be made, from the "file" or the "environment".
+        source: "stored" in the channel; or, of a channel yet to be created, from the "file" or the "environment".
             "default" if it is what nobody gave another value.
         note: what another source says, and why it does not count; "" if none does.
     """
@@ -36,7 +36,7 @@ class SourcedOption:
 
 
 def sourced_options(path: str | os.PathLike[str], config: str | os.PathLike[str] | None = None) -> list[SourcedOption]:
-    """Return every option that a channel has, or would get if it were made now.
+    """Return every option that a channel has, or would get if it were created now.
 
     Args:
         path: the channel, which need not be there.

@@ -38,7 +38,7 @@ class OwnedGroups:
         self._mutex = mutex
 
     def own(self, engine: Callable[[], Engine], group: str, make: Callable[[Engine], Consumer]) -> Consumer:
-        """Return the handle's consumer of a group, which is made if there is none, or that one has lost its group.
+        """Return the handle's consumer of a group, which is created if there is none, or that one has lost its group.
 
         Args:
             engine: returns the engine.

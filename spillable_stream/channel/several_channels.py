@@ -1,7 +1,7 @@
-"""Several channels that are opened together: none is made before all others are open, and all of them can be made.
+"""Several channels opened together: none is created before all others are open, and all of them can be created.
 
 The rest can't be undone safely: another process may have opened a channel as soon as it is there. So where the file
-system or the store refuses in the middle of making one, those that were made before it stay, empty.
+system or the store refuses in the middle of creating one, those that were created before it stay, empty.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WantedChannel(NamedTuple):
     options: Mapping[str, Any] = {}
 
     def open(self, create: bool) -> Channel:
-        """Return a handle, of a new channel if it is missing and may be made; raises what `Channel` raises."""
+        """Return a handle, of a new channel if it is missing and may be created; raises what `Channel` raises."""
         return Channel(self.path, create=create, **self.options)
 
     def check(self) -> None:
@@ -45,7 +45,7 @@ class WantedChannel(NamedTuple):
         check_channel(self.path, **self.options)
 
     def most_events(self, there: Channel | None) -> int:
-        """Return the most events of a transaction of the channel; of one that is missing, what it will be made with."""
+        """Return the most events of a transaction of the channel; of a missing one, what it will be created with."""
         if there is not None:
             return there.put_options().transaction_capacity
         new = OpenArguments.of(channel_path(self.path), self.options, None, readonly=False).new_channel()
@@ -53,11 +53,11 @@ class WantedChannel(NamedTuple):
 
 
 def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], object] | None = None) -> list[Channel]:
-    """Return handles of channels, in order; those that are missing are made.
+    """Return handles of channels, in order; those that are missing are created.
 
     Args:
         wanted: the channels.
-        agree: is told the most events of a transaction of each, in order, before any is made; raises to refuse them.
+        agree: is told the most events of a transaction of each, in order, before any is created; raises to refuse them.
 
     Raises what `Channel` raises; nothing is left open then, even where one can not be closed cleanly.
     """
@@ -86,10 +86,10 @@ def find_or_make(
 
     Args:
         wanted: the channels.
-        open_one: opens one, and makes it if it is missing and the argument says so; raises what `Channel` raises.
+        open_one: opens one, and creates it if it is missing and the argument says so; raises what `Channel` raises.
         check: refuses one that is missing, as `check_channel` does.
         run: makes several calls, in this thread or in a copy of its context, and returns their results in order.
-        settle: is told what was found, None for what is missing, before any is made; raises to refuse all of it.
+        settle: is told what was found, None for what is missing, before any is created; raises to refuse all of it.
 
     Raises what these raise.
     """
@@ -115,7 +115,7 @@ def find_or_make(
 
 
 def check_channel(path: str | os.PathLike[str], **options: Any) -> None:
-    """Refuse a channel that can be seen to be impossible; nothing is made.
+    """Refuse a channel that can be seen to be impossible; nothing is created.
 
     Args:
         path: where it will be; there is none.

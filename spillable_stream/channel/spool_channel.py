@@ -34,7 +34,7 @@ class SpoolOwner(NamedTuple):
 
     Args:
         path: where it is.
-        group: the name of its group in the spool; "" for a channel that is yet to be made.
+        group: the name of its group in the spool; "" for a channel that is yet to be created.
         options: its options.
         schema: its newest schema.
     """
@@ -48,7 +48,7 @@ class SpoolOwner(NamedTuple):
 def prepare_spool(
     fs: FileSystem, front: SpoolOptions, path: ChannelPath, options: ChannelOptions, schema: pa.Schema
 ) -> None:
-    """Make the spool of a channel in a store, or refuse the one that is there, before that channel is made.
+    """Create the spool of a channel in a store, or refuse the one that is there, before that channel is created.
 
     Args:
         fs: the file system.
@@ -63,7 +63,7 @@ def prepare_spool(
 
 
 def open_spool_channel(fs: FileSystem, front: SpoolOptions, owner: SpoolOwner) -> Channel:
-    """Open the channel of a spool, with its owner's options and columns; it is made if it is missing.
+    """Open the channel of a spool, with its owner's options and columns; it is created if it is missing.
 
     Args:
         fs: the file system.

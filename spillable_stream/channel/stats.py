@@ -41,7 +41,7 @@ class GroupStats:
             a later one.
         expired: the IDs of events that it had yet to take and that left by age or size, until it takes a later one.
         expired_events: how many events its takes have passed over, ever, because their ttl had ended.
-        is_automatic: whether a stream made the group for itself.
+        is_automatic: whether a stream created the group for itself.
         oldest_age_seconds: the age of the oldest event that it has yet to take, or None.
     """
 
@@ -196,14 +196,14 @@ class ChannelStats:
         torn_bytes: what this handle's open cut from the log's tail.
         unhealthy: whether a failure closed this handle's log.
         groups: the groups by name.
-        without_owner: the groups that streams made for themselves and that nobody reads as now; of more than a hundred
+        without_owner: the groups that streams created for themselves and nobody reads as now; of more than a hundred
             such groups, some of those with most to take.
         sinks: the last committed batch of every Spark query.
         producers: the highest committed batch of every producer.
         counters: what this handle counted since it was opened.
         store: for a channel in an object store, the requests of this handle, and what they cost a day; else None.
         spool: with a spool in front of the store, what is yet to be shipped; else None. Nothing else here counts it.
-        workers: the workers of this handle that have not been forgotten, in the order in which they were made. For a
+        workers: the workers of this handle that have not been forgotten, in the order in which they were created. For a
             read-only handle: the last worker of each group that has one, in any process.
     """
 

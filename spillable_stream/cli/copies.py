@@ -22,7 +22,7 @@ _To = Annotated[
         help="Its place, missing or empty: a directory, or an address in a store.",
     ),
 ]
-_New = Annotated[bool, typer.Option("--new-identity", help="Make a second channel, with a UUID of its own.")]
+_New = Annotated[bool, typer.Option("--new-identity", help="Create a second channel, with a UUID of its own.")]
 
 
 @app.command()
@@ -34,7 +34,7 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
 
     Example: `spillable backup /data/orders s3://backups/orders`
 
-    Exit status: 0 it is made; 1 it is not, and the one before still counts; 2 no such channel or place.
+    Exit status: 0 it is created; 1 it is not, and the one before still counts; 2 no such channel or place.
     """
     from spillable_stream.archive.backup import backup as back_up
 
@@ -53,7 +53,7 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
 
 @app.command()
 def restore(copy: _Copy, path: _To, new_identity: _New = False, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Make a channel of a backup, and verify it. It keeps the original's UUID, or gets its own with --new-identity.
+    """Create a channel from a backup, and verify it. It keeps the original's UUID, or gets its own with --new-identity.
 
     Nothing is ever overwritten: PATH is missing or empty. While the original is where it was, --new-identity is needed.
     What another restore to an address began and did not finish is replaced: on a terminal it asks, elsewhere it needs

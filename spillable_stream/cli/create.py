@@ -1,4 +1,4 @@
-"""The verbs that make a channel and change its options: ``create`` and ``alter``."""
+"""The verbs that create a channel and change its options: ``create`` and ``alter``."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def create(
     channel_name: _Name = None,
     schema: _Schema = None,
 ) -> None:
-    """Make a channel. One that is there is not touched.
+    """Create a channel. One that is there is not touched.
 
     An option is taken from -o, then from the file, then from the environment (SPILLABLE_MEMORY_CAPACITY), and has its
     default otherwise.
 
     Example: `spillable create /data/orders -o memoryCapacity=100000 --schema orders.parquet`
 
-    Exit status: 0 it was made; 1 there is one, or it failed; 2 no such option or file.
+    Exit status: 0 it was created; 1 there is one, or it failed; 2 no such option or file.
     """
     from spillable_stream.channel.channel import Channel
 

@@ -22,8 +22,8 @@ _GUESS = {b"spillable.inferred": b"csv"}
 _DIGIT = re.compile(r"[0-9]")
 _CODE = r"^\s*(?:[+-]?0[0-9xX]|\+[0-9]+\s*$)"
 _AS_STRINGS = (
-    "load all into a new channel whose column is of strings: make it with 'spillable create --schema FILE', where FILE "
-    "has a text there"
+    "load all into a new channel whose column is of strings: create it with 'spillable create --schema FILE', where "
+    "FILE has a text there"
 )
 _WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]+\s*")
 

@@ -240,7 +240,7 @@ class Export:
     # ── the file ────────────────────────────────────────────────────────────────────────────────
 
     def _join(self) -> int:
-        """Make the file of the parts, give it its name, remove the rest, and return how many events it has."""
+        """Create the file of the parts, give it its name, remove the rest, and return how many events it has."""
         temporary, parts = self._directory / _JOINED, self._parts()
         with open(temporary, "wb") as file:
             if self.plan.format in _AS_ARROW:

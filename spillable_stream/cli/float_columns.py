@@ -49,7 +49,7 @@ def change(number: float | Decimal, of: pa.DataType) -> str:
     if exact_float(of, number) is not None:
         return ""
     return (
-        f"{shown(number)} is a whole number that the type {of} would round: make the channel with a column of a "
+        f"{shown(number)} is a whole number that the type {of} would round: create the channel with a column of a "
         "type that holds it, such as decimal128(38, 0), before the load"
     )
 

@@ -37,7 +37,7 @@ def misplaced(text: str, of: pa.DataType) -> str:
     if not pa.types.is_timestamp(of):
         return ""
     if of.tz is None:
-        hint = "leave it out, or make the channel with a column of timestamps with a zone before the load"
+        hint = "leave it out, or create the channel with a column of timestamps with a zone before the load"
         return f"{text} has a zone, which the type {of} would forget: {hint}" if _WITH_ZONE.fullmatch(text) else ""
     return f"{text} has no zone, and the type {of} needs one: add it" if _WITHOUT_ZONE.fullmatch(text) else ""
 

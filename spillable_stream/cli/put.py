@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["put"]
 
 _File = Annotated[str, typer.Argument(metavar="[FILE | -]", help="What to load; - for standard input.")]
-_Typed = Annotated[bool, typer.Option("--typed", help="Make a typed channel of the columns, or add new ones to it.")]
+_Typed = Annotated[bool, typer.Option("--typed", help="Create a typed channel of the columns, or add new ones to it.")]
 _Format = Annotated[Format | None, typer.Option("--format", help="The format; by default what the name ends with.")]
 _Delimiter = Annotated[
     str | None,
@@ -70,7 +70,7 @@ def put(
     deliver_after: _DeliverAfter = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put a file, or standard input, into a channel, which is made if it is missing.
+    """Put a file, or standard input, into a channel, which is created if it is missing.
 
     A line is an event. With --typed, and in a typed channel, the rows of JSON lines, CSV, Parquet and Arrow are. In a
     channel of events a row of CSV, Parquet and Arrow is a JSON object, unless its columns are headers and body.
@@ -91,7 +91,7 @@ def put(
     with ending(path, as_json, lambda: stands, lambda: {"stored": 0} if report is None else asdict(report)):
         kind = kind or format_of(file)
         delimiter = csv_delimiter(delimiter, is_csv=kind is Format.CSV)
-        ttl_us(ttl)  # refused before anything is made
+        ttl_us(ttl)  # refused before anything is created
         due_ms(deliver_after, None, 0)
         channel, source = _opened(path, file, kind, delimiter, typed)
         with channel:
@@ -135,7 +135,7 @@ def _stands(load: Load, rows: int, *, is_faulty: bool = False) -> str:
 
 
 def _opened(path: str, file: str, kind: Format, delimiter: str | None, typed: bool) -> tuple[Channel, Input]:
-    """Open the channel and the input, and make a channel that is missing; nothing is made if there is no input."""
+    """Open the channel and the input, and create a channel that is missing; nothing is created if there is no input."""
     from spillable_stream.channel.channel import Channel
 
     try:

@@ -1,4 +1,4 @@
-"""Automatic groups: made by a stream that has no group of its own, and dropped when nobody reads as them any more.
+"""Automatic groups: created by a stream that has no group of its own, and dropped when nobody reads as them any more.
 
 A stream's checkpoint remembers its automatic group. Nothing says that a checkpoint was deleted, so a group goes when it
 has had no owner for `autoGroupTtl`. Only time counts in which somebody had the channel open::
@@ -187,7 +187,7 @@ class AutomaticGroups:
 
     def _look_at(self, name: str, recorded_ms: int, may_be_idle_ms: int) -> None:
         before = self._watched.get(name)
-        # A group of an old log may have a name that is not allowed now: no stream made it, nobody can own it, it stays.
+        # A group of an old log may have a name not allowed now: no stream created it, nobody can own it, it stays.
         owner = self._owners.inquire(name) if is_name(name) else OwnerSeen(is_alive=True, note="")
         idle_ms = recorded_ms
         if owner.is_alive:
@@ -259,9 +259,9 @@ class AutomaticGroups:
             )
             return
         _log.warning(
-            "the group %r of %s, made by a stream without a group of its own, has had no owner for %s and was dropped: "
-            "%s. If its stream is started again, it is told which events have left. To keep positions longer, raise "
-            "%s; to keep one until it is dropped by hand, give its stream the option group, with a new "
+            "the group %r of %s, created by a stream without a group of its own, has had no owner for %s and was "
+            "dropped: %s. If its stream is started again, it is told which events have left. To keep positions longer, "
+            "raise %s; to keep one until it is dropped by hand, give its stream the option group, with a new "
             "checkpoint",
             name,
             path,

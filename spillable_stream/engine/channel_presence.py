@@ -66,7 +66,7 @@ class ChannelPresence:
     def require_after(self, number: int) -> None:
         """Ask the store after an append that found no trace of the channel, or one of another.
 
-        What it left there is deleted. It would be damage in the channel that is made there next.
+        What it left there is deleted. It would be damage in the channel that is created there next.
 
         Args:
             number: the slot of the append.
@@ -84,7 +84,7 @@ class ChannelPresence:
                 raise
 
     def _is_rubbish(self, number: int) -> bool:
-        """Tell whether a slot of this channel is nobody's: another channel is there or being made, or nothing else."""
+        """Tell whether a slot of this channel is nobody's: another channel is there or begun, or nothing else."""
         with contextlib.suppress(CorruptionError):
             if self._slots.read(number) is not None:
                 store = self._slots.store

@@ -69,7 +69,7 @@ def recover_channel(
         ForeignDirectoryError: it is there, and not to be trusted.
     """
     fs, path, disk = lock.fs, lock.layout.path, tiers.disk
-    fs.sync_directory(path)  # whoever made the channel may have been killed before that
+    fs.sync_directory(path)  # whoever created the channel may have been killed before that
     discard_unfinished_file(fs, disk, checkpoints)
     known = lock.head.read_any_boot()
     state, start = loader.disk_base(None)

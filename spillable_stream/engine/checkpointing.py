@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpointing:
-    """Makes the checkpoints of one process, while other threads and processes commit.
+    """Creates the checkpoints of one process, while other threads and processes commit.
 
     Args:
         log: the channel's log.
@@ -72,13 +72,13 @@ class Checkpointing:
         self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # when to act on it; None once done
 
     def make_if_due(self) -> None:
-        """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is making one."""
+        """Create a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is creating one."""
         interval_seconds: float = self._follower.state.options.checkpoint_interval / 1000
         if not 0 <= time.time() - self._made_at < interval_seconds:  # other processes can only have made later ones
             self._make_if(self._is_due, spares=True)
 
     def _make_if(self, is_wanted: Callable[[], bool], *, spares: bool) -> bool:
-        """Make a checkpoint if one is wanted and nobody else is making one. A failure is logged.
+        """Create a checkpoint if one is wanted and nobody else is creating one. A failure is logged.
 
         Args:
             is_wanted: tells whether one is.
@@ -108,14 +108,14 @@ class Checkpointing:
         return not 0 <= time.time() - self._made_at < interval_seconds  # negative if a clock was set back
 
     def make(self, *, spares: bool = False) -> None:
-        """Make a checkpoint, and remove the files that are no longer needed.
+        """Create a checkpoint, and remove the files that are no longer needed.
 
         Args:
             spares: whether to leave some of them to be used again.
 
         Raises:
             StorageError: the checkpoint could not be written; nothing was removed.
-            LockTimeoutError: another thread or process took too long making one.
+            LockTimeoutError: another thread or process took too long creating one.
             TransactionStateError: this thread is inside another call to the channel.
         """
         self._log.require_open()
@@ -123,7 +123,7 @@ class Checkpointing:
             self._active_calls.refuse("a checkpoint")
         wait_seconds = self._log.lock_timeout_seconds
         self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=spares))
-        _log.debug("a checkpoint of %s was made", self._log.path, extra=fields(self._log.path))
+        _log.debug("a checkpoint of %s was created", self._log.path, extra=fields(self._log.path))
 
     def make_if_there_is_room(self, *, spares: bool = False) -> bool:
         """Do what `make` does, and tell whether a full disk had room for it; if not, it is logged."""
@@ -139,7 +139,7 @@ class Checkpointing:
     def _log_failure(self, cause: Exception) -> None:
         self._counters.checkpoint_write_error_count += 1
         path = self._log.path
-        _log.warning("%s: no checkpoint was made; the next open takes longer: %s", path, cause, extra=fields(path))
+        _log.warning("%s: no checkpoint was created; the next open takes longer: %s", path, cause, extra=fields(path))
 
     def give_back_when_idle(self) -> None:
         """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.
@@ -173,7 +173,7 @@ class Checkpointing:
     def free_drained(self) -> None:
         """Free the files that a take has emptied, if they are large, without a checkpoint, after the take's commit.
 
-        Not while another process makes a checkpoint, which frees them. A failure is logged, and a checkpoint tries
+        Not while another process creates a checkpoint, which frees them. A failure is logged, and a checkpoint tries
         again: not every take.
         """
         emptied = self._follower.state.blocks.disk.emptied
@@ -207,13 +207,13 @@ class Checkpointing:
 
     def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True, *, spares: bool) -> None:
         with self._alone(timeout_seconds):
-            if if_still():  # another process may have made one while we waited
+            if if_still():  # another process may have created one while we waited
                 self._make(spares)
 
     @contextlib.contextmanager
     def _alone(self, timeout_seconds: float) -> Iterator[None]:
         if not self._threads.acquire(timeout=timeout_seconds):
-            raise LockTimeoutError(f"another thread has been making a checkpoint for more than {timeout_seconds:g} s")
+            raise LockTimeoutError(f"another thread has been creating a checkpoint for more than {timeout_seconds:g} s")
         try:
             if not self._lock.acquire(timeout_seconds):
                 raise LockTimeoutError(

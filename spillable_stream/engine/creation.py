@@ -49,7 +49,7 @@ def create_channel(
 ) -> None:
     """Create a channel at ``path`` unless it exists; several processes may try at once.
 
-    Where `check_creation` refuses it, nothing is made, not even a directory. An interrupted creation starts over, under
+    Where `check_creation` refuses it, nothing is created, not even a directory. A creation cut short begins anew, under
     the same identity. A directory with committed events but without an identity file is a channel that lost the file:
     the creation is refused, and nothing is removed.
 
@@ -96,7 +96,7 @@ def create_channel(
 
 
 def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
-    """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is made.
+    """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is created.
 
     What another creation, under way or cut short, has made is judged under its lock only, by `create_channel`.
 
@@ -109,7 +109,7 @@ def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout
         NotAChannelError: the directory holds other things, or a channel without its identity file.
         ForeignDirectoryError: a directory belongs to another channel.
         OptionError: two of its directories are the same.
-        StorageError: a directory can't be made.
+        StorageError: a directory can't be created.
     """
     require_directory(fs, path)
     planned = planned_layout(path, fixed)

@@ -31,7 +31,7 @@ class DiskRoom:
     Args:
         log: the channel's log.
         follower: its state.
-        checkpointing: makes its checkpoints.
+        checkpointing: creates its checkpoints.
         drained: the files that nothing needs any more.
         retention: lets kept events go.
         active_calls: the calls that are under way in this process.
@@ -103,7 +103,7 @@ class DiskRoom:
             while (lacking_bytes := self._lacking_bytes()) and self._retention.let_go_for_space(lacking_bytes):
                 self._checkpointing.give_back_within_a_call(timeout_seconds)
         except LockTimeoutError:
-            return  # another thread or process makes a checkpoint
+            return  # another thread or process creates a checkpoint
         except Exception as e:
             if not self._log.closed:
                 _log.warning(

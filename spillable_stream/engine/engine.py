@@ -216,7 +216,7 @@ class Engine(ABC):
         """Do what a close must do first; a handle that only looks, or whose log failed, does nothing.
 
         Args:
-            checkpoint: whether to make a checkpoint; None: as ``checkpointOnClose`` says.
+            checkpoint: whether to create a checkpoint; None: as ``checkpointOnClose`` says.
             flush: whether the last handle moves to disk what is in memory; None: as ``flushOnClose`` says.
 
         Raises:

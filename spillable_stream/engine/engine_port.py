@@ -40,7 +40,7 @@ def claim_lost(producer_id: str, owner: str) -> ProducerBusyError:
     by = f"{owner} has it" if owner else "another one may have had it"
     return ProducerBusyError(
         f"this producer lost its ID {producer_id!r}: {by}, and used its next numbers for other events. Nothing was "
-        "stored now; make another producer, which continues after the last number, and send what was not stored"
+        "stored now; create another producer, which continues after the last number, and send what was not stored"
     )
 
 

@@ -99,7 +99,7 @@ class FullChannel:
         named = " and ".join(f"{group.name!r} ({group.lag:,} to take)" for group in found[:_NAMED_UNREAD])
         more = f", and {len(found) - _NAMED_UNREAD:,} more like it" if len(found) > _NAMED_UNREAD else ""
         return (
-            f"Nobody reads as {named}{more}, made by a stream without a group of its own: unless the stream will be "
+            f"Nobody reads as {named}{more}, created by a stream without a group of its own: unless the stream will be "
             f"started again, drop it with Channel.drop_group({found[0].name!r}). "
         )
 

@@ -163,7 +163,7 @@ class GroupOwners(Protocol):
         """Return where a group's position is kept, for a caller that does not own it; None as in `GroupHold`."""
 
     def forget_former(self, group: str) -> None:
-        """Forget what is kept of a dropped group of this name, unless the group exists; it is about to be made.
+        """Forget what is kept of a dropped group of this name, unless the group exists; it is about to be created.
 
         Raises:
             StorageError: the storage refused.

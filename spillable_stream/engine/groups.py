@@ -46,7 +46,7 @@ def create_group(
         engine: the channel.
         group: the group's name.
         starting: where it starts, as in `starting_position`.
-        automatic: whether a stream makes it for itself.
+        automatic: whether a stream creates it for itself.
         since: for a stream that had a group before: the last event that it had read when that was dropped. The new
             group continues there, whatever ``starting`` says; events that have left meanwhile count as expired.
 
@@ -78,7 +78,7 @@ def create_group(
 
 
 def note_plan(engine: Engine, group: str) -> None:
-    """Record that a stream has planned a batch without events as the group that it made for itself.
+    """Record that a stream has planned a batch without events as the group that it created for itself.
 
     Its checkpoint has that batch, so the group is no longer one that nobody would miss.
 
@@ -204,7 +204,7 @@ def drop_group(engine: Engine, group: str) -> None:
         with engine.snapshot() as state:
             automatic = existing_group(state, group, engine.path).is_automatic
             drop = drop_of(group, state, hold.require)
-        hold.forget_note()  # first: a group that is made anew must not find it, whatever happens to the host
+        hold.forget_note()  # first: a group that is created anew must not find it, whatever happens to the host
         if not automatic:
             engine.worker_notes.forget(group)
         engine.commit(drop)

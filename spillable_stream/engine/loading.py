@@ -70,7 +70,7 @@ class StateLoader:
             except FileNotFoundError:  # it was listed: another process removed it, and has published nothing by that
                 before = None
             except CorruptionError as e:
-                # Another process may have made a checkpoint and removed files meanwhile: the next look begins with it.
+                # Another process may have created a checkpoint and removed files: the next look begins with it.
                 if before is not None and (type(e), e.path, e.offset) == (type(before), before.path, before.offset):
                     raise
                 before = e
@@ -172,11 +172,11 @@ class StateLoader:
             end: the published end of the disk tier's log; None if none is published, as after a reboot.
 
         Raises:
-            DataLossError: the file that a checkpoint was made in is missing.
+            DataLossError: the file that a checkpoint was created in is missing.
         """
         for position, image in self._checkpoints.load():
             if end is not None and position > end:
-                continue  # another process made it meanwhile
+                continue  # another process created it meanwhile
             if position.file_id not in self._layout.log_files(self._fs):
                 raise DataLossError(
                     f"{log_name(position.file_id)} is missing: a checkpoint was made of it; {RESTORE_IT}",

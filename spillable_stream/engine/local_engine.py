@@ -216,7 +216,7 @@ class LocalEngine(Engine):
                 self.flush()
 
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
-        """Let old events go, make a checkpoint; as the last handle, move memory to disk, and reserve no space."""
+        """Let old events go, create a checkpoint; as the last handle, move memory to disk, and reserve no space."""
         options = self.state.options
         if self.closed or self.log.failed or self.log.is_view:
             return

@@ -293,7 +293,7 @@ class LocalLog:
 
     @property
     def checkpoint_ms(self) -> int:
-        """When the last checkpoint was made, in milliseconds since 1970; 0 if none is known."""
+        """When the last checkpoint was created, in milliseconds since 1970; 0 if none is known."""
         return self.position().checkpoint_ms
 
     def write_checkpoint(self, position: Position, image: StateImage) -> None:

@@ -55,7 +55,7 @@ class LocalOwnership:
         """Prove that nobody else can own the group; the commit lock is held.
 
         Raises:
-            GroupOwnedError: the lock file was removed, and somebody may have made another one.
+            GroupOwnedError: the lock file was removed, and somebody may have created another one.
         """
         if not self._lock.is_in_place():
             self.lost = GroupOwnedError(
@@ -122,7 +122,7 @@ class UnownedGroup:
         """Prove that nobody can own the group; the commit lock is held.
 
         Raises:
-            GroupOwnedError: the lock file was removed, and somebody may have made another one.
+            GroupOwnedError: the lock file was removed, and somebody may have created another one.
         """
         if not self._lock.is_in_place():
             moved = f"{self._lock.path} was moved, removed or replaced during a seek of {self._group!r}; try again"
@@ -191,7 +191,7 @@ class LocalOwners:
                 if not lock.acquire_alone(timeout_seconds):
                     raise self._owned(group, lock.read_holder(), otherwise)
                 if in_place := lock.is_in_place():
-                    if group not in follow().groups:  # it was dropped before the file was opened, which made it
+                    if group not in follow().groups:  # it was dropped before the file was opened, which created it
                         remove_files_of(fs, layout, group)
                     before = existing_group(self._follower.state, group, layout.path).image()
                     hold = UnownedGroup(group, lock, position)

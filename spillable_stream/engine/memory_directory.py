@@ -88,7 +88,7 @@ class MemoryDirectory:
         self._fs.link(self._layout.memory, target)
         self._fs.sync_directory(self._layout.path)
         if not self._hold(alone=True):
-            raise StorageError(f"{target} was changed by somebody else while it was made")
+            raise StorageError(f"{target} was changed by somebody else while it was created")
 
     def _write_place(self, place: Place) -> None:
         self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")

@@ -141,7 +141,7 @@ class MemoryRecovery:
     def _files(self, state: ChannelState, known: CommitPoint | None) -> list[int]:
         """Return the memory tier's files, none if they are not what the disk tier speaks of.
 
-        Files that were being made when their maker died are removed.
+        Files that were being created when their creator died are removed.
         """
         self._directory.adopt(state.memory.token)
         self._directory.restore_owner()
@@ -217,14 +217,14 @@ class MemoryRecovery:
         """Refuse to treat as lost what another host, or a container, may still have in its memory.
 
         Raises:
-            OtherHostError: the memory tier was made where this process can't look.
+            OtherHostError: the memory tier was created where this process can't look.
             ForeignDirectoryError: it is there, and nothing proves that it is the channel's.
         """
         self._directory.require_trusted()
         if not self._directory.is_elsewhere():
             return
         place, host, here = self._directory.place(), self._lock.head.host(), os.uname().nodename
-        if place is None and host in ("", here):  # an earlier release made it, which knew no more
+        if place is None and host in ("", here):  # an earlier release created it, which knew no more
             return
         where = f"{place.path} on the host {place.host}" if place else f"the host {host}"
         raise OtherHostError(

@@ -131,7 +131,7 @@ class ObjectCheckpointing:
         )
 
     def make_if_due(self) -> None:
-        """Make a checkpoint if the last one is old, or many slots ago. A failure is logged."""
+        """Create a checkpoint if the last one is old, or many slots ago. A failure is logged."""
         slots = self._follower.positions.disk.file_id - self._made_of
         interval_seconds = self._follower.state.options.checkpoint_interval / 1000
         if not slots or (slots < _MOST_SLOTS and self._monotonic() - self._made_at < interval_seconds):
@@ -154,16 +154,16 @@ class ObjectCheckpointing:
         else:
             self._counters.checkpoint_write_error_count += 1
             self._made_at = self._monotonic()
-            said = "no checkpoint was made; the next open takes longer"
+            said = "no checkpoint was created; the next open takes longer"
         _log.warning("%s: %s: %s", self._log.path, said, error, extra=fields(self._log.path))
 
     def make(self) -> None:
-        """Make a checkpoint, and delete what is no longer needed.
+        """Create a checkpoint, and delete what is no longer needed.
 
         Raises:
             NotAChannelError: the channel is not there any more.
             StorageError: it could not be written.
-            LockTimeoutError: another thread took too long making one.
+            LockTimeoutError: another thread took too long creating one.
             TransactionStateError: this thread is inside another call to the channel.
         """
         self._log.require_open()
@@ -171,14 +171,14 @@ class ObjectCheckpointing:
             self._active_calls.refuse("a checkpoint")
         timeout_seconds = self._log.lock_timeout_seconds
         if not self._alone.acquire(timeout=timeout_seconds):
-            raise LockTimeoutError(f"another thread has been making a checkpoint for more than {timeout_seconds:g} s")
+            raise LockTimeoutError(f"another thread has been creating a checkpoint for more than {timeout_seconds:g} s")
         try:
             self._active_calls.run("a checkpoint", self._make)
         finally:
             self._alone.release()
 
     def make_soon(self) -> None:
-        """Let the next transaction make a checkpoint: events have left, and their objects may go."""
+        """Let the next transaction create a checkpoint: events have left, and their objects may go."""
         self._made_at = float("-inf")
 
     def make_if_worth_it(self) -> None:

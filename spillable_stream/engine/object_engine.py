@@ -122,7 +122,7 @@ class ObjectEngine(Engine):
     # ── closing ─────────────────────────────────────────────────────────────────────────────
 
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
-        """Make a checkpoint if one is worth it; `Engine` explains the arguments."""
+        """Create a checkpoint if one is worth it; `Engine` explains the arguments."""
         options = self.state.options
         if self.closed or self.log.is_view:
             return

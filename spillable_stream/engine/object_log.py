@@ -236,8 +236,8 @@ class ObjectLog:
 
         def begin() -> None:
             if not self._presence.is_fresh():
-                # Before a slot is made in what may be another channel by now, or in the hole that collected slots left,
-                # where nobody could tell whether it counts.
+                # Before a slot is created in what may be another channel by now, or in the hole that collected slots
+                # left, where nobody could tell whether it counts.
                 self._looks.find()
             prepare()
 

@@ -29,12 +29,12 @@ _CREATION_SECONDS = 30.0
 def ensure_object_channel(
     location: Location, new: Callable[[], SmallImage] | None, prepare: Callable[[], None] = do_nothing
 ) -> str:
-    """Make a channel unless there is one; any number of processes may try at once, on any hosts.
+    """Create a channel unless there is one; any number of processes may try at once, on any hosts.
 
     Args:
         location: where.
-        new: returns the state with which it begins, or raises; None: do not make it.
-        prepare: makes what it needs elsewhere, or raises; called when the store has shown that it lets one be made.
+        new: returns the state with which it begins, or raises; None: do not create it.
+        prepare: makes what it needs elsewhere, or raises; called when the store has shown that it lets one be created.
 
     Returns:
         Its UUID.
@@ -54,14 +54,14 @@ def ensure_object_channel(
     try:
         prepare()
     except SpillableError:
-        if (channel := read_identity(store)) is not None:  # another process has made it meanwhile, and what it needs
+        if (channel := read_identity(store)) is not None:  # another process has created it meanwhile, and what it needs
             return channel
         raise
     return create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
 
 
 def check_object_creation(location: Location) -> None:
-    """Refuse a location at which no channel can be made; nothing is made.
+    """Refuse a location at which no channel can be created; nothing is created.
 
     Raises what `ensure_object_channel` raises.
     """
@@ -76,7 +76,7 @@ def _require_fit(store: Store, location: Location) -> None:
 def _refuse_leftovers(store: Store, location: Location) -> None:
     """Refuse a place with slots of a channel that is no more: a new one would come to them, and could not continue.
 
-    Slot 0 alone is a channel that was not made to its end; with others behind it, one that has lost its identity only.
+    Slot 0 alone is a channel whose creation did not end; with others behind it, one that has lost its identity only.
     """
     left = [info.key for info in store.list(LOG)]
     if left and slot_key(0) not in left:

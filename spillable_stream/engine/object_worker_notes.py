@@ -81,7 +81,7 @@ class _Read(NamedTuple):
     Args:
         epoch: the group's owner then; 0 for nobody.
         at: when that was, in seconds of the monotonic clock.
-        group: the group then: one that is made anew under its name is another one. None if there was none.
+        group: the group then: one that is created anew under its name is another one. None if there was none.
     """
 
     epoch: int

@@ -45,7 +45,7 @@ __all__ = [
 
 
 class NewChannel(NamedTuple):
-    """What a channel is made with.
+    """What a channel is created with.
 
     Args:
         options: its options.
@@ -64,12 +64,12 @@ def ensure_channel(
     new: Callable[[], NewChannel] | None,
     prepare: Callable[[], None] = do_nothing,
 ) -> str | None:
-    """Make a channel unless there is one.
+    """Create a channel unless there is one.
 
     Args:
         fs: the file system, for a channel on this host.
         path: where it is.
-        new: returns what to make it with, or raises; None: do not make it.
+        new: returns what to create it with, or raises; None: do not create it.
         prepare: makes what a channel in a store needs on this host, or raises; called last, when all else is known.
 
     Returns:
@@ -97,12 +97,12 @@ def ensure_channel(
 
 
 def check_new(fs: FileSystem, path: ChannelPath, new: NewChannel) -> None:
-    """Refuse a channel that can be seen to be impossible; nothing is made.
+    """Refuse a channel that can be seen to be impossible; nothing is created.
 
     Args:
         fs: the file system, for a channel on this host.
         path: where it will be; there is none.
-        new: what it will be made with.
+        new: what it will be created with.
 
     Raises what `ensure_channel` raises.
     """

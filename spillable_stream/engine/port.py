@@ -232,7 +232,7 @@ class ChannelPort(Protocol):
         Args:
             name: the group's name.
             starting: as in `starting_position`.
-            automatic: whether a stream makes it for itself.
+            automatic: whether a stream creates it for itself.
             since: for a stream that had a group before: the last event that it had read when that was dropped. The new
                 group continues there, whatever ``starting`` says; what has left meanwhile is in `GroupState.expired`.
 
@@ -243,7 +243,7 @@ class ChannelPort(Protocol):
         """
 
     def note_plan(self, group: str) -> None:
-        """Record that a stream has planned a batch without events as a group that it made for itself.
+        """Record that a stream has planned a batch without events as a group that it created for itself.
 
         Args:
             group: the group, which the caller owns. Of one with a batch, or that no stream made, nothing is recorded.
@@ -339,7 +339,7 @@ class ChannelPort(Protocol):
         """Deliver delayed events that are due; a failure is logged. Costs a look at the log where none wait."""
 
     def checkpoint_if_due(self) -> None:
-        """Make a checkpoint if the last one is older than ``checkpointInterval``; a failure is logged."""
+        """Create a checkpoint if the last one is older than ``checkpointInterval``; a failure is logged."""
 
     def give_back_when_idle(self) -> None:
         """Give back the disk space of taken events if nothing was committed for a second; a failure is logged."""

@@ -3,7 +3,7 @@
 Everything goes through an overlay (`spillable_stream.storage.overlay`). While some handle holds the channel for
 writing, its head counts, and the view follows it. While none does, the view is recovered as an open for writing would
 recover the channel, but in the overlay: whole transactions up to the torn tail count, and a lost memory tier is
-reported without being recorded. When a writer comes or leaves, the view is made anew.
+reported without being recorded. When a writer comes or leaves, the view is created anew.
 """
 
 from __future__ import annotations

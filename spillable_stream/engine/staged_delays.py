@@ -87,7 +87,7 @@ class StagedDelays:
     """The delayed events of a large put, on a disk.
 
     Args:
-        stage: makes a staged file on disk.
+        stage: creates a staged file on disk.
         make_room: frees disk space.
         files: the channel's side files.
         keeps_locks: whether a file that is full stays locked, which alone shows that it is not abandoned. One of a

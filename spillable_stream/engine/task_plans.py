@@ -177,11 +177,11 @@ class StagePlan(Protocol):
             batch_id: the owner's number for the batch.
 
         Raises:
-            StorageError: no file could be made.
+            StorageError: no file could be created.
         """
 
     def begin_delayed(self, owner: str, batch_id: int) -> Staging:
-        """Begin to stage rows that are due later, in side files to be; nothing is made before the first of them.
+        """Begin to stage rows that are due later, in side files to be; nothing is created before the first of them.
 
         Args:
             owner: as in `begin`.

@@ -165,7 +165,7 @@ class Counters:
         event_take_attempt_count: events that were asked for and found, or that one take did not find.
         event_take_success_count: events whose takes were committed.
         event_take_error_count: takes that could not be read or committed.
-        checkpoint_write_error_count: checkpoints that could not be made.
+        checkpoint_write_error_count: checkpoints that could not be created.
         group_commits: how many appends there were; each is one sync on disk, none in memory.
         grouped_commits: how many transactions they were of.
         disk_syncs: how many appends to the disk tier.

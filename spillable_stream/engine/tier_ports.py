@@ -91,11 +91,11 @@ class CheckpointingPort(Protocol):
     """Checkpoints, and the space of what nothing needs any more."""
 
     def make(self) -> None:
-        """Make a checkpoint, and remove what is no longer needed.
+        """Create a checkpoint, and remove what is no longer needed.
 
         Raises:
             StorageError: it could not be written; nothing was removed.
-            LockTimeoutError: somebody else took too long making one.
+            LockTimeoutError: somebody else took too long creating one.
             TransactionStateError: this thread is inside another call to the channel.
         """
 

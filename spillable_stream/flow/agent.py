@@ -145,7 +145,7 @@ class Agent:
         """
         with self._mutex:
             if self._started:
-                raise OptionError(f"the agent {self.name} was started before; make another one")
+                raise OptionError(f"the agent {self.name} was started before; create another one")
             self._started = True
             if self._files is not None:
                 try:

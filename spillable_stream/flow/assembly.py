@@ -90,7 +90,7 @@ def build_channels(agent: str, configs: Sequence[ComponentConfig], system: Mappi
     """Return open channels of a configuration, by name.
 
     Raises:
-        SpillableError: one can't be opened; none is made then.
+        SpillableError: one can't be opened; none is created then.
     """
     times = [event_times(config) for config in configs]
     opened = open_channels(configured_channels(agent, configs, system))

@@ -30,7 +30,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file durably; its directory is made if it is missing.
+    """Replace a file durably; its directory is created if it is missing.
 
     Raises:
         StorageError: the disk refused; the old file is there.
@@ -49,10 +49,10 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, durably: what is in it later is found after a power cut.
+    """Create a directory, and those above it that are missing, durably: what is in it later is found after a power cut.
 
-    One that is there may have been made a moment ago by another thread, or by a process that was killed before it
-    synced the name. So each is synced once by this process, whoever made it.
+    One that is there may have been created a moment ago by another thread, or by a process that was killed before it
+    synced the name. So each is synced once by this process, whoever created it.
 
     Raises:
         StorageError: the system refused, or a file is in its place.
@@ -65,8 +65,8 @@ def make_directory(path: Path) -> None:
             path.mkdir()
             is_made = True
     except OSError as e:
-        if not (isinstance(e, FileExistsError) and path.is_dir()):  # another sink made it in this moment
-            raise StorageError(f"can't make the directory {path} ({e.strerror}); check what is there") from e
+        if not (isinstance(e, FileExistsError) and path.is_dir()):  # another sink created it in this moment
+            raise StorageError(f"can't create the directory {path} ({e.strerror}); check what is there") from e
     real = Path(os.path.realpath(path))
     if is_made:
         _durable.pop(real, None)  # one that was removed may have had the same inode

@@ -117,12 +117,12 @@ def _of_channel(directories: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _writable(directory: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a directory that is made if it is missing."""
+    """Yield what is wrong with a directory that is created if it is missing."""
     place = Path(directory).absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():
-        yield "directory-unusable", f"{directory} can't be made: {place} is a file"
+        yield "directory-unusable", f"{directory} can't be created: {place} is a file"
     elif not os.access(place, os.W_OK | os.X_OK):
         yield "directory-unusable", f"{directory} can't be written by this user: change the mode of {place}"
 

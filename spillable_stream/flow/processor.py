@@ -160,7 +160,7 @@ class ChannelProcessor:
         """
         with self._mutex:
             if self._is_closed:
-                raise SpillableError("the channel processor is closed; make another one")
+                raise SpillableError("the channel processor is closed; create another one")
             if not self._is_started:
                 self.chain.initialize()
                 self._is_started = True

@@ -9,7 +9,7 @@ Two slots, each half of the file, take turns. The one with the higher number cou
 
 A crash may tear the slot that is being written, and a disk that writes 4 KiB leaves the other one alone: then the value
 before it counts. It counts, too, where the newest slot is damaged later; that can't be told from a tear, so it is
-logged. The first write replaces the file of an earlier run as a whole, or makes the file.
+logged. The first write replaces the file of an earlier run as a whole, or creates the file.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def socket_directory() -> Path:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         stat = found.lstat()
     except OSError as e:
-        raise StorageError(f"can't make {found} ({e.strerror}); set XDG_RUNTIME_DIR to a directory of this user") from e
+        raise StorageError(f"can't create {found} ({e.strerror}); set XDG_RUNTIME_DIR to a directory of yours") from e
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         raise StorageError(f"others may use {found}; give it to this user alone, with mode 700")
     return found
@@ -85,7 +85,7 @@ class TapServer:
         """Listen, at a socket with the agent's name and this process's ID; remove those of agents that were killed.
 
         Raises:
-            StorageError: the socket can't be made.
+            StorageError: the socket can't be created.
         """
         directory = socket_directory()
         for path in _sockets(directory):

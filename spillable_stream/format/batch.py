@@ -196,7 +196,7 @@ def check_written_schema(schema: pa.Schema) -> None:
         if has_dictionary(field.type):
             raise SchemaError(
                 f"the channel's column {field.name!r} has the type {field.type}, whose values an earlier version did "
-                "not store, so nothing more can be put there; make a new channel"
+                "not store, so nothing more can be put there; create a new channel"
             )
 
 

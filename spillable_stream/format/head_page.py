@@ -97,7 +97,7 @@ class CommitPoint(NamedTuple):
         disk: the end of the disk tier's log, which is synced up to there.
         memory: the end of the memory tier's log.
         last_id: the last write-order ID.
-        checkpoint_ms: when the last checkpoint was made, in milliseconds since 1970.
+        checkpoint_ms: when the last checkpoint was created, in milliseconds since 1970.
         pid: the process that wrote this.
     """
 

@@ -146,7 +146,7 @@ class GroupRecord(TypedDict):
 
     The keys: its name; where it begins; where it continues; the name of what moved it, if that must not be done twice;
     a random text of where it begins or continues; which events after that had left the channel already, taken from
-    memory ahead of others; whether a stream made it for itself; up to where that stream had read before it lost its
+    memory ahead of others; whether a stream created it for itself; up to where that stream had read before it lost its
     group; how long it has had no owner, in milliseconds; whether that stream has planned a batch, though without
     events; whether it is dropped. In a log of objects: its owner, "" for nobody; the number of that ownership; the
     owner's process, by which others of its host can tell that it is gone; the name of one that asks for it.

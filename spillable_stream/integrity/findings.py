@@ -50,7 +50,7 @@ class Finding:
 
 
 class Findings:
-    """Findings in the order in which they were made; those of one place are merged."""
+    """Findings in the order in which they were found; those of one place are merged."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[Path, int | None], Finding] = {}

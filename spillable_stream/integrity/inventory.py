@@ -48,7 +48,7 @@ from spillable_stream.storage.filesystem import FileSystem
 __all__ = ["Inventory", "LogFile", "ValidCheckpoint", "opened", "take_inventory"]
 
 _HEAD_READS = 5  # the writer may be in the middle of a slot
-_NOT_PUBLISHED = "the file was being made and is not published; it does not count"
+_NOT_PUBLISHED = "the file was being created and is not published; it does not count"
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class LogFile:
 
     @property
     def holds_everything(self) -> bool:
-        """Whether a repair made it: its header holds the whole state, and no file before it counts."""
+        """Whether a repair created it: its header holds the whole state, and no file before it counts."""
         return self.header is not None and self.header.previous is None and "blocks" in self.header.state
 
 
@@ -82,7 +82,7 @@ class ValidCheckpoint:
     """A checkpoint that can be read.
 
     Args:
-        position: the position in the disk tier's log where it was made.
+        position: the position in the disk tier's log where it was created.
         path: its file.
         image: the image of the state at that position, as it was read.
     """
@@ -184,7 +184,7 @@ def _read_head(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[byte
         if found is not None:
             return found[1:]
     if any(data):
-        findings.note(layout.head, "the head is damaged; the next open makes a new one from the log")
+        findings.note(layout.head, "the head is damaged; the next open creates a new one from the log")
     return None
 
 
@@ -254,7 +254,7 @@ def _trust_disk(fs: FileSystem, inventory: Inventory, findings: Findings) -> Non
         _drop_unpublished(inventory.disk, inventory.head.disk, findings)
     else:
         checkpoint = Checkpoints(fs, inventory.layout, lambda _: None).newest_file_id()
-        text = "the file was being made when the host stopped; the next open removes it"
+        text = "the file was being created when the host stopped; the next open removes it"
         _drop_unfinished(fs, inventory.disk, max(checkpoint, known.file_id), text, findings)
     root = inventory.disk[inventory.root()] if inventory.disk else None
     if root is not None:
@@ -290,9 +290,7 @@ def _drop_foreign_history(fs: FileSystem, inventory: Inventory, findings: Findin
         for made in [c for c in inventory.checkpoints if c.position.file_id == file.file_id]:
             with opened(fs, file.path) as f:
                 if is_of_another_history(f, file.seed, made.position.offset, image_of(made.image)["time"]):
-                    text = (
-                        f"{file.path.name} holds other commits where this checkpoint was made: it is of another history"
-                    )
+                    text = f"{file.path.name} holds other commits where this checkpoint was: it is of another history"
                     findings.damage(made.path, text)
                     inventory.checkpoints.remove(made)
 

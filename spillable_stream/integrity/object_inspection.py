@@ -123,7 +123,7 @@ def _without_stale(inventory: ObjectInventory, begun: int, findings: Findings) -
     for checkpoint in inventory.checkpoints:
         if checkpoint.tail.number < begun:
             path = Path(checkpoint_key(checkpoint.tail.number))
-            findings.note(path, "a handle that was open during a repair made the checkpoint; no open begins with it")
+            findings.note(path, "a handle that was open during a repair created the checkpoint; no open begins with it")
     return replace(inventory, checkpoints=[c for c in inventory.checkpoints if c.tail.number >= begun])
 
 

@@ -118,7 +118,7 @@ def _alone(fs: FileSystem, path: Path, make: bool) -> Iterator[None]:
     Args:
         fs: the file system.
         path: the channel's directory.
-        make: make the lock file if it is missing; without it nobody has the channel open.
+        make: create the lock file if it is missing; without it nobody has the channel open.
     """
     if not fs.exists(path / "open.lock") and is_held(fs, path):
         raise ChannelBusyError(f"{path}/open.lock was removed while handles have the channel open; close them first")

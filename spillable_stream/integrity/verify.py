@@ -27,7 +27,7 @@ __all__ = ["examine", "report_of", "verify"]
 def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None, progress: OnProgress | None = None) -> Report:
     """Read everything in a channel, and return what is wrong where and what `repair` would have to give up.
 
-    Nothing is written, made, locked or mapped; others may use the channel meanwhile.
+    Nothing is written, created, locked or mapped; others may use the channel meanwhile.
 
     Args:
         path: the channel's directory, or its address in an object store.
@@ -68,7 +68,7 @@ def examine(fs: FileSystem, path: Path, meter: Meter = UNTOLD) -> Inspection:
     for look in looks(partial(_head, fs, path)):
         try:
             inspection = _inspect(fs, path, meter)
-        except FileNotFoundError:  # another process made a checkpoint and deleted files meanwhile
+        except FileNotFoundError:  # another process created a checkpoint and deleted files meanwhile
             before = None
             continue
         if report_of(inspection).healthy or look.is_unmoved():

@@ -53,7 +53,7 @@ def remove_abandoned_segments(
                     leaving.add_unless_locked(path)
         for directory in layout.data_dirs:
             for name in fs.list(directory):
-                if name.startswith("segment.") and name.endswith(".tmp"):  # a copy is made under the same lock
+                if name.startswith("segment.") and name.endswith(".tmp"):  # a copy is created under the same lock
                     fs.remove(directory / name)
 
 
@@ -69,7 +69,7 @@ def _age_seconds(fs: FileSystem, layout: Layout, path: Path) -> float:
 
 
 def _made(fs: FileSystem, path: Path, seed: int) -> Age | None:
-    """Return when a segment was made, None if its header can't be read or, of an earlier version, does not say."""
+    """Return when a segment was created, None if its header can't be read or, of an earlier version, does not say."""
     try:
         with contextlib.closing(fs.open(path, readonly=True)) as file:
             header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, seed)

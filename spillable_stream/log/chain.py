@@ -83,7 +83,7 @@ class NewestFile(Enum):
     WHOLE = auto()
     """Its header is whole: it counts."""
     UNFINISHED = auto()
-    """It was being made when its maker died: it never counted."""
+    """It was being created when its creator died: it never counted."""
     DAMAGED = auto()
     """Its header is damaged, and was whole once."""
     COMMITTED = auto()

@@ -53,7 +53,7 @@ class Checkpoint(NamedTuple):
     """The contents of a checkpoint file.
 
     Args:
-        position: the position in the log where it was made.
+        position: the position in the log where it was created.
         image: the image of the state at that position; proven when the state is restored.
     """
 
@@ -104,7 +104,7 @@ class Checkpoints:
     def _warn_of_backup(self, cause: StorageError) -> None:
         message = (
             f"{cause}: the channel {self._layout.path} continues without copies of its checkpoints in "
-            f"{named('backupCheckpointDir')}, {self._backup}; make the directory, mount it, or make room there"
+            f"{named('backupCheckpointDir')}, {self._backup}; create the directory, mount it, or make room there"
         )
         warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
 
@@ -175,7 +175,7 @@ class Checkpoints:
             self._remove([path for path in paths if path.parent == self._backup])
 
     def remove_before(self, file_id: int) -> None:
-        """Remove the checkpoints that were made in data files before one, durably. Raises what `remove` raises.
+        """Remove the checkpoints that were created in data files before one, durably. Raises what `remove` raises.
 
         The removal of those that a later one replaced becomes durable, too: if a power cut brought back one of them and
         took the later ones, the newest checkpoint would have no data file.

@@ -1,4 +1,4 @@
-"""Giving a channel its directories: when it is made, when it is repaired, and where a copy lacks some."""
+"""Giving a channel its directories: when it is created, when it is repaired, and where a copy lacks some."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def own_backup(fs: FileSystem, layout: Layout, owner: Owner, moved_from: Owner |
         layout: the channel's files.
         owner: what its owner file is to say.
         moved_from: what the channel's own directory said before it was moved: a backup directory that does not follow
-            that one is left alone. None where the directory is made, or given by hand.
+            that one is left alone. None where the directory is created, or given by hand.
     """
     backup = layout.backup_checkpoint_dir
     if backup is None:
@@ -116,7 +116,7 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
 
 
 def make_missing(fs: FileSystem, layout: Layout, owner: Owner) -> None:
-    """Make the directories that a copy of a channel may lack: they hold nothing that cannot be missed.
+    """Create the directories that a copy of a channel may lack: they hold nothing that cannot be missed.
 
     Args:
         fs: the file system.
@@ -133,7 +133,7 @@ def make_missing(fs: FileSystem, layout: Layout, owner: Owner) -> None:
 
 
 def make_directories(fs: FileSystem, layout: Layout) -> None:
-    """Make the directories of a new channel, or of one that was made before there were owner files, and own them.
+    """Create the directories of a new channel, or of one that was created before there were owner files, and own them.
 
     Whoever calls this is alone. The channel's own directory comes first, so that a creation that is cut short is
     done again under the same identity. A failing backup directory is reported and done without.
@@ -160,7 +160,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
 
 
 def require_unowned(fs: FileSystem, layout: Layout) -> None:
-    """Prove that no directory of a channel to be made is another channel's.
+    """Prove that no directory of a channel to be created is another channel's.
 
     Raises:
         ForeignDirectoryError: one is.
@@ -168,7 +168,7 @@ def require_unowned(fs: FileSystem, layout: Layout) -> None:
     for role, directory in layout.directories().items():
         _require_no_other(read_owner(fs, directory), directory, layout.channel, role)
     if layout.backup_checkpoint_dir is not None:
-        with contextlib.suppress(StorageError):  # a dead one is no reason not to make the channel
+        with contextlib.suppress(StorageError):  # a dead one is no reason not to create the channel
             _require_no_other(
                 read_owner(fs, layout.backup_checkpoint_dir), layout.backup_checkpoint_dir, layout.channel, BACKUP
             )

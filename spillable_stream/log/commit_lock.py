@@ -163,7 +163,7 @@ class CommitLock:
         self._held = self.head.write(published)
 
     def record_checkpoint(self) -> None:
-        """Record in the head that a checkpoint was made now; the caller holds the lock."""
+        """Record in the head that a checkpoint was created now; the caller holds the lock."""
         self.publish(self.current()._replace(checkpoint_ms=time.time_ns() // 1_000_000))
 
     def close(self, *, forked: bool = False) -> None:

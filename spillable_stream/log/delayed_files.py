@@ -203,7 +203,7 @@ class DelayedFiles:
             return file.read(0, of.end)
 
     def make(self, content: bytes, of: DelayedFile, channel: str) -> None:
-        """Make a side file, durably but for its directory, of what `SideFiles.content` returned.
+        """Create a side file, durably but for its directory, of what `SideFiles.content` returned.
 
         Args:
             content: the bytes.

@@ -46,7 +46,7 @@ class Head:
 
     Args:
         fs: the file system.
-        path: the head file, made if it is missing.
+        path: the head file, created if it is missing.
 
     Attributes:
         boot: what names this boot of this machine.

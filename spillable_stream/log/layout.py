@@ -8,7 +8,7 @@
     DIR/lock                                    kernel lock: one committer at a time; its 768 bytes say who
                                                 waits for it, and mean nothing after that
     DIR/open.lock                               kernel lock: shared by every handle that is neither closed nor parked
-    DIR/checkpoint.lock                         kernel lock: one process at a time makes a checkpoint
+    DIR/checkpoint.lock                         kernel lock: one process at a time creates a checkpoint
     DIR/upkeep.lock                             kernel lock: one process at a time lets events and groups go
     DIR/head                                    the published end of the log: a cache, rebuilt when it is missing
     DIR/groups/NAME.lock                        kernel lock of a group's owner; its contents are only a note;
@@ -24,7 +24,7 @@
     DIR/data/delayed-N                          side files: delayed events, until they are due
     DIR/checkpoint/checkpoint-F-O               checkpoints, named by file number and offset of the log
     DIR/memory                                  a link to the memory tier's directory, while there is one
-    DIR/memory.json                             where that was made
+    DIR/memory.json                             where that was created
     DIR/memory/memory-G-N                       its log: generation and number
     DIR/memory/spare-memory-G-N                 files whose events were taken, to be used again
     DIR/memory/memory-segment.OWNER.BATCH.UUID  segments that were staged there
@@ -124,7 +124,7 @@ class Layout:
 
     @property
     def checkpoint_lock(self) -> Path:
-        """The lock file for making a checkpoint."""
+        """The lock file for creating a checkpoint."""
         return self.path / "checkpoint.lock"
 
     @property

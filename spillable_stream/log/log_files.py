@@ -141,7 +141,7 @@ class LogFiles:
         return self._successor(file_id)[1]
 
     def begun(self, file_id: int, end: int) -> None:
-        """Learn where the header of a file ends that was just made."""
+        """Learn where the header of a file ends that was just created."""
         self._begin = (file_id, end)
 
     def first_frame_end(self, file_id: int) -> int:

@@ -65,7 +65,7 @@ def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None = None) -> 
     Args:
         fs: the file system.
         wal: the log.
-        last: the newest file that is published; one that comes after it may be half made. None while nothing is.
+        last: the newest file that is published; one that comes after it may be half created. None while nothing is.
 
     Raises:
         CorruptionError: there is no data file, or the header of one of them is damaged.
@@ -102,7 +102,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
         files, wal.read_file_header, lambda: max(checkpoints.newest_file_id(), _known_end(wal).file_id), commit
     )
     if verdict is NewestFile.UNFINISHED:
-        _log.warning("%s does not count: it was being made when the host stopped", path, extra=fields(file=path))
+        _log.warning("%s does not count: it was being created when the host stopped", path, extra=fields(file=path))
         fs.remove(path)
         fs.sync_directory(path.parent)
     elif verdict is NewestFile.DAMAGED:
@@ -141,7 +141,7 @@ def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Posit
         else:
             return
     raise CorruptionError(
-        f"a checkpoint was made at offset {made_at.offset}, and {what}. Restore both from the same moment; or let "
+        f"a checkpoint was created at offset {made_at.offset}, and {what}. Restore both from the same moment; or let "
         "'spillable repair' continue with the log as it is, and say what is lost",
         str(path),
         made_at.offset,
@@ -154,11 +154,11 @@ def is_of_another_history(file: File, seed: int, offset: int, time_us: int) -> b
     Args:
         file: the data file.
         seed: its CRC seed.
-        offset: where the checkpoint was made: where an append ended.
+        offset: where the checkpoint was created: where an append ended.
         time_us: the time of the last append that the checkpoint has in it.
     """
     last = frame_before(file, seed, min(offset, file.size()))
-    if last is None or last.header.type == FrameType.FILE_HEADER:  # that is of the time when the file was made
+    if last is None or last.header.type == FrameType.FILE_HEADER:  # that is of the time when the file was created
         return False
     return last.end > offset or last.header.time_us > time_us
 

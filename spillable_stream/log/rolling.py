@@ -39,7 +39,7 @@ class Rolling:
     Args:
         lock: the commit lock and head.
         end: the tier's published end.
-        policy: how the tier's files are made and synced.
+        policy: how the tier's files are created and synced.
         files: the log's files.
         writing: the file that is written.
     """
@@ -64,7 +64,7 @@ class Rolling:
         On a full disk it takes what room the old one has in reserve.
 
         Raises:
-            StorageError: it could not be made; the log stays in the old one.
+            StorageError: it could not be created; the log stays in the old one.
         """
         try:
             return self.roll_from(self._end.current(), image)

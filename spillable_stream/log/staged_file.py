@@ -53,7 +53,7 @@ class StagedFileWriter:
         minimum_required_space: the option's value: what it leaves free on disk, in bytes, or None for the default.
 
     Raises:
-        OptionError: no owner may have this name; no file was made.
+        OptionError: no owner may have this name; no file was created.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class StagedFileWriter:
                 return memory_segment(name) if self._memory_bytes else name
 
     def _create(self, name: str) -> bool:
-        """Make the file, of a spare if there is one, and lock it; tell whether nobody else kept it locked.
+        """Create the file, of a spare if there is one, and lock it; tell whether nobody else kept it locked.
 
         Until then a checkpoint may take it for an abandoned one and remove it, or a reader may come late to the spare.
         """
@@ -215,14 +215,14 @@ def uptime_seconds() -> float:
 
 
 class Age(TypedDict):
-    """When a segment was made: the boot of the machine, and how long that was up, in seconds."""
+    """When a segment was created: the boot of the machine, and how long that was up, in seconds."""
 
     boot: str
     up: float
 
 
 def _age() -> Age:
-    """Return what tells the age of a segment that is made now."""
+    """Return what tells the age of a segment that is created now."""
     return {"boot": boot_id().hex(), "up": uptime_seconds()}
 
 

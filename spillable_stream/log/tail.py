@@ -80,7 +80,7 @@ def find_tail(
     Args:
         file: the file.
         seed: its CRC seed.
-        start: where an append began: the start of the file, or where a checkpoint was made.
+        start: where an append began: the start of the file, or where a checkpoint was created.
         floor: up to where the head or a checkpoint says that the file was synced.
         report: called with corruption.
         apply: called with the frames of every whole transaction, in order.

@@ -67,7 +67,7 @@ class WrittenFile:
         return self._open[1]
 
     def use(self, file_id: int, file: File, end: int) -> None:
-        """Write to a file from now on that was just made, up to an end."""
+        """Write to a file from now on that was just created, up to an end."""
         self.close()
         self._open = (file_id, file)
         self._proven = file_id

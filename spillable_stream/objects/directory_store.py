@@ -37,9 +37,9 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 
 
 class DirectoryStore:
-    """The objects in a directory, which only the user that made it may read. Implements `Store`.
+    """The objects in a directory, which only the user that created it may read. Implements `Store`.
 
-    The directory is made when the first object is written. Keys that differ only in a part that is both an object and
+    The directory is created when the first object is written. Keys that differ only in a part that is an object and
     the beginning of other keys ("a" and "a/b") can't be in it together.
 
     Args:
@@ -71,7 +71,7 @@ class DirectoryStore:
             self._remove_temporary(temporary)
             return False
         except OSError as e:
-            is_refused = e.errno in _NO_LINKS | _LASTING | _FULL  # else a server may have made the link
+            is_refused = e.errno in _NO_LINKS | _LASTING | _FULL  # else a server may have created the link
             if is_refused:
                 self._remove_temporary(temporary)
             advice = _no_links(path) if e.errno in _NO_LINKS else ""
@@ -178,7 +178,7 @@ class DirectoryStore:
     def _prepare(self, directory: Path) -> None:
         """Make a directory durable, with those above it, and sweep it, when this store first writes to it.
 
-        The process that made it may have been killed before it synced the directory above.
+        The process that created it may have been killed before it synced the directory above.
         """
         if directory in self._prepared:
             return
@@ -304,7 +304,7 @@ def _fail(what: str, e: OSError, advice: str = "", *, may_have_happened: bool = 
     text = advice or {
         errno.ENOSPC: "the file system is full: make room there",
         errno.EDQUOT: "the quota is used up: make room there",
-        errno.EACCES: "this user has no permission: use the user that made the directory, or another directory",
+        errno.EACCES: "this user has no permission: use the user that created the directory, or another directory",
         errno.EROFS: "the file system is read-only: mount it so that it can be written",
         errno.ENAMETOOLONG: "the name is too long for the file system: use shorter names",
     }.get(e.errno or 0, e.strerror or str(e))

@@ -36,10 +36,10 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class DiskCache:
-    """Parts of objects in a directory, which only the user that made it may read. Thread-safe, and picklable.
+    """Parts of objects in a directory, which only the user that created it may read. Thread-safe, and picklable.
 
     Args:
-        directory: where; it is made when something is put.
+        directory: where; it is created when something is put.
         most_bytes: about how much it may take; what was used least recently goes first.
     """
 

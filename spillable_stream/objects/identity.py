@@ -1,7 +1,7 @@
 """What a root of a store is: ``channel.json``, a JSON map with a checksum, created once and never deleted.
 
-A channel is made in two steps, each "create if absent", so that of any number of makers one decides and none is waited
-for::
+A channel is created in two steps, each "create if absent", so that of any number of creators one decides and nobody
+waits::
 
     log/000…0      the UUID, and the state with which the channel begins     whoever is first decides both
     channel.json   the same UUID                                             from here on the root is a channel
@@ -86,13 +86,13 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
 
     Args:
         store: where.
-        state: the small state with which it begins. If another maker came first, the channel begins with its state.
+        state: the small state with which it begins. If another creator came first, the channel begins with its state.
         writer: what slot 0 says of its writer, for people.
         patience: how long to try.
 
     Raises:
         CorruptionError: something else is there.
-        StorageError: the store refused or failed; no channel was made, or a later call finishes it.
+        StorageError: the store refused or failed; no channel was created, or a later call finishes it.
     """
     return _decided(store, str(uuid.uuid4()), state, writer, patience)[0]
 
@@ -161,7 +161,7 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             cause = e
             if e.is_lasting:
                 break
-    raise StorageError(f"no channel could be made at {store.root}: {cause}") from cause
+    raise StorageError(f"no channel could be created at {store.root}: {cause}") from cause
 
 
 def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> None:
@@ -202,7 +202,7 @@ def _is_extended(header: SlotHeader) -> bool:
 
 
 def _first_slot(store: Store) -> SlotHeader:
-    """Return the header of slot 0: mine, or another maker's."""
+    """Return the header of slot 0: mine, or another creator's."""
     data = store.get(slot_key(0))
     found = parse_slot_header(claimed_channel(data), 0, data)
     if found is None:

@@ -55,7 +55,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         if base is not None:
             try:
                 return _replayed(slots, base)
-            except BehindError as e:  # a checkpoint was made meanwhile
+            except BehindError as e:  # a checkpoint was created meanwhile
                 is_unfinished = isinstance(e, _RepairedError)
     if is_unfinished:
         root = slots.store.root

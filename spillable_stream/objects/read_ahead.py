@@ -128,7 +128,7 @@ def require_there(slots: Slots, tail: Tail) -> None:
     """
     try:
         token = slots.token(tail.number)
-    except ForeignSlotError:  # the channel was removed; or a maker that slept filled the place of slot 0
+    except ForeignSlotError:  # the channel was removed; or a creator that slept filled the place of slot 0
         token = None
     if token != tail.token:
         raise BehindError

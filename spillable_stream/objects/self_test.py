@@ -23,7 +23,7 @@ CHECKS = "check/"
 """What the keys begin with of the objects that a test makes; a test that is killed leaves some."""
 
 QUICK_RACES = 4
-"""How many objects are raced for when a channel is made."""
+"""How many objects are raced for when a channel is created."""
 
 FULL_RACES = 200
 """How many objects are raced for when a person asks."""

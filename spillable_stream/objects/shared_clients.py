@@ -1,6 +1,6 @@
 """The obstore clients of this process, shared by all stores of a bucket.
 
-To make a client takes 5 ms of a processor, for it reads the host's certificates; and each has connections of its own,
+To create a client takes 5 ms of a processor, for it reads the host's certificates; and each has connections of its own,
 which begin with a handshake. Spark's workers open several stores in every task and every call of the driver.
 """
 
@@ -23,13 +23,13 @@ _MOST_KEPT = 64
 
 
 class _Shared:
-    """Clients that are made, or being made.
+    """Clients that are created, or being created.
 
     Attributes:
         until: until when later stores may have them.
         factory: what makes their provider; kept, for its identity is in the key.
-        clients: them, once they are made.
-        lock: held while they are made.
+        clients: them, once they are created.
+        lock: held while they are created.
     """
 
     def __init__(self, until: float, factory: CredentialsFactory | None) -> None:

@@ -99,7 +99,7 @@ class AsyncRoom:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise ProducerClosedError("the producer is closed; make a new one")
+            raise ProducerClosedError("the producer is closed; create a new one")
 
     def _changed(self) -> bool:
         """Have the loop wake the first turn, once for many changes; False if the loop is gone. Thread-safe."""

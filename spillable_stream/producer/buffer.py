@@ -176,9 +176,10 @@ class Buffer:
 
     def _refuse_all(self) -> NoReturn:
         if self.failure is None:
-            raise ProducerClosedError("the producer is closed; make a new one")
+            raise ProducerClosedError("the producer is closed; create a new one")
         raise ProducerClosedError(
-            f"the producer failed and is closed: {type(self.failure).__name__}: {text_of(self.failure)}; make a new one"
+            f"the producer failed and is closed: {type(self.failure).__name__}: {text_of(self.failure)}; "
+            "create a new one"
         ) from self.failure
 
     def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:

@@ -299,7 +299,7 @@ class Producer:
         if self._forked:
             raise OptionError(
                 "a sequence means nothing in a forked child: the name is the parent's, and here the producer is "
-                "another one, without a name; make a producer with a producer_id of its own"
+                "another one, without a name; create a producer with a producer_id of its own"
             )
         if self._given_id is None:
             raise OptionError("a sequence means nothing without a producer_id that outlives this producer; give it one")
@@ -415,7 +415,7 @@ class Producer:
         with self._mutex:
             if isinstance(self._route, Forked):
                 if self._closed:
-                    raise ProducerClosedError("the producer is closed; make a new one")
+                    raise ProducerClosedError("the producer is closed; create a new one")
                 self._start()
             return self._route
 

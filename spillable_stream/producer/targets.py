@@ -62,7 +62,7 @@ class Targets:
     Args:
         given: one target, a mapping of keys to some, or a sequence of some.
         dead_letter: where dead letters go; None for nowhere.
-        options: the producer's options: a wrong one is refused before a channel is made.
+        options: the producer's options: a wrong one is refused before a channel is created.
 
     Attributes:
         receiving: the targets that events go to, each once.
@@ -99,7 +99,7 @@ class Targets:
     def _open(self, receivers: Sequence[Receiver], dead: Sequence[Receiver], options: ProducerKeywords) -> list[Target]:
         """Return targets, in order; channels that are given by their paths are opened together.
 
-        None of these is made before it is known that the options fit all of them.
+        None of these is created before it is known that the options fit all of them.
         """
         found: dict[int, Target] = {}
         paths: dict[int, WantedChannel] = {}
@@ -175,7 +175,7 @@ def _require_room_for(of_receivers: Sequence[int], most: int, dead: str) -> None
 
 
 def _require_elsewhere(dead_letter: Receiver | None, receivers: Sequence[Receiver]) -> None:
-    """Refuse a path for the dead letters that is one for the events, before a channel is made there."""
+    """Refuse a path for the dead letters that is one for the events, before a channel is created there."""
     paths = {_address(one) for one in receivers if isinstance(one, (str, os.PathLike))}
     if isinstance(dead_letter, (str, os.PathLike)) and _address(dead_letter) in paths:
         raise _same_place(os.fspath(dead_letter))

@@ -63,7 +63,7 @@ class ChannelCommit:
             batch_id: the batch that they staged for.
 
         Raises:
-            NotAChannelError: the channel was removed and made again.
+            NotAChannelError: the channel was removed and created again.
             OptionError: the rows' query reads this channel.
         """
         made: list[str] = []
@@ -205,5 +205,5 @@ def _require_same(channel: Channel, staged: Staged) -> None:
     if channel.uuid != staged.channel:
         raise NotAChannelError(
             f"the rows were staged for the channel {staged.channel}, and {channel.path} is the channel {channel.uuid} "
-            "now: it was removed and made again. None of them was stored; write them again"
+            "now: it was removed and created again. None of them was stored; write them again"
         )

@@ -69,7 +69,7 @@ class SpillableDataSource(DataSource):
 
         Raises:
             NotAChannelError: there is no channel, and ``createIfMissing`` is not set.
-            OptionError: an unknown option, or a value out of range; or Spark asks in order to make a table.
+            OptionError: an unknown option, or a value out of range; or Spark asks in order to create a table.
         """
         self._refuse_table()
         given, place = self._read_options(SOURCE, BATCH), self._place()

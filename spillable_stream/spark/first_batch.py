@@ -15,7 +15,7 @@ there before it returns an event::
        this query, by an earlier run: note that the query is past its first batch, and refuse.
 
 A query with two sources of a channel has two such groups, and a crash may keep one of them from being noted. So a note
-counts only if its batch was planned before the group was made.
+counts only if its batch was planned before the group was created.
 
 Of a set those channels look that have events in the batch. Where a query begins, one of them is told what is noted in
 those that have none (`elsewhere`): the batch that is lost may have had events of these alone.
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FormerGroup:
-    """A group that a stream without the option `group` made for itself, which may be of an earlier start.
+    """A group that a stream without the option `group` created for itself, which may be of an earlier start.
 
     Args:
         name: its name.
@@ -63,10 +63,10 @@ class PlannedBatch:
         last_id: the last one.
         is_first: whether it is the query's first batch of the channel.
         reset: the reset of the group that it begins with; None without one.
-        former: the other groups that streams made for themselves, where this group is one, and its query begins.
+        former: the other groups that streams created for themselves, where this group is one, and its query begins.
         is_again: whether Spark's checkpoint had the batch before the source said where it ends.
-        planned_at: how far the channel was when it was planned, where the group is one that a stream made for itself.
-        made_at: how far the channel was when the group was made; None if that is not known.
+        planned_at: how far the channel was when it was planned, where a stream created the group for itself.
+        made_at: how far the channel was when the group was created; None if that is not known.
         elsewhere: what is noted in channels of the set that have no events in the batch with which a query begins.
     """
 

@@ -2,8 +2,8 @@
 
 Nothing in Spark stops this worker where its query never started, since another source of it could not: it lives as
 long as the session. So the group is owned from where the query asks for a batch. A group that the options name is owned
-only as long as somebody asks, until the batch is planned: others may want it. A group that the query made for itself is
-kept at once. Nobody else may read as it, and it would be dropped where the query's trigger is long. Spark ends the
+only as long as somebody asks, until the batch is planned: others may want it. A group that the query created for itself
+is kept at once. Nobody else may read as it, and it would be dropped where the query's trigger is long. Spark ends the
 worker of every source that it has asked for a batch, so the query's next worker gets it::
 
               channel()             consumer()            keep()

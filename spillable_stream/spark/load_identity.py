@@ -55,7 +55,7 @@ class LoadIdentity:
 
         Args:
             own: makes it the owner, within so many seconds.
-            group: the group. One that a query made for itself is known to that query's checkpoint alone.
+            group: the group. One that a query created for itself is known to that query's checkpoint alone.
             owner_timeout_seconds: how long to wait for a former owner to go.
 
         Raises:
@@ -65,7 +65,7 @@ class LoadIdentity:
             return own(min(_WORKER_END_SECONDS, owner_timeout_seconds))
         except GroupOwnedError as e:
             owner = _NOTE.fullmatch(e.owner)
-            # An owner that came after this source was made belongs to no query that was there before: it will not go.
+            # An owner that came after this source belongs to no query that was there before: it will not go.
             if (
                 owner
                 and not group.is_automatic

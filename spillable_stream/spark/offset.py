@@ -4,8 +4,8 @@ The end of a query's first batch says where that began, too: ``{"channel": …, 
 Spark keeps ends, and asks for the beginning of the first batch again when it repeats it.
 
 Three more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
-`group` made for itself, the end of its first batch says with ``made`` when (`first_batch`), and ``reset`` names what a
-stream with `resetGroup` does once (`group_reset`).
+`group` created for itself, the end of its first batch says with ``made`` when (`first_batch`), and ``reset`` names what
+a stream with `resetGroup` does once (`group_reset`).
 
 What the options say of positions is resolved here, too: an ID names an event, an offset the place
 after one.
@@ -41,9 +41,9 @@ class Offset:
         channel: the channel's UUID.
         event_id: every event up to this one.
         start_id: of the end of a query's first batch, the event after which that began; None of any other.
-        group: the group that a stream made for itself; None if the option `group` names it.
+        group: the group that a stream created for itself; None if the option `group` names it.
         reset: of the beginning and the end of a query's first batch, the reset of the group that it begins with.
-        made_at: of the end of a query's first batch, how far the channel was when its group was made, where it made it.
+        made_at: of the end of a query's first batch, how far the channel was when it created its group, if it did.
     """
 
     channel: str

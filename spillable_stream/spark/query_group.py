@@ -9,8 +9,8 @@
              └──── hear an offset without a name ─────▶ EARLIER       the group `default`, as an earlier version had it
 
 A stream without the option makes up a name, and says it in every offset, so that the query's checkpoint remembers it.
-The group itself is made when the first batch is asked for, where the query begins; if it is gone when the query
-resumes, it is made again where the checkpoint is.
+The group itself is created when the first batch is asked for, where the query begins; if it is gone when the query
+resumes, it is created again where the checkpoint is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class QueryGroup:
         name: the group's name.
         origin: what said so.
         read_id: the query has everything up to this event; None if nothing has said so yet.
-        made_at: how far the channel was when the query made the group for itself; None if it did not, or not here.
+        made_at: how far the channel was when the query created the group for itself; None if it did not, or not here.
         unused: the automatic group that the checkpoint names, though the option names another one; None without.
     """
 
@@ -60,7 +60,7 @@ class QueryGroup:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether the query made the group for itself."""
+        """Whether the query created the group for itself."""
         return self.origin in (Origin.NEW, Origin.CHECKPOINT)
 
     @property

@@ -48,7 +48,7 @@ class QueryStart:
         """Return the event after which the first batch begins.
 
         A group that the options name is created if it is missing. It has no owner until Spark asks where the first
-        batch ends; a group of the query's own is made only then. So is any in a channel of a set that does not begin
+        batch ends; a group of the query's own is created only then. So is any in a channel of a set that does not begin
         with its first event: Spark may ask again after the first batch has failed, and a channel that has appeared
         since is not in that batch, and begins with its first event.
 
@@ -85,7 +85,7 @@ class QueryStart:
         return starting_id(channel, self._options) if self._position_id is None else f"{self._position_id + 1}+"
 
     def make_group(self, channel: Channel) -> bool:
-        """Make the group of a new query where it begins, and tell whether that was still to be done.
+        """Create the group of a new query where it begins, and tell whether that was still to be done.
 
         Between that Spark asked where the query begins and that it asks for events, other groups may take some, and
         they leave. The query did not ask for these by ID, so it begins with the first event that is still there.

@@ -94,7 +94,7 @@ def _nullable(t: pa.DataType) -> pa.DataType:
 
 
 def creation_schema(schema: StructType) -> pa.Schema | None:
-    """Return what `Channel` needs to make a channel of these rows: None for an event channel."""
+    """Return what `Channel` needs to create a channel of these rows: None for an event channel."""
     stored = _stored_schema(schema)
     is_event = set(stored.names) == set(EVENT_SCHEMA.names) and all(
         f.type.equals(EVENT_SCHEMA.field(f.name).type) for f in stored

@@ -99,8 +99,8 @@ class ShardedPlan:
 def plan_sharded_sink(path: str, options: SinkOptions, schema: StructType) -> ShardedPlan:
     """Create or widen the channels for rows, and return how to write them.
 
-    None is made or widened before the rows are known to fit those that are there. None is made before these are open,
-    and all of the others can be made.
+    None is created or widened before the rows are known to fit those that are there. None is created before these are
+    open, and all of the others can be created.
 
     Args:
         path: the path that the channels' paths begin with.

@@ -186,7 +186,7 @@ def sink_channel(
         path: the channel's directory.
         options: the write's options.
         schema: the schema of the rows; it has columns.
-        create: whether to make it if it is missing.
+        create: whether to create it if it is missing.
     """
     if options.times.may_delay:
         _require_delays(path, options.of_channel)
@@ -194,7 +194,7 @@ def sink_channel(
 
 
 def check_sink_channel(path: str, options: SinkOptions, schema: StructType) -> None:
-    """Refuse the channel of a write that can be seen to be impossible; nothing is made.
+    """Refuse the channel of a write that can be seen to be impossible; nothing is created.
 
     The arguments are those of `plan_sink`; there is no such channel.
     """
@@ -219,7 +219,7 @@ def _stored(options: SinkOptions, schema: StructType) -> pa.Schema:
 
 
 def _require_delays(path: str, of_channel: Mapping[str, Any]) -> None:
-    """Refuse to delay rows where none can wait, before a channel is made or changed."""
+    """Refuse to delay rows where none can wait, before a channel is created or changed."""
     disk_events = of_channel.get("overflow_capacity")
     if disk_events == 0:
         raise without_disk(path)
@@ -283,7 +283,7 @@ def _refuse_directories(of_channel: Mapping[str, Any]) -> None:
         if option.keyword in of_channel and option.keyword in _OF_ONE_CHANNEL:
             raise OptionError(
                 f"{option.name} is for a single channel, and each shard needs directories of its own: leave it out, or "
-                f"make the channels with Channel first, each with its {option.name}"
+                f"create the channels with Channel first, each with its {option.name}"
             )
 
 

@@ -22,12 +22,12 @@ START_FIRST = "Start what puts to it first; or let a stream make it, with the op
 
 
 def start_first(error: NotAChannelError) -> NotAChannelError:
-    """Return the error for a source without a channel: with what to do, where one can be made."""
+    """Return the error for a source without a channel: with what to do, where one can be created."""
     return NotAChannelError(f"{error}. {START_FIRST}", is_missing=True) if error.is_missing else error
 
 
 def make_channel(path: str, schema: StructType, options: StreamOptions) -> Channel:
-    """Return a channel that is made for what a stream expects to read.
+    """Return a channel that is created for what a stream expects to read.
 
     Args:
         path: the channel's directory.

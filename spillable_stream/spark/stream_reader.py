@@ -120,7 +120,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @_held
     def query_notes(self) -> list[QueryNote]:
-        """Return what is noted of queries that read as this group, or as groups that they made for themselves."""
+        """Return what is noted of queries that read as this group, or as groups that they created for themselves."""
         port = self._port()
         with port.snapshot() as state:
             groups = {self._group.name, *(name for name, group in state.groups.items() if group.has_planned)}
@@ -311,7 +311,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _nothing(self, begin: int) -> list[InputPartition]:
         """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay.
 
-        A group that is gone is not made again here: before Spark 4.2 this may be the end of a batch that comes next.
+        A group that is gone is not created again here: before Spark 4.2 this may be the end of a batch that comes next.
         The next batch begins behind what is gone now, so that is reported here.
 
         Args:

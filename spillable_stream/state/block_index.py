@@ -41,7 +41,7 @@ class BlockIndex:
         files: the number of blocks in each file.
         emptied: files whose last block was dropped. Whoever removes these files clears the set.
         emptied_count: how many files have ever been added to `emptied`.
-        has_expiry: whether an event of a block had a ttl, ever since the index was made.
+        has_expiry: whether an event of a block had a ttl, ever since the index was created.
     """
 
     def __init__(self, blocks: Iterable[Block] = (), kept_through: int = 0) -> None:

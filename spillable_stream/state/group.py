@@ -22,12 +22,12 @@ class GroupState:
         ahead: events after it that were taken too.
         lost: events that count as taken, but went with a memory tier or with damage; until a later one is taken.
         expired: events that count as taken, but left by age or size before; until a later one is taken.
-        is_automatic: whether a stream made it for itself.
+        is_automatic: whether a stream created it for itself.
         has_planned: whether an automatic group has ever planned a batch.
         idle_ms: how long an automatic group has had no owner while the channel was open, in milliseconds.
         is_sought: whether it was moved by a seek and has taken nothing since.
         reset: the name of the last seek that must not be done twice.
-        token: a random text of its beginning; "" where an earlier version made it.
+        token: a random text of its beginning; "" where an earlier version created it.
         passed: how many expired events its takes have passed over.
     """
 

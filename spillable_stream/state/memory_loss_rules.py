@@ -79,7 +79,7 @@ def appends_may_be_missing(image: Mapping[str, object] | None, boot: bytes, in_m
 def may_have_been_used(state: ChannelState, published: CommitPoint | None) -> bool:
     """Tell whether the memory tier of a state may have held events, whatever is left of its files.
 
-    A missing file proves nothing. A tier that the head never named a file of was made, and killed before its first put.
+    A missing file proves nothing. A tier that the head never named a file of was killed before its first put.
 
     Args:
         state: what the disk tier says.

@@ -51,7 +51,7 @@ class FileSystem:
         """
         flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
         flags |= os.O_NONBLOCK  # opening a planted pipe must not wait for its other end
-        with named("making" if create else "opening", path, may_be_missing=not create):
+        with named("creating" if create else "opening", path, may_be_missing=not create):
             with forking:
                 made = self.access.open_or_make(path, flags, exclusive=exclusive) if create else os.open(path, flags)
                 file = File(path, made)
@@ -106,19 +106,19 @@ class FileSystem:
         """Create a directory and its missing parents, and sync the parent of each."""
         if os.path.isdir(path):
             return
-        with named("making the directory", path):
+        with named("creating the directory", path):
             self.make_directory(path.parent)
             with contextlib.suppress(FileExistsError):
                 self.access.make_directory(path)
         self.sync_directory(path.parent)
 
     def require_place(self, path: Path) -> None:
-        """Prove, as far as permissions say, that a directory is there and can be written, or can be made; make nothing.
+        """Prove, as far as permissions say, that a directory can be written, or can be created; create nothing.
 
         Raises:
             StorageError: it can't.
         """
-        with named("making the directory", path):
+        with named("creating the directory", path):
             there = next(p for p in (path, *path.parents) if os.path.lexists(p))
             if not os.path.isdir(there):
                 is_file = os.path.exists(there)
@@ -261,7 +261,7 @@ class FileSystem:
             path: the directory.
             owner_of: if this process is root, the directory gets the owner of this path.
         """
-        with named("making the directory", path):
+        with named("creating the directory", path):
             self.access.make_directory(path, owner_of)
 
     def is_private_directory(self, path: Path, owner_of: Path) -> bool:

@@ -186,7 +186,7 @@ class OverlayFileSystem(FileSystem):
         place = self._place(path)
         layer = self._layers.get(place)
         if exclusive and self.exists(path):
-            raise StorageError(f"making {path} failed: {os.strerror(errno.EEXIST)} (errno {errno.EEXIST})")
+            raise StorageError(f"creating {path} failed: {os.strerror(errno.EEXIST)} (errno {errno.EEXIST})")
         if layer is None and not self._is_gone(path):
             try:
                 below = self._below.open(path, readonly=True)
@@ -272,7 +272,7 @@ class OverlayFileSystem(FileSystem):
         return self._below.real_path(path)
 
     def make_private_directory(self, path: Path, owner_of: Path) -> None:
-        raise self._refusal("making the directory", path)
+        raise self._refusal("creating the directory", path)
 
     def is_private_directory(self, path: Path, owner_of: Path) -> bool:
         return not self._is_gone(path) and self._below.is_private_directory(path, owner_of)

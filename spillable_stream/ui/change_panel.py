@@ -89,7 +89,7 @@ def _option_card(changes: Changes, path: str) -> None:
 def _checkpoint_card(changes: Changes, path: str) -> None:
     with _card("Checkpoint"):
         ui.label("Makes the next open short, and removes files that are no longer needed.").classes("s-soft")
-        _button("Make a checkpoint", lambda: f"Make a checkpoint of {path}?", lambda: changes.checkpoint(path))
+        _button("Create a checkpoint", lambda: f"Create a checkpoint of {path}?", lambda: changes.checkpoint(path))
 
 
 def _card(title: str) -> ui.element:

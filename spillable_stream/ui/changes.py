@@ -22,7 +22,7 @@ class Changes:
     """The changes. Each opens the channel for as long as it takes.
 
     Args:
-        allowed: whether any may be made.
+        allowed: whether any may be created.
     """
 
     def __init__(self, *, allowed: bool) -> None:
@@ -66,10 +66,10 @@ class Changes:
             return f"{option} is {stored[found.keyword]} now."
 
     def checkpoint(self, path: str) -> str:
-        """Make a checkpoint, and return what was done."""
+        """Create a checkpoint, and return what was done."""
         with self._opened(path, "a checkpoint") as channel:
             channel.checkpoint()
-            return "A checkpoint was made."
+            return "A checkpoint was created."
 
     def _opened(self, path: str, what: str, options: dict[str, Any] | None = None) -> Channel:
         """Open a channel for a change.

@@ -138,7 +138,7 @@ class Worker:
         stop_seconds = seconds("stop_timeout_seconds", stop_timeout_seconds)
         with self._changed:
             if self._state != "new":
-                raise WorkerError(f"a worker runs once, and this one of the group {self.group!r} did; make another one")
+                raise WorkerError(f"a worker runs once, and that of the group {self.group!r} did; create another one")
             self._state, self._until_empty = "running", until_empty
         return partial(self._run, stop_seconds)
 

@@ -230,7 +230,7 @@ def test_of_two_backups_at_once_one_fails_and_harms_nothing(path: Path, tmp_path
     with Channel(path, minimum_required_space=0) as channel:
         channel.consumer("default")
         put(channel, *numbered(1, 3))
-        with pytest.raises(ChannelBusyError, match=r"another backup .* was made meanwhile"):
+        with pytest.raises(ChannelBusyError, match=r"another backup .* was created meanwhile"):
             ss.backup(channel, copy, progress=back_up_too)
         assert list(contents(copy, tmp_path / "r", "default")[1].values()) == numbered(1, 3)
 
@@ -442,7 +442,7 @@ def test_a_copy_of_a_side_file_that_is_gone_is_noticed(path: Path, tmp_path: Pat
 def test_a_backup_under_load_has_each_transaction_whole_with_its_events_that_wait(
     path: Path, tmp_path: Path, options: Any, times: int
 ) -> None:
-    """Each transaction puts one event for now and two for later, which are delivered while backups are made."""
+    """Each transaction puts one event for now and two for later, which are delivered while backups are created."""
     ended, rng = threading.Event(), random.Random(1)
 
     def load() -> None:

@@ -1,4 +1,4 @@
-"""Channels in directories that are made of backups."""
+"""Channels in directories that are created from backups."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_a_directory_of_other_things_that_are_called_backups_is_no_backup(tmp_pa
 
 
 class StoreOfOthers(DirectoryStore):
-    """A store on which another process makes a backup, in the place of the one before, after the first listing."""
+    """A store on which another process creates a backup, in the place of the one before, after the first listing."""
 
     def get(self, key: str) -> pa.Buffer:
         if not self.exists(4):

@@ -1,4 +1,4 @@
-"""`restore`: channels that are made of backups."""
+"""`restore`: channels that are created from backups."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_backup_that_another_one_replaces_while_it_is_read_is_not_damaged(
                 take(channel, 100)
                 ss.backup(channel, copy)
 
-    with pytest.raises(ChannelBusyError, match=r"another backup to .* was made meanwhile.*; restore again"):
+    with pytest.raises(ChannelBusyError, match=r"another backup to .* was created meanwhile.*; restore again"):
         ss.restore(copy, tmp_path / "r", new_identity=True, progress=replace_it)
     assert not (tmp_path / "r").exists()
     assert ss.restore(copy, tmp_path / "r", new_identity=True).number == 2

@@ -1,4 +1,4 @@
-"""Channels in a store that are made of backups."""
+"""Channels in a store that are created from backups."""
 
 from __future__ import annotations
 

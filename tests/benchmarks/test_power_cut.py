@@ -120,7 +120,7 @@ def test_a_disk_that_another_mount_namespace_keeps_alive_is_not_mounted_again(mo
             assert copy.stdin is not None and copy.stdout is not None
             copy.stdin.write(b"?")
             copy.stdin.flush()
-            assert copy.stdout.read(1) == b"?"  # the namespace is made
+            assert copy.stdout.read(1) == b"?"  # the namespace is created
             made.cut()
             with pytest.raises(MountError, match=f"is unmounted, and /dev/loop.* still has .*{copy.pid}"):
                 made.boot()

@@ -115,7 +115,7 @@ def test_a_directory_without_write_permission_is_refused(path: Path, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "mkdir", mkdir)
-    with pytest.raises(StorageError, match=rf"making the directory {path} failed: Permission denied"):
+    with pytest.raises(StorageError, match=rf"creating the directory {path} failed: Permission denied"):
         Channel(path)
 
 

@@ -191,7 +191,7 @@ def test_a_take_of_a_group_that_was_dropped_and_made_again_does_not_commit(open_
 
 
 def test_an_owner_whose_lock_file_was_removed_takes_nothing_any_more(open_channel: Open, path: Path) -> None:
-    """A cleaner of old files removes it; the next consumer makes another one, and is the owner."""
+    """A cleaner of old files removes it; the next consumer creates another one, and is the owner."""
     channel, other = open_channel(), open_channel()
     put(channel, *numbered(0, 4))
     tx, consumer = channel.take_transaction("g"), channel.consumer("g")

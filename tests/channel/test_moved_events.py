@@ -1,4 +1,4 @@
-"""Events that a flush moved to disk after later ones, and memory tiers whose maker died."""
+"""Events that a flush moved to disk after later ones, and memory tiers whose creator died."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def die(*_: object) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(MemoryDirectory, "make"), (Rolling, "begin"), (MemoryDirectory, "remove")],
-    ids=["before its directory is made", "before its first file is made", "before its directory is removed"],
+    ids=["before its directory is created", "before its first file is created", "before its directory is removed"],
 )
 def test_a_memory_tier_whose_process_died_is_removed_by_the_last_close(
     path: Path, open_channel: Open, kind: type, name: str

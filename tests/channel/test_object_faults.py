@@ -29,7 +29,7 @@ class Told:
 
 
 def program(told: Told) -> None:
-    """Open a channel, put small and large transactions, take, make a checkpoint, and close; stop where one fails."""
+    """Open a channel, put small and large transactions, take, create a checkpoint, and close; stop where one fails."""
     with Channel(URL, commit_interval=0, gc_delay=0, max_inline_bytes=500, checkpoint_on_close=False) as channel:
         checkpointing = channel.engine().checkpointing
         checkpointing.worth_a_trim = 1

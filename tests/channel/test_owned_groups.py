@@ -187,7 +187,7 @@ def test_a_group_that_the_handle_owns_is_dropped_and_can_be_owned_again(kept: Ch
 def test_a_handle_that_lost_a_group_says_so_once_and_owns_it_again_once_nobody_else_does(
     kept: Channel, open_channel: Open, path: Path
 ) -> None:
-    """A cleaner of old files removed the group's lock, and another handle made another one."""
+    """A cleaner of old files removed the group's lock, and another handle created another one."""
     other = open_channel()
     open_takes = [kept.take_transaction("g") for _ in range(2)]
     for tx in open_takes:

@@ -33,7 +33,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def fill() -> None:
-    """Make a channel with one staged segment of ten events."""
+    """Create a channel with one staged segment of ten events."""
     with Channel(URL, commit_interval=0, max_inline_bytes=100, retention_bytes=1 << 30) as channel:
         put(channel, *BODIES)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in each phase of each long verb: one line that is true, status 130, nothing half made.
+"""Ctrl-C in each phase of each long verb: one line that is true, status 130, nothing half created.
 
 The same command continues then, or begins again.
 

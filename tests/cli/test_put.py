@@ -337,7 +337,7 @@ def test_rows_that_trickle_in_are_stored_as_they_come_also_in_a_new_channel(
 
 
 def killed_again_and_again(path: Path, file: Path, kills: int, rows: int, signals: list[int], **options: int) -> None:
-    """Make a channel, load a file into it, kill the load at random moments, and run it again to its end."""
+    """Create a channel, load a file into it, kill the load at random moments, and run it again to its end."""
     while not each_was_killed(path, file, kills, rows, signals, **options):  # as on a busy machine
         shutil.rmtree(path)
 

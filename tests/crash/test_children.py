@@ -1,4 +1,4 @@
-"""The laboratory's children: none outlives the process that made it, and none is waited for without end."""
+"""The laboratory's children: none outlives the process that created it, and none is waited for without end."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def copy_in_order(path: Path, target: Path) -> None:
 def copies_of_a_live_channel(directory: Path, configuration: str, count: int, mutant: str = "") -> list[str]:
     """Return what is wrong with copies of a channel in use that are neither whole nor refused.
 
-    A third each is made while its writers are stopped, in whatever they do: it is what a kill leaves, and must open;
+    A third each is created while its writers are stopped, in whatever they do: it is what a kill leaves, and must open;
     in an order in which a copy opens, however long it takes; and as ``cp`` does.
 
     Args:

@@ -212,7 +212,7 @@ def test_stale_files_and_those_of_another_channel_are_noticed(base: Path, large:
     names = large.names("log-", "segment.", "checkpoint-")
     assert wrongs(large, stale(large, {n: d for n, d in older.files.items()}, names)) == []
     mine = {name: data[: header_end(large, name)] for name, data in large.files.items() if name in large.names("log-")}
-    assert wrongs(large, stale(large, mine, names)) == []  # as they were when they were made
+    assert wrongs(large, stale(large, mine, names)) == []  # as they were when they were created
 
 
 # ── what can be missed ──────────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ from tests.support.events import numbered, peek, put, take
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
 _OPTIONS: dict[str, Any] = {"minimum_required_space": 0, "max_file_size": 4000, "max_inline_bytes": 1 << 20}
-# Which option makes a directory elsewhere.
+# Which option creates a directory elsewhere.
 OPTIONS = ("data_dirs", "two data_dirs", "checkpoint_dir", "backup_checkpoint_dir")
 HEADS = pytest.mark.parametrize("rebooted", [False, True], ids=["", "rebooted"])
 
@@ -35,7 +35,7 @@ def options_with(option: str, *directories: Path) -> dict[str, Any]:
 
 
 def fill(path: Path, first: int = 0, **options: Any) -> None:
-    """Make a channel with 40 events in several data files and with checkpoints, which no group has taken."""
+    """Create a channel with 40 events in several data files and with checkpoints, which no group has taken."""
     with Channel(path, **options) as channel:
         for i in range(4):
             put(channel, *(b"%d" % n + b" " * 100 for n in range(first + 10 * i, first + 10 * i + 10)))

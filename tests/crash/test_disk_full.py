@@ -126,7 +126,7 @@ class FullDisk:
         self._try("the rollback of a take", True, tx.rollback)
 
     def _roll_back_a_put(self, channel: Channel) -> None:
-        tx = channel.put_transaction()  # may make a memory tier, which takes room
+        tx = channel.put_transaction()  # may create a memory tier, which takes room
         tx.begin()
         tx.put(Event(b"rolled back"))
         self._try("the rollback of a put", True, tx.rollback)

@@ -37,7 +37,7 @@ def victim(common: Path) -> Path:
 
 
 def make_victim(common: Path) -> Path:
-    """Make a directory of somebody's, with files and a directory in it."""
+    """Create a directory of somebody's, with files and a directory in it."""
     directory = common / "victim"
     (directory / "deeper").mkdir(parents=True)
     for name in ("precious", "memory-000001-000001", "deeper/precious"):

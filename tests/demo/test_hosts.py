@@ -100,7 +100,7 @@ def test_no_process_of_a_host_is_left_however_its_maker_ends(tmp_path: Path, end
     ("tools", "probe", "why"),
     [
         ({"no-such-tool": "its-package"}, "true", "no-such-tool needed; 'apt-get install its-package' on Debian"),
-        ({}, "false", "no namespaces can be made here: it ended with 1; in a container, run that with --privileged"),
+        ({}, "false", "no namespaces can be created here: it ended with 1; in a container, run that with --privileged"),
         ({"sh": "dash"}, "true", ""),
     ],
 )

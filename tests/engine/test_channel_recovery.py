@@ -126,7 +126,7 @@ def test_a_memory_tier_that_is_there_is_published_with_the_disks_end(path: Path,
 
 
 def test_the_channels_directory_is_synced_first(path: Path, open_channel: Open) -> None:
-    """Whoever made the channel may have been killed before that."""
+    """Whoever created the channel may have been killed before that."""
     open_channel().close()
     reboot(path)
     fs = FaultyFileSystem()

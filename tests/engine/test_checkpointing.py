@@ -169,7 +169,7 @@ def test_a_close_on_a_full_disk_that_has_no_room_for_a_checkpoint_is_no_error(
         with Channel(disk / "channel", minimum_required_space=0) as channel:
             with Channel(disk / "channel", minimum_required_space=0) as other:
                 until_full(other, bytes(64 << 10))
-            assert "no checkpoint was made; the next open takes longer" in caplog.text
+            assert "no checkpoint was created; the next open takes longer" in caplog.text
             assert not checkpoints(disk)
             events = channel.stats().channel_size
         assert checkpoints(disk), "in what was kept for takes: no handle is left to take"

@@ -1,4 +1,4 @@
-"""Making a channel: what a crash in the middle leaves, and what then is durable."""
+"""Creating a channel: what a crash in the middle leaves, and what then is durable."""
 
 from __future__ import annotations
 

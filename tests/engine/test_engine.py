@@ -187,7 +187,7 @@ def test_a_missing_checkpoint_directory_fails_no_commit(
     shutil.rmtree(path / "checkpoint")
     time.sleep(1.1)  # the head keeps whole seconds
     put(channel, b"x")
-    assert "no checkpoint was made" in caplog.text
+    assert "no checkpoint was created" in caplog.text
     assert peek(channel) == [b"x"]
     with pytest.raises(ChannelClosedError, match=r"checkpoint was moved, removed or replaced"):
         channel.checkpoint()

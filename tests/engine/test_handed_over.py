@@ -90,7 +90,7 @@ def test_a_handle_that_begins_behind_what_was_collected_loads_anew(channel: Chan
 
 
 def remove(opened: list[FaultyStore], instead: str) -> MemoryStore:
-    """Remove the channel, and make another one in its place if that is what is wanted; return the store."""
+    """Remove the channel, and create another one in its place if that is what is wanted; return the store."""
     memory = opened[0].inner
     assert isinstance(memory, MemoryStore)
     memory.objects.clear()

@@ -113,7 +113,7 @@ def test_any_events_enter_the_order_in_that_of_their_due_times_over_files_and_co
 
 
 def test_events_that_are_due_at_once_keep_the_order_of_their_puts_over_stretches(open_channel: Open) -> None:
-    """The first one makes a file, to which the last one comes too; the one in between had to wait too long for it."""
+    """The first one creates a file, to which the last one comes too; the one in between had to wait too long for it."""
     channel = open_channel()
     clock = clock_of(channel)
     clock.now_ms += 30_000 - clock.now_ms % (1 << 17)

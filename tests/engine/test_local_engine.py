@@ -105,7 +105,7 @@ def test_files_are_counted_as_they_are(open_channel: Open) -> None:
     engine = channel.engine()
     before = engine.file_counts(engine.state)
     assert (before.data_files, before.memory_files, before.segments, before.torn_bytes) == (1, 0, 0, 0)
-    assert 0 < before.memory_payload_bytes <= 1 << 23, "what a tier would get that is made now"
+    assert 0 < before.memory_payload_bytes <= 1 << 23, "what a tier would get that is created now"
     put(channel, b"1")
     after = engine.file_counts(engine.state)
     assert (after.data_files, after.memory_files) == (1, 1)

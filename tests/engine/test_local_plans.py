@@ -20,7 +20,7 @@ from tests.support.events import numbered, put
 
 
 def plans(path: Path, **options: object) -> tuple[ReadPlan, StagePlan]:
-    """Make a channel of five events, and return the plans of reading them and of staging others."""
+    """Create a channel of five events, and return the plans of reading them and of staging others."""
     with ss.Channel(path, minimum_required_space=0, **options) as channel:
         put(channel, *numbered(1, 5))
         [read] = channel.port().plan_read([[(1, 5)]])

@@ -19,7 +19,7 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def earlier(place: Place) -> Place:
-    """The place of a tier that was made before the machine was booted."""
+    """The place of a tier that was created before the machine was booted."""
     return replace(place, boot="00" * 16)
 
 

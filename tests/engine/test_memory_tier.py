@@ -45,7 +45,7 @@ def test_a_channel_has_no_memory_tier_unless_it_is_asked_for(path: Path, open_ch
 
 def test_puts_go_to_memory_while_there_is_room_and_the_disk_tier_is_not_written(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=100)
-    put(channel, *numbered(0, 1))  # makes the tier and reserves IDs for it
+    put(channel, *numbered(0, 1))  # creates the tier and reserves IDs for it
     take(channel)
     before = channel.stats().counters.disk_bytes
     for i in range(20):

@@ -134,7 +134,7 @@ def test_an_append_whose_place_was_collected_is_given_up_and_the_next_one_works(
 
 
 def another_in_its_place(open_handle: Open, slots: int) -> Channel:
-    """Make another channel where one was removed, and put an event in each of some slots more."""
+    """Create another channel where one was removed, and put an event in each of some slots more."""
     another = open_handle()
     for number in range(slots):
         put(another, b"%d" % number)
@@ -145,7 +145,7 @@ def another_in_its_place(open_handle: Open, slots: int) -> Channel:
 def test_an_append_where_the_channel_was_removed_says_so_at_once_and_leaves_nothing(
     open_handle: Open, slots: int | None
 ) -> None:
-    """Whatever number the next slot has in the channel that is there now, or has yet to be made there."""
+    """Whatever number the next slot has in the channel that is there now, or has yet to be created there."""
     channel = open_handle()
     put(channel, b"0")
     put(channel, b"1")
@@ -189,7 +189,7 @@ def test_an_append_where_the_channel_was_removed_leaves_nothing_while_another_on
     objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
     objects.clear()
     other = open_handle()
-    del objects[IDENTITY]  # its maker is paused behind slot 0
+    del objects[IDENTITY]  # its creator is paused behind slot 0
     log_of(channel)._appending.patience = FakeTime().patience()
     with pytest.raises(NotAChannelError):
         put(channel, b"1")

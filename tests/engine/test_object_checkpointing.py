@@ -1,4 +1,4 @@
-"""When a checkpoint of a log of objects is made, and what may go after it."""
+"""When a checkpoint of a log of objects is created, and what may go after it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def trimmed_through(channel: Channel) -> int:
     return channel.engine().follow().trimmed.through
 
 
-# ── when one is made ────────────────────────────────────────────────────────────────────────────
+# ── when one is created ────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_checkpoint_is_made_by_the_first_commit_after_its_interval(open_handle: Open) -> None:
@@ -149,7 +149,7 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again_later(
     store_of(channel).schedule = once("create", Fault.REFUSED, "checkpoints/")
     with caplog.at_level(logging.WARNING):
         checkpointing.make_if_due()
-    assert "no checkpoint was made; the next open takes longer" in caplog.text
+    assert "no checkpoint was created; the next open takes longer" in caplog.text
     assert channel.engine().counters.checkpoint_write_error_count == 1
     checkpointing.make_if_due()
     assert keys(channel, "checkpoints/") == []
@@ -172,7 +172,7 @@ def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
             clock.now += 5
             checkpointing.make_if_due()
     assert len(keys(channel, "checkpoints/")) == 3 and channel.engine().counters.checkpoint_write_error_count == 0
-    assert "no checkpoint was made" not in caplog.text
+    assert "no checkpoint was created" not in caplog.text
     assert "objects that nobody needs stay for now, which costs storage only" in caplog.text
 
 
@@ -249,7 +249,7 @@ def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> Non
 
 
 def test_a_handle_knows_the_checkpoint_that_it_was_loaded_from_for_the_older_one(open_handle: Open) -> None:
-    """Handles that are open for a moment, and make one checkpoint each, let objects go all the same."""
+    """Handles that are open for a moment, and create one checkpoint each, let objects go all the same."""
     for number in range(3):
         with open_handle() as channel:
             checkpointing_of(channel).worth_a_trim = 1

@@ -454,7 +454,7 @@ def test_no_object_is_copied_with_others_that_are_smaller_together() -> None:
 def test_few_objects_wait_whenever_puts_are_copied(
     stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, tiny_bytes: int, copied_after: tuple[int, ...]
 ) -> None:
-    """A checkpoint copies them, and when that is made is up to the clock."""
+    """A checkpoint copies them, and when that is created is up to the clock."""
     monkeypatch.setattr(object_delay_merging, "_TINY_BYTES", tiny_bytes)
     channel, _, merging = open_with_clock()
     merging.many_puts, merging.many_of_a_stretch = 64, 8

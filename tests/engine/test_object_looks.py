@@ -91,14 +91,14 @@ def test_threads_that_come_during_a_look_share_the_next_one(open_handle: Open) -
 def test_what_a_maker_that_slept_created_in_the_place_of_slot_0_is_passed_over_like_any_slot_that_is_gone(
     open_handle: Open,
 ) -> None:
-    """A maker that is paused between its last look and slot 0 fills the place of one that was collected meanwhile."""
+    """A creator that is paused between its last look and slot 0 fills the place of one that was collected meanwhile."""
     sleeper, channel = open_handle(), open_handle(gc_delay=0)
     put(channel, b"0")
     assert take(channel) == [b"0"]
     collect_now(channel)
     store = store_of(channel).inner
     assert slot_key(0) not in store.objects  # type: ignore[attr-defined]
-    assert create_identity(store, new_state().small(), "a maker that slept", Patience(0)) == channel.uuid
+    assert create_identity(store, new_state().small(), "a creator that slept", Patience(0)) == channel.uuid
     assert slot_key(0) in store.objects  # type: ignore[attr-defined]
     put(channel, b"1")
     assert sleeper.engine().follow().last_id == 2

@@ -1,4 +1,4 @@
-"""Making and opening channels in object stores: what is there decides, and nothing is made by accident."""
+"""Making and opening channels in object stores: what is there decides, and nothing is created by accident."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def stores() -> Iterator[dict[str, MemoryStore]]:
 
 
 def plans() -> tuple[ObjectReadPlan, ObjectStagePlan]:
-    """Make a channel of five events, and return the plans of reading some and of staging others."""
+    """Create a channel of five events, and return the plans of reading some and of staging others."""
     with Channel(URL, compression="zstd", commit_interval=0) as channel:
         put(channel, *numbered(0, 5))
         [read] = channel.port().plan_read([[(2, 4)]])

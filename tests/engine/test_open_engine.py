@@ -30,7 +30,7 @@ FS = FileSystem()
 
 
 def new() -> NewChannel:
-    """What an event channel is made with."""
+    """What an event channel is created with."""
     return NewChannel(ChannelOptions.of({"keep_alive": 2.0}), CreationOptions(), [encode_schema(EVENT_SCHEMA)])
 
 

@@ -71,7 +71,7 @@ def prepare(channel: Channel, put: Put, tier: Tier = Tier.DISK, fs: FaultyFileSy
 
 def test_what_was_staged_in_memory_moves_to_disk_with_a_put_that_goes_there(open_channel: Open) -> None:
     channel = open_channel(**MEMORY)
-    put(channel, b"first")  # makes the memory tier
+    put(channel, b"first")  # creates the memory tier
     segment = staged(channel, 1 << 20)
     assert in_memory(segment.name)
     layout, request = channel.engine().layout, Put([], [segment])

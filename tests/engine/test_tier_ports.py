@@ -46,7 +46,7 @@ def test_a_put_whose_memory_refuses_goes_to_disk_once_it_has_waited(open_channel
             return False
 
     channel = open_channel(memory_capacity=100, overflow_timeout=0)
-    put(channel, b"0")  # which makes the tier
+    put(channel, b"0")  # which creates the tier
     replace_parts(channel, memory=Full())
     put(channel, b"1")
     assert channel.stats().drain_order == [1, -1]

@@ -217,7 +217,7 @@ def test_a_wrong_argument_of_a_component_is_refused_by_its_constructor(
     make, wrong = CONSTRUCTORS[name]
     for value in wrong[argument]:
         refuse(lambda value=value: make(**{argument: value}), argument, value)
-    assert not list(tmp_path.iterdir()), "something was made"
+    assert not list(tmp_path.iterdir()), "something was created"
 
 
 @pytest.mark.parametrize("argument", WITH_CHANNEL["ChannelProcessor"])

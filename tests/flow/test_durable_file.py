@@ -137,7 +137,7 @@ def test_a_directory_whose_name_is_not_durable_is_not_left_for_the_next_attempt_
 @pytest.mark.parametrize("below", ["", "a", "a/b"])
 def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "f").touch()
-    with pytest.raises(StorageError, match=f"can't make the directory {tmp_path / 'f'} "):
+    with pytest.raises(StorageError, match=f"can't create the directory {tmp_path / 'f'} "):
         make_directory(tmp_path / "f" / below)
 
 

@@ -152,7 +152,7 @@ def test_a_text_that_is_not_utf8_is_refused_at_every_depth(type_: pa.DataType) -
         with pytest.raises(SchemaError, match=r"the column 'c' is not sound: .*UTF8.*binary column"):
             accept_batch(one(column), one(column).schema)
         seen.append(kind)
-        if kind == "extension":  # runs of it can't even be made
+        if kind == "extension":  # runs of it can't even be created
             break
     assert len(seen) >= 9
 

@@ -22,7 +22,7 @@ EVERY = dict(enumerate(numbered(0, COUNT), 1))
 
 
 def keeping(path: Path) -> Path:
-    """Make a channel of several data files, in which a group has taken the first events, which are kept."""
+    """Create a channel of several data files, in which a group has taken the first events, which are kept."""
     with Channel(
         path, retention_ms=3_600_000, minimum_required_space=0, max_file_size=2500, checkpoint_on_close=False
     ) as channel:

@@ -42,7 +42,7 @@ def since(path: Path, disk: Position = Position(1, 0), memory: Position | None =
 
 @pytest.fixture
 def files(path: Path) -> Path:
-    """Make a channel of three data files with a put each, and return its path."""
+    """Create a channel of three data files with a put each, and return its path."""
     options = {"minimum_required_space": 0, "checkpoint_on_close": False, "max_file_size": 1000}
     with Channel(path, **options) as channel:
         for i in range(3):

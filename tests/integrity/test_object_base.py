@@ -22,7 +22,7 @@ from tests.support.object_logs import Writer, new_channel
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """Make a channel of eight slots, with checkpoints of slots 2, 4 and 6."""
+    """Create a channel of eight slots, with checkpoints of slots 2, 4 and 6."""
     store = MemoryStore()
     writer = Writer(store, new_channel(store))
     for number in range(1, 9):
@@ -44,7 +44,7 @@ def remove(store: MemoryStore, keys: Iterable[str]) -> None:
 
 
 def trim(store: MemoryStore, through: int) -> None:
-    """Append a trim, and make the checkpoint of its slot."""
+    """Append a trim, and create the checkpoint of its slot."""
     writer = Writer(store, take_object_inventory(store, Findings()).channel)
     plan = AppendPlan(writer.state, Tier.DISK, start=writer.appending.begin_bytes(writer.tail))
     Control(FrameType.TRIM, TrimRecord(through=through, births=0, deleted=-1)).plan(plan)

@@ -23,7 +23,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def channel(store: MemoryStore) -> str:
-    """Make a channel of three slots and the checkpoints of two, and return its UUID."""
+    """Create a channel of three slots and the checkpoints of two, and return its UUID."""
     channel = new_channel(store)
     writer = Writer(store, channel)
     for body in (b"a", b"b"):

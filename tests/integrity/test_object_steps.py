@@ -39,7 +39,7 @@ def _told(what: LocatedFrame | Damage | ExactImage | MissingFiles) -> str:
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """Make a channel of four puts, with a checkpoint of the second one."""
+    """Create a channel of four puts, with a checkpoint of the second one."""
     store = MemoryStore()
     writer = Writer(store, new_channel(store))
     for number in range(1, 5):

@@ -202,7 +202,7 @@ def test_half_a_head_does_not_cost_the_last_transaction(path: Path) -> None:
 
 
 def spilled(open_channel: Open) -> list[bytes]:
-    """Make a channel with events in memory, on disk, and in memory again; it was killed."""
+    """Create a channel with events in memory, on disk, and in memory again; it was killed."""
     channel = open_channel(**MEMORY)
     put(channel, *numbered(0, 20))
     put(channel, *numbered(20, 10))

@@ -288,7 +288,7 @@ def appear(store: object, key: str) -> None:
 
 
 def test_a_slot_that_a_removed_channel_left_in_the_way_is_moved_aside(store: MemoryStore) -> None:
-    """Its writer was sending it while the channel was removed, and another one was made there."""
+    """Its writer was sending it while the channel was removed, and another one was created there."""
     with open_here() as removed:
         for i in range(3):
             put(removed, b"%d" % i)

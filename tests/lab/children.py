@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)  # looked up before any fork
 
 
 class Child:
-    """A fork that does one thing, and ends with the process that made it; no thread may hold a lock that it needs.
+    """A fork that does one thing, and ends with the process that created it; no thread may hold a lock that it needs.
 
     Args:
         do: what it does.

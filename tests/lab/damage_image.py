@@ -1,4 +1,4 @@
-"""A channel that was made once, and is put back before every damage.
+"""A channel that was created once, and is put back before every damage.
 
 What the program did is known with the place in the log at which every commit ended, so that what a
 log that was cut anywhere must hold is known too.
@@ -118,7 +118,7 @@ class Image:
                 (self.base / name).mkdir(parents=True, mode=0o700)
         for name, target in self._links.items():
             link = self.base / name
-            if link.is_symlink() and os.readlink(link) != str(target):  # to a memory tier that was made since
+            if link.is_symlink() and os.readlink(link) != str(target):  # to a memory tier that was created since
                 link.unlink()
             if not link.is_symlink():
                 os.symlink(target, link)
@@ -129,7 +129,7 @@ class Image:
                 (self.base / name).write_bytes(data)
 
     def _remove_strange_directories(self) -> None:
-        """Remove what was made under a name that a damaged identity says; it is empty by now."""
+        """Remove what was created under a name that a damaged identity says; it is empty by now."""
         known = {str(self.base / name) for name in [*self._directories, *self._links]}
         for directory, directories, _ in os.walk(self.base, topdown=False):
             for name in directories:
@@ -205,7 +205,7 @@ class Image:
         """Return where the log may be cut, without a head, or None if something proves that it was longer.
 
         Nothing does if no whole COMMIT is left behind the first damaged frame that began behind it, and no
-        checkpoint was made behind it: the damage can't be told from an append that a power cut tore. What
+        checkpoint was created behind it: the damage can't be told from an append that a power cut tore. What
         lies before a checkpoint is not looked at.
         """
         if self.newest in changes:

@@ -2,7 +2,7 @@
 
 With a `Machine` the power of its disk can be cut at these moments, too; the log is on another disk, which stays.
 
-What happens to the log is a script, step by step, so that a copy is seen empty, half made, whole, and truncated. The
+What happens to the log is a script, step by step, so that a copy is seen empty, half created, whole, and truncated. The
 steps of the script are no moments: a killed agent goes on with the next one.
 """
 

@@ -11,7 +11,7 @@ true then. A line that no ``ack`` and no ``not`` follows is in doubt::
     look 20 30                what is too much is about to leave: up to one of these, or nothing; ack 20
     move                      what is kept is about to be moved out of memory; ack 25: all up to there is on disk
     keep 1                    taken events are about to be kept from now on; 0: no longer
-    group GROUP 11 1          it is about to be made, to begin with the event 12; 1: by a stream
+    group GROUP 11 1          it is about to be created, to begin with the event 12; 1: by a stream
     drop GROUP                it is about to be dropped
     flush                     what is in memory is about to be moved to disk
     lost 31 40                the channel says so
@@ -39,7 +39,7 @@ from tests.lab.workload import Program, said
 __all__ = ["REWINDERS", "STREAM", "Keeping", "let_go", "set_retention", "upkeep_by_hand"]
 
 REWINDERS = "rewinders"
-STREAM = "stream-1"  # made by a stream for itself
+STREAM = "stream-1"  # created by a stream for itself
 _TTL_SECONDS = 1.0  # of a stream's group; the steps say how much time passes
 _RETENTION_BYTES = 1 << 30  # so that nothing leaves but what the steps let go
 
@@ -72,7 +72,7 @@ class Keeping(Program):
         yield from (self.expire_all, self.put_small, self.checkpoint, self.close)
 
     def open(self) -> None:
-        """Open the channel, which makes it if it is missing, with its groups; taken events are kept from now on."""
+        """Open the channel, which creates it if it is missing, with its groups; taken events are kept from now on."""
         self.channel = Channel(self._path, fs=self._fs, auto_group_ttl=_TTL_SECONDS, **self._options)
         self.note_losses()
         if not self._channel_state().options.keeps:
@@ -101,7 +101,7 @@ class Keeping(Program):
         self._ledger.write("ack", *([answer] if isinstance(answer, int) else []))
 
     def _own(self, group: str, automatic: bool = False) -> Any:
-        """Return a group's consumer, which is made with the first kept event as its first if it is missing."""
+        """Return a group's consumer, which is created with the first kept event as its first if it is missing."""
         if group not in (state := self._channel_state()).groups:
             made: GroupRecord = {"group": group, "position": state.beginning() - 1}
             if automatic:
@@ -134,17 +134,17 @@ class Keeping(Program):
         self._take(REWINDERS, self._rng.randint(1, 25))
 
     def take_as_stream(self) -> None:
-        """Take a few events as a group that a stream has made for itself."""
+        """Take a few events as a group that a stream has created for itself."""
         self._own(STREAM, automatic=True)
         self._take(STREAM, self._rng.randint(1, 10))
 
     def drop_stream(self) -> None:
-        """Drop the group that a stream has made for itself."""
+        """Drop the group that a stream has created for itself."""
         if STREAM in self._channel_state().groups:
             self._commit(("drop", STREAM), lambda: self._open_channel().drop_group(STREAM))
 
     def leave_stream(self) -> None:
-        """Let nobody read as the group that a stream has made for itself, until that goes."""
+        """Let nobody read as the group that a stream has created for itself, until that goes."""
         channel = self._open_channel()
         if STREAM not in self._channel_state().groups:
             return

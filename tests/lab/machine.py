@@ -27,7 +27,7 @@ _NOLOGFLUSH = struct.pack("I", 2)
 _VOLUME_MEGABYTES = 900
 _EXT4 = ("mkfs.ext4", "-q", "-F", "-E", "nodiscard")
 _XFS = ("mkfs.xfs", "-q", "-f", "-K")
-# How each is made, how large its image is, and how it is mounted.
+# How each is created, how large its image is, and how it is mounted.
 _MADE = {
     "ext4": (_EXT4, 64, "loop"),
     "ext4 without auto_da_alloc": (_EXT4, 64, "loop,noauto_da_alloc"),

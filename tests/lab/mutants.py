@@ -349,7 +349,7 @@ def go_where_the_path_leads() -> list[Patch]:
 
 
 def make_a_lost_lock_again() -> list[Patch]:
-    """A lock file that was removed is made again, though others hold the old one, and nobody sees that."""
+    """A lock file that was removed is created again, though others hold the old one, and nobody sees that."""
 
     def make(real: Any) -> Any:
         def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
@@ -372,7 +372,7 @@ def declare_lost_what_is_elsewhere() -> list[Patch]:
 
 
 def trust_a_planted_memory() -> list[Patch]:
-    """Whoever made the memory tier's directory, and whoever may write to it, is believed."""
+    """Whoever created the memory tier's directory, and whoever may write to it, is believed."""
     return [patch(FileSystem, "is_private_directory", lambda real: lambda self, path, owner_of: path.is_dir())]
 
 

@@ -40,7 +40,7 @@ _MOST_FAILURES = 5  # of a query when nothing kills it any more
 
 
 def mapped(events: DataFrame) -> DataFrame:
-    """Return a row for each event: its number, its size, its text, and the task that made it."""
+    """Return a row for each event: its number, its size, its text, and the task that created it."""
     return events.select(_number(), F.length("body").alias("size"), "body", F.spark_partition_id().alias("task"))
 
 

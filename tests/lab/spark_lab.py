@@ -120,7 +120,7 @@ class Pipeline:
         return wrong
 
     def _wrong_files(self, name: str) -> list[str]:
-        """Make a checkpoint of a channel and return what is damaged, and what nobody needs and is there.
+        """Create a checkpoint of a channel and return what is damaged, and what nobody needs and is there.
 
         In a store what nobody adopted stays for `stagingTtl`.
         """

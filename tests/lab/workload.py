@@ -2,7 +2,7 @@
 
 python -m tests.lab.workload CHANNEL LEDGER CONFIGURATION [ROUNDS [SEED]]
 
-The same seed does the same steps. The first step makes the channel if it is missing, so that a
+The same seed does the same steps. The first step creates the channel if it is missing, so that a
 program that was crashed can be started again on what it left; give it another seed then, for its
 transactions to have other numbers.
 """
@@ -171,7 +171,7 @@ class Program:
         yield self.close
 
     def open(self) -> None:
-        """Open the channel, which makes it if it is missing."""
+        """Open the channel, which creates it if it is missing."""
         self.channel = Channel(self._path, fs=self._fs, **self._options)
         self._consumers()
 
@@ -256,7 +256,7 @@ class Program:
             consumer.release(ranges, consumer.prepare(ranges))
 
     def checkpoint(self) -> None:
-        """Make a checkpoint and remove the files that nothing needs."""
+        """Create a checkpoint and remove the files that nothing needs."""
         self._open_channel().checkpoint()
 
     def roll(self) -> None:

@@ -24,7 +24,7 @@ FS = FileSystem()
 
 
 def earlier(tmp_path: Path, files: int = 4) -> Path:
-    """Make a channel as the first releases did, with two data directories elsewhere, and return its path."""
+    """Create a channel as the first releases did, with two data directories elsewhere, and return its path."""
     path, data = tmp_path / "channel", [str(tmp_path / "d0"), str(tmp_path / "d1")]
     with Channel(path, data_dirs=data, minimum_required_space=0, max_file_size=1000) as channel:
         for number in range(files):

@@ -188,7 +188,7 @@ def test_a_checkpoint_makes_up_for_a_frame_before_it_that_is_zeroed(path: Path, 
 def test_damage_before_a_checkpoint_does_not_make_its_log_another_one(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         three_checkpoints(channel)
-    flip(log_file(path), offsets(path, FrameType.COMMIT)[-1] + 50)  # ends where the checkpoint was made
+    flip(log_file(path), offsets(path, FrameType.COMMIT)[-1] + 50)  # ends where the checkpoint was created
     replayed_from(path)
 
 

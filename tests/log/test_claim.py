@@ -1,4 +1,4 @@
-"""A channel is given its directories when it is made, when it is repaired, and where a copy lacks some."""
+"""A channel is given its directories when it is created, when it is repaired, and where a copy lacks some."""
 
 from __future__ import annotations
 

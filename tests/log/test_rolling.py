@@ -201,7 +201,7 @@ class FullDisk(FaultyFileSystem):
 
     def open(self, path: Path, **how: Any) -> File:
         if self.full and how.get("exclusive"):
-            raise StorageError(f"making {path} failed") from OSError(errno.ENOSPC, "No space left on device")
+            raise StorageError(f"creating {path} failed") from OSError(errno.ENOSPC, "No space left on device")
         return super().open(path, **how)
 
 
@@ -215,7 +215,7 @@ def test_a_log_stays_in_its_file_where_there_is_no_room_for_another(
     append(wal, bytes(800))
     fs.full = True
     append(wal, bytes(801))
-    assert "log-000001 grows beyond max_file_size: making" in caplog.text
+    assert "log-000001 grows beyond max_file_size: creating" in caplog.text
     fs.full = False
     append(wal, bytes(802))
     now[0] += 1

@@ -23,7 +23,7 @@ SIZES = [3, 1, 4, 2]  # transactions; their events have the IDs 1 to 10
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Callable[[list[int], int], tuple[Layout, list[Extent]]]:
-    """Make a channel, flip a bit of some of its PUT frames, and return where the events are."""
+    """Create a channel, flip a bit of some of its PUT frames, and return where the events are."""
 
     def damage(which: list[int], at: int, **options: int) -> tuple[Layout, list[Extent]]:
         with ss.Channel(tmp_path / "c", minimum_required_space=0, **options) as channel:

@@ -291,7 +291,7 @@ def test_a_pickle_has_the_directory_only(store: DirectoryStore, root: Path) -> N
 
 
 def test_a_directory_is_an_ordinary_one_of_the_file_system(root: Path) -> None:
-    """A missing root is an empty store; nothing is made by looking."""
+    """A missing root is an empty store; nothing is created by looking."""
     store = DirectoryStore(root, FileSystem())
     assert list(store.list("")) == [] and list(store.list("log/")) == []
     store.delete("log/1")

@@ -1,4 +1,4 @@
-"""Who makes a channel in a store, and what else may be at its root."""
+"""Who creates a channel in a store, and what else may be at its root."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_of_two_makers_at_once_the_one_with_slot_0_decides(memory: MemoryStore, 
 
 
 def test_a_maker_that_was_killed_halfway_is_completed_by_the_next(memory: MemoryStore) -> None:
-    with pytest.raises(StorageError, match="no channel could be made at memory://bucket/orders"):
+    with pytest.raises(StorageError, match="no channel could be created at memory://bucket/orders"):
         make(FaultyStore(memory, lambda r: Fault.UNAVAILABLE if r.key == IDENTITY else None), "the first one")
     assert (read_identity(memory), memory.objects.keys()) == (None, {slot_key(0)})
     channel = make(memory)
@@ -99,7 +99,7 @@ def test_a_maker_that_comes_second_knows_that_too(memory: MemoryStore, is_same_u
 
 def test_a_refusal_is_told_at_once(memory: MemoryStore) -> None:
     store = FaultyStore(memory, lambda _: Fault.REFUSED)
-    with pytest.raises(StorageError, match="no channel could be made"):
+    with pytest.raises(StorageError, match="no channel could be created"):
         make(store)
     assert len(store.requests) == 1
 

@@ -36,7 +36,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Location]:
-    """The locations for which clients were made."""
+    """The locations for which clients were created."""
     locations: list[Location] = []
     real = shared_clients.make_clients
 

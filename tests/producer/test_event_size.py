@@ -102,7 +102,7 @@ def few_objects_are_looked_at() -> None:
 
 def held_by(send: Callable[[int], object], count: int = COUNT) -> int:
     """Return how much more memory is held after so many sends, by Python and by Arrow."""
-    send(-1)  # what is made once
+    send(-1)  # what is created once
     gc.collect()
     spent = [[{"c": i, "other": i}] for i in range(200)]  # freed lists and dicts that Python keeps are not traced
     tracemalloc.start()

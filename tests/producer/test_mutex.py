@@ -80,7 +80,7 @@ def test_who_goes_first_is_let_in_before_others() -> None:
 
 
 def test_a_send_inside_of_a_send_is_refused_and_harms_nobody(produce: MakeProducer, target: FakeTarget) -> None:
-    """As from the finalizer of something that is collected while a batch is made."""
+    """As from the finalizer of something that is collected while a batch is created."""
     raised: list[Exception] = []
 
     class Body(list[object]):

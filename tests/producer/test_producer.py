@@ -198,7 +198,7 @@ def test_a_producer_that_is_closed_refuses(produce: MakeProducer, target: FakeTa
     producer.send(b"x")
     producer.close()
     for send in (producer.send, lambda e: producer.send_many([e])):
-        with pytest.raises(ProducerClosedError, match="make a new one"):
+        with pytest.raises(ProducerClosedError, match="create a new one"):
             send(b"y")  # type: ignore[operator]
     assert target.bodies == [b"x"] and target.closed == 1
 

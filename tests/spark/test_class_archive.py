@@ -27,8 +27,8 @@ def test_the_session_maps_the_archive(spark: SparkSession) -> None:
     path = path_of_this_environment()
     maps = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/maps")
     if not path.exists() or not maps.exists() or os.environ.get("SPARK_CONF_DIR"):
-        pytest.skip("there is no archive, or no /proc: `make test` makes an archive")
-    assert str(path) in maps.read_text(), "its class path or its options are not those that the archive was made with"
+        pytest.skip("there is no archive, or no /proc: `make test` creates an archive")
+    assert str(path) in maps.read_text(), "its class path or its options are not those of the archive"
 
 
 @pytest.mark.spark

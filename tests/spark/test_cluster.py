@@ -88,7 +88,7 @@ def test_executors_write_move_and_read_every_row_once_and_in_order(
 
 
 def create(path: Path, **options: Any) -> None:
-    """Make a channel of the rows that drivers write."""
+    """Create a channel of the rows that drivers write."""
     ss.Channel(path, schema=SCHEMA, minimum_required_space=0, **options).close()
 
 
@@ -254,7 +254,7 @@ def test_a_query_on_executors_without_the_channel_fails_and_goes_on_once_they_ha
 
 
 def fill(path: Path) -> None:
-    """Put rows into a channel, which is made if it is missing."""
+    """Put rows into a channel, which is created if it is missing."""
     rows = {"id": list(range(ROWS)), "writer": ["test"] * ROWS, "body": ["x"] * ROWS}
     with ss.Channel(path, schema=SCHEMA) as channel, channel.put_transaction() as tx:
         tx.put_batch(pa.table(rows, schema=SCHEMA))

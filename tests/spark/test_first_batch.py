@@ -113,7 +113,7 @@ def test_a_task_that_may_not_write_says_what_is_not_noted(
     assert "a task may not write beside the group 'g', so the first batch of its query is not noted" in message
 
 
-# ── a group that the stream made for itself ─────────────────────────────────────────────────────
+# ── a group that the stream created for itself ─────────────────────────────────────────────────────
 
 
 def test_a_query_that_begins_anew_with_another_group_is_refused_and_stays_so(events: PlanReader) -> None:

@@ -270,7 +270,7 @@ def test_rows_for_a_channel_that_was_made_again_are_refused_before_a_shard_has_a
     ss.Channel(tmp_path / "orders-2", schema=ARROW, minimum_required_space=0).close()
     published: list[Put] = []
     monkeypatch.setattr(LocalPort, "publish", lambda port, put, keep_alive: published.append(put))
-    with pytest.raises(ss.NotAChannelError, match="it was removed and made again"):
+    with pytest.raises(ss.NotAChannelError, match="it was removed and created again"):
         writer.commit(messages)
     assert published == []
 

@@ -238,7 +238,7 @@ def test_first_batch_whose_driver_was_killed_before_it_was_planned_is_planned(
 def test_batch_under_way_whose_group_is_gone_is_planned_again_though_spark_asks_for_its_end_first(
     channel: ss.Channel, first: bool
 ) -> None:
-    """As Spark 4.0 and 4.1 do: a group that is made at that end would be behind the batch."""
+    """As Spark 4.0 and 4.1 do: a group that is created at that end would be behind the batch."""
     killed = source(channel)
     if first:
         start = killed.initialOffset()

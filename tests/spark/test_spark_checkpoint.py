@@ -42,7 +42,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Make the checkpoint of a query, as Spark has it when its batch 3 is written to a sink."""
+    """Create the checkpoint of a query, as Spark has it when its batch 3 is written to a sink."""
     path = tmp_path / "queries" / "one"
     (path / "offsets").mkdir(parents=True)
     (path / "metadata").write_text('{"id":"1"}')

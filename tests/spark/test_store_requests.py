@@ -74,7 +74,7 @@ def test_each_call_of_a_stream_looks_once_and_a_batch_is_one_append(asked: Asked
     with ss.Channel(URL, commit_interval=0) as channel:
         reader = source(channel, **options)
         start = reader.initialOffset()
-        put(channel, b"the first batch makes the group, or its owner")
+        put(channel, b"the first batch creates the group, or its owner")
         end = reader.latestOffset(start)
         reader.partitions(start, end)
         for number in range(3):

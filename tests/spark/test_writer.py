@@ -351,7 +351,7 @@ def test_rows_of_a_channel_that_was_made_again_meanwhile_are_refused(tmp_path: P
     writer, messages = staged_writer(path)
     shutil.rmtree(path)
     with ss.Channel(path, schema=pa.schema([("other", pa.int64())]), minimum_required_space=0) as made_again:
-        with pytest.raises(NotAChannelError, match="it was removed and made again"):
+        with pytest.raises(NotAChannelError, match="it was removed and created again"):
             writer.commit(messages)
         assert made_again.stats().channel_size == 0
 

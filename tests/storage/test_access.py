@@ -1,4 +1,4 @@
-"""What is made has the mode and the group that it is to have; a directory is trusted if only those can have made it."""
+"""What is created has its mode and its group; a directory is trusted if nobody else can have made it."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class NoDeliveries:
 
 
 class NoCheckpoints:
-    """`CheckpointingPort` where none are made; `calls` has what was asked for."""
+    """`CheckpointingPort` where none are created; `calls` has what was asked for."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -229,7 +229,7 @@ class BareOwners:
 
 
 class BareEngine(Engine):
-    """The engine; its channel was made in a directory, and its owners are shared by those that are given them."""
+    """The engine; its channel was created in a directory, and its owners are shared by those that are given them."""
 
     checkpointing: NoCheckpoints
     owners: BareOwners

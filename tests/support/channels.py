@@ -27,7 +27,7 @@ class Contents(NamedTuple):
 
 
 def fill(path: Path, **options: object) -> None:
-    """Make a channel of several data files with 40 events, of which two groups have taken some."""
+    """Create a channel of several data files with 40 events, of which two groups have taken some."""
     with Channel(path, minimum_required_space=0, checkpoint_on_close=False, max_file_size=2500, **options) as channel:
         for i in range(8):
             put(channel, *[b"%d " % n * (1 + n % 40) for n in range(5 * i, 5 * i + 5)])
@@ -40,7 +40,7 @@ def fill(path: Path, **options: object) -> None:
 
 
 def spread(tmp_path: Path, **options: object) -> Path:
-    """Make a channel with one event in each of two data directories elsewhere, closed, and return its path."""
+    """Create a channel with one event in each of two data directories elsewhere, closed, and return its path."""
     path, data = tmp_path / "channel", [str(tmp_path / "d0"), str(tmp_path / "d1")]
     with Channel(path, data_dirs=data, minimum_required_space=0, max_file_size=1000, **options) as channel:
         for body in (b"a" * 600, b"b" * 600):
@@ -55,7 +55,7 @@ def first_bytes(path: Path) -> list[bytes]:
 
 
 def three_puts(path: Path, checkpoint: bool = False, **options: object) -> list[int]:
-    """Make a channel with three transactions of two events in one file, of which one event was taken.
+    """Create a channel with three transactions of two events in one file, of which one event was taken.
 
     Returns:
         Where their PUT frames are.

@@ -66,7 +66,7 @@ def open_here(**options: Any) -> Channel:
 
 
 def fill_store(*, checkpoints: bool = True, **options: Any) -> None:
-    """Make a channel of slots, segments and checkpoints with 30 events, of which two groups have taken some."""
+    """Create a channel of slots, segments and checkpoints with 30 events, of which two groups have taken some."""
     with open_here(max_inline_bytes=1000, **options) as channel:
         for i in range(4):
             put(channel, *[b"%d" % n * 5 for n in range(5 * i, 5 * i + 5)])

@@ -115,5 +115,5 @@ def new_state() -> ChannelState:
 
 
 def new_channel(store: Store) -> str:
-    """Make a channel in a store, and return its UUID."""
+    """Create a channel in a store, and return its UUID."""
     return create_identity(store, new_state().small(), "a test", Patience(0))

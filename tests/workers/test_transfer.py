@@ -127,7 +127,7 @@ def test_after_a_seek_back_an_event_can_be_moved_again(source: Channel, dead: Ch
 
 
 def test_transaction_ids_that_are_used_again_repeat_no_number(source: Channel, dead: Channel) -> None:
-    """A lost memory tier takes them with it, and a copy of a channel begins again where it was made."""
+    """A lost memory tier takes them with it, and a copy of a channel begins again where it was created."""
     with dead.put_transaction() as tx:
         tx.put(Event(b"of a later life"))
         tx.producer = NumberedBatch("t", Numbers(1, 1000, BY_PRODUCER))

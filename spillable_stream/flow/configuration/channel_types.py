@@ -89,7 +89,7 @@ _FILES = (
     flume_option("maxFileSize", None, "When a data file is full, in bytes; by default 64 MiB."),
     flume_option("minimumRequiredSpace", None, "How many bytes a put must leave free; by default 500 MiB, or a tenth "
                  "of the file system if that is less."),
-    Property("checkpointOnClose", boolean, True, "Whether a clean stop makes a checkpoint.", _BOOLEAN),
+    Property("checkpointOnClose", boolean, True, "Whether a clean stop creates a checkpoint.", _BOOLEAN),
     _PATH,
     *_TIMES,
     *OWN_OPTIONS,

@@ -17,7 +17,7 @@ _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 ENVIRONMENT = MappingProxyType({
     "directory-missing": (_ERROR, "a directory that a source reads does not exist, or is not a directory"),
-    "directory-unusable": (_ERROR, "a directory can't be read or written, or can't be made"),
+    "directory-unusable": (_ERROR, "a directory can't be read or written, or can't be created"),
     "flume-files": (_ERROR, "the directory of a channel holds files of Flume's own file channel: it is never touched"),
     "flume-tracker": (_WARNING, "Flume's agent has read a part of a file of a spooling directory, which is read again"),
     "file-system-unusable": (_ERROR, "the file system that a sink's path leads to can't be used"),

@@ -19,7 +19,7 @@ class AppendedBatch:
 
     Attributes:
         ranges: its events.
-        fresh: the files that are made for it.
+        fresh: the files that are created for it.
     """
 
     def __init__(self, ranges: list[Range]) -> None:
@@ -69,7 +69,7 @@ class AppendedBatch:
             del self._pieces[0]
 
     def undo(self) -> None:
-        """Cut the files back, and remove those that were made for it; also once more, where that failed.
+        """Cut the files back, and remove those that were created for it; also once more, where that failed.
 
         Raises:
             StorageError: the file system refused some of it, and did the rest. Nothing must follow in the files before

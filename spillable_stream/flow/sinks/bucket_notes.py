@@ -29,7 +29,7 @@ class BucketNotes:
 
     Args:
         sink: the sink's name.
-        directory: where the note is; made if it is missing.
+        directory: where the note is; created if it is missing.
         channel: the channel.
         group: the group that takes from it.
         written: the channel's events that are written and not committed; those of the note are added.

@@ -193,7 +193,7 @@ class BucketSink(BatchSink):
         return parts
 
     def _new(self, place: str) -> OpenFile:
-        """Return a file of a place that is yet to be made: the note must know it first."""
+        """Return a file of a place that is yet to be created: the note must know it first."""
         while True:
             final = self._names.final(place, self._counter)
             self._counter += 1
@@ -212,7 +212,7 @@ class BucketSink(BatchSink):
             else:
                 file.stream = self._files.create(file.in_use)
         except FileExistsError as e:
-            raise StorageError(f"{file.in_use} was made by another process; the next file has another name") from e
+            raise StorageError(f"{file.in_use} was created by another process; the next file has another name") from e
         self.counters.connection_created_count += 1
 
     # ── files that can be cut ───────────────────────────────────────────────────────────────

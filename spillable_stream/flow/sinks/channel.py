@@ -21,7 +21,7 @@ class ChannelSink(BatchSink):
     stay as they are, and what is left of a ttl goes with its event.
 
     Args:
-        path: the other channel's directory, or its address in a store. It is made if it is missing.
+        path: the other channel's directory, or its address in a store. It is created if it is missing.
         batch_size: how many events a take has at most.
         channel: the name of the channel that it takes from, for `Agent`.
     """

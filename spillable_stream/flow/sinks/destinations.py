@@ -119,7 +119,7 @@ class LocalFiles:
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"can't make {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
+            raise StorageError(f"can't create {path} ({_reason(e)}); {_LOCAL_ADVICE}") from e
 
     def publish(self, stream: FileStream, temporary: str, final: str) -> None:
         """Sync, close and rename; see `Files.publish`."""
@@ -183,7 +183,7 @@ class ArrowFiles:
                 self._fs.create_dir(path.rpartition("/")[0], recursive=True)  # type: ignore[attr-defined]
             return FileStream(self._fs.open_output_stream(path), path, self._advice)  # type: ignore[attr-defined]
         except OSError as e:
-            raise StorageError(f"can't make {path} ({_reason(e)}); {self._advice}") from e
+            raise StorageError(f"can't create {path} ({_reason(e)}); {self._advice}") from e
 
     def publish(self, stream: FileStream, temporary: str, final: str) -> None:
         """Close, and rename where it has another name; see `Files.publish`."""

@@ -107,7 +107,7 @@ class HttpSink(BatchSink):
         self._client: httpx.Client | None = None
 
     def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
-        """Make the client; see `Sink.open`."""
+        """Create the client; see `Sink.open`."""
         import httpx
 
         super().open(channel, written)

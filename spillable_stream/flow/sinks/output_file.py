@@ -18,14 +18,14 @@ class OutputFile:
     """A new file.
 
     Args:
-        path: where it is; its directory is made.
+        path: where it is; its directory is created.
 
     Attributes:
         length: how many bytes are in it and count.
 
     Raises:
         FileExistsError: there is one.
-        StorageError: it can't be made.
+        StorageError: it can't be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +38,7 @@ class OutputFile:
         except FileExistsError:
             raise
         except OSError as e:
-            raise StorageError(f"can't make {path} ({e.strerror}); check the directory") from e
+            raise StorageError(f"can't create {path} ({e.strerror}); check the directory") from e
 
     def append(self, data: pa.Buffer | bytes) -> None:
         """Write behind what counts; it does not count before `sync` and `keep`.

@@ -197,8 +197,8 @@ def group_token(channel: Channel, group: str) -> str:
 def uncommitted(channel: Channel, group: str, ranges: Iterable[Range], token: str) -> list[Range]:
     """Return those of some events that a sink has written whose takes a group has not committed.
 
-    There are none if the group has another beginning now: it was moved, or dropped and made again, or the channel was
-    restored from a backup and may give their IDs to other events. Events that come now must be written.
+    There are none if the group has another beginning now: it was moved, or dropped and created again, or the channel
+    was restored from a backup and may give their IDs to other events. Events that come now must be written.
 
     Args:
         channel: the channel.

@@ -196,7 +196,7 @@ class TailDir(PolledSource):
         return _Held(self._batch(span.group, span.path, *_bodies(data), span.start), None, after, note)
 
     def _read_span(self, span: Span, after: Mark) -> bytes | None:
-        """Return the bytes of a batch, from its file or from the copy that was made before it was truncated."""
+        """Return the bytes of a batch, from its file or from the copy that was created before it was truncated."""
         own = [f for f in self._files if f.mark.inode == span.inode]
         for file in [*own, *self._files]:
             try:

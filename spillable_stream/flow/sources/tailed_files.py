@@ -24,7 +24,7 @@ __all__ = ["TailedFiles"]
 _log = logging.getLogger("spillable_stream.flow")
 
 _LISTINGS, _RENAME_SECONDS = 3, 0.02
-_COPY_SECONDS = 5.0  # a copy that is being made does not rest for so long
+_COPY_SECONDS = 5.0  # a copy that is being created does not rest for so long
 
 
 class TailedFiles:

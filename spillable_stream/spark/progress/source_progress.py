@@ -25,7 +25,7 @@ class SourceProgress:
         end_id: everything up to this event is in completed batches.
         channel: the channel's UUID.
         path: its directory.
-        group: the group, which the offset names if the stream made it for itself; None also for a name that no group
+        group: the group, which the offset names if the stream created it for itself; None also for a name that no group
             can have.
         owner: the group's owner (`Consumer.owner`); None also without one.
         lag: the events that no batch had covered.

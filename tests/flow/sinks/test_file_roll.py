@@ -349,7 +349,7 @@ def test_a_sink_that_was_never_opened_can_be_closed(tmp_path: Path) -> None:
 def test_a_batch_syncs_its_file_the_note_and_the_log_once_each(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the second batch on: the first one makes the file and the note."""
+    """From the second batch on: the first one creates the file and the note."""
     synced: list[str] = []
     for name in ("fsync", "fdatasync"):
         real = getattr(os, name)

@@ -83,7 +83,7 @@ def test_a_file_that_is_gone_is_forgotten_when_it_was_read(tmp_path: Path) -> No
 def test_a_file_that_is_renamed_between_the_listing_and_the_look_is_read_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the log is made anew nothing has its name."""
+    """Until the log is created anew nothing has its name."""
     files, file = one_that_rests(tmp_path)
     real = FileGroup.files
 

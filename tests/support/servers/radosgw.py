@@ -60,7 +60,7 @@ def rgw_environment(url: str) -> dict[str, str]:
 
 
 def make_rgw_bucket(url: str, name: str) -> None:
-    """Make a bucket, with a signed request, since the client library makes none."""
+    """Create a bucket, with a signed request, since the client library makes none."""
     import datetime as dt
     import hashlib
     import hmac

@@ -2,7 +2,7 @@
 
 python -m tests.support.spark.class_archive
 
-It makes the archive, unless there is one for this Java and this PySpark. A JVM that finds none, or one that does not
+It creates the archive, unless there is one for this Java and this PySpark. A JVM that finds none, or one that does not
 fit its class path, goes without and says nothing. If SPARK_CONF_DIR names a directory that exists, that is on the class
 path too, and the archive does not fit.
 """
@@ -104,7 +104,7 @@ def train(unfinished: Path) -> None:
 
 
 def made(path: Path, write: Callable[[Path], None] = train) -> bool:
-    """Make the archive, and remove those of other versions; others may make it at the same time.
+    """Create the archive, and remove those of other versions; others may make it at the same time.
 
     Args:
         path: where it will be.
@@ -129,4 +129,4 @@ def made(path: Path, write: Callable[[Path], None] = train) -> bool:
 if __name__ == "__main__":
     where = archive()
     if where is not None and not made(where):
-        print("This Java makes no archive of classes: the tests run without", file=sys.stderr)
+        print("This Java creates no archive of classes: the tests run without", file=sys.stderr)

@@ -55,7 +55,7 @@ def batches_of(channel: ss.Channel, **options: Any) -> list[tuple[int, int]]:
 
 
 def nine_events(put: Callable[..., Path]) -> Path:
-    """Make a channel with the events 1 to 9 in three transactions, and a group that took the first two."""
+    """Create a channel with the events 1 to 9 in three transactions, and a group that took the first two."""
     for first in (1, 4, 7):
         path = put("a", *(b"%d" % i for i in range(first, first + 3)))
     with ss.Channel(path) as channel:
