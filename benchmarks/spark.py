@@ -43,7 +43,8 @@ _OBJECTS = """\
 Two tasks write, or read, a batch in an S3 that moto plays over the loopback interface. In the plain contestant, the
 same tasks serialise the same rows as Arrow and upload them with the same client, or read them in ranges, and the driver
 writes one object that names theirs. The channel checks that its commit is the first, and every byte's checksum. It is
-made before the clock starts. A round's figure is the median of three batches."""
+created before the clock starts. A round's figure is the median of three batches. A batch costs the channel some
+requests more, however large it is, so the sink also writes batches as large as on a disk."""
 
 SPARK_PARTS = {
     "spark-source": Part("Spark's source", _SOURCE, spark_source.groups),

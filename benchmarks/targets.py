@@ -224,8 +224,12 @@ def _spark() -> Iterator[Target]:
         yield Target(what, group, spark_session.ROWS, ours, _AT_ONE, against=peer, bound=bound)
     for kind in spark_rows.KINDS:
         ours, plain = (spark_objects.OURS,), (spark_objects.PLAIN,)
-        for group, what in ((spark_objects.sink_name(kind), "sink"), (spark_objects.source_name(kind), "source")):
-            of_plain = f"Spark's {what} in a store, {kind.name}, of plain objects"
+        for group, what in (
+            (spark_objects.sink_name(kind), f"sink in a store, {kind.name}"),
+            (spark_objects.large_sink_name(kind), f"sink in a store, {kind.name}, larger batches"),
+            (spark_objects.source_name(kind), f"source in a store, {kind.name}"),
+        ):
+            of_plain = f"Spark's {what}, of plain objects"
             yield Target(of_plain, group, spark_session.ROWS, ours, _OF_PLAIN_OBJECTS, against=plain)
     what, floor = "Spark's latency above a micro-batch", (spark_latency.NOOP,)
     yield Target(what, spark_latency.GROUP, "p50", (spark_latency.OURS,), against=floor, most_above=_LATENCY_MS)

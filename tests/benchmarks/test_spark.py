@@ -58,4 +58,4 @@ def test_a_process_that_has_a_session_is_told_to_stop_it(monkeypatch: pytest.Mon
 
 def test_every_target_is_of_a_part() -> None:
     kinds = [kind.name for kind in spark_rows.KINDS]
-    assert len(SPARK_TARGETS) == 5 * len(kinds) + 3
+    assert len(SPARK_TARGETS) == 6 * len(kinds) + 3
