@@ -43,7 +43,7 @@ def test_seconds_are_any_time_span() -> None:
 @pytest.mark.parametrize(
     "value", [None, "soon", "-5m", float("nan"), True, 1j, [], np.timedelta64(3, "s"), np.timedelta64(3, "ns")]
 )
-def test_what_is_no_time_span_is_refused_by_its_name_with_what_is(value: object) -> None:
+def test_what_is_not_a_time_span_is_refused_by_its_name_with_what_is(value: object) -> None:
     wanted = r"^timeout_seconds must be seconds, or a number with ms, s, m, h or d, or a timedelta, not "
     with pytest.raises(OptionError, match=wanted):
         seconds("timeout_seconds", value)
@@ -66,14 +66,14 @@ def test_a_text_of_a_number_is_that_number_of_times_and_sizes_alike() -> None:
 
 
 @pytest.mark.parametrize("value", [None, "5x", "1.5", "", "-2", 1.5, True, "5 weeks", -2, "9" * 400 + "d"])
-def test_what_is_no_milliseconds_is_refused_by_its_name(value: object) -> None:
+def test_what_is_not_milliseconds_is_refused_by_its_name(value: object) -> None:
     wanted = r"^max_block_ms must be milliseconds, or a number with ms, s, m, h or d; or -1 for no limit, not "
     with pytest.raises(OptionError, match=wanted):
         whole_milliseconds("max_block_ms", value, -1)
 
 
 @pytest.mark.parametrize("value", [None, "5x", "1.5", "", "0", 1.5, True, "5MB", 0, "9" * 400 + "KiB", "9" * 5000])
-def test_what_is_no_bytes_is_refused_by_its_name(value: object) -> None:
+def test_what_is_not_bytes_is_refused_by_its_name(value: object) -> None:
     wanted = r"^max_bytes must be bytes, or a number with KiB, MiB, GiB or TiB; 1 or more, not "
     with pytest.raises(OptionError, match=wanted):
         whole_bytes("max_bytes", value)
@@ -85,7 +85,7 @@ def test_a_path_is_text_or_a_path_of_text() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"a", 3, [], object()])
-def test_what_is_no_path_is_refused_by_its_name(value: object) -> None:
+def test_what_is_not_a_path_is_refused_by_its_name(value: object) -> None:
     with pytest.raises(OptionError, match=r"^path must be a path, as a str or a pathlib\.Path, not "):
         path_text("path", value)
 

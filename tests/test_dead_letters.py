@@ -83,7 +83,7 @@ def test_a_channel_that_gets_full_has_what_fitted_and_the_rest_follows(tmp_path:
         assert ss.dead_letters.replay(dead, channel) == 500
 
 
-def test_what_can_not_be_replayed_is_refused_and_stays(
+def test_what_cannot_be_replayed_is_refused_and_stays(
     tmp_path: Path, dead: Channel, channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ss.dead_letters, "Consumer", partial(Consumer, owner_timeout_seconds=0))

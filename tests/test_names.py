@@ -47,7 +47,7 @@ def test_what_can_be_no_files_name_is_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [*BAD, "a.b", "ä"], ids=ascii)
-def test_what_can_own_no_segment_is_refused_before_a_file_is_made(tmp_path: Path, name: Any) -> None:
+def test_what_can_own_no_segment_is_refused_before_a_file_is_created(tmp_path: Path, name: Any) -> None:
     layout = planned_layout(tmp_path / "channel", CreationOptions())
     make_directories(FileSystem(), layout)
     before = sorted(tmp_path.rglob("*"))
@@ -88,6 +88,6 @@ def test_an_application_may_be_called_anything_short(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "\ud800", "a" * 1025, "ä" * 513], ids=ascii)
-def test_an_application_that_a_log_can_not_hold_is_refused(value: Any) -> None:
+def test_an_application_that_a_log_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(ValueError):
         parse_application(value)

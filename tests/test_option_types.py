@@ -77,7 +77,7 @@ def test_a_type_checker_knows_every_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["memoryCapacity", "MEMORYCAPACITY", "memory-capacity"])
-def test_names_as_in_configuration_files_are_taken_all_the_same(tmp_path: Path, name: str) -> None:
+def test_names_as_in_configuration_files_are_taken_anyway(tmp_path: Path, name: str) -> None:
     with Channel(tmp_path / "c", minimum_required_space=0, **{name: "10"}) as channel:  # type: ignore[misc]
         assert channel.options["memory_capacity"] == 10
         Producer(channel, lingerMs=7).close()  # type: ignore[call-arg]

@@ -18,7 +18,7 @@ def test_a_call_runs_in_a_thread_of_its_name_and_the_loop_learns_its_end() -> No
     assert names == ["mine"]
 
 
-def test_what_a_call_raises_is_raised_to_who_waits() -> None:
+def test_what_a_call_raises_is_raised_to_whoever_waits() -> None:
     def fail() -> None:
         raise ValueError("no")
 

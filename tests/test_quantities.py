@@ -40,7 +40,7 @@ def test_a_time_span_is_a_number_a_text_with_a_unit_or_a_timedelta(value: object
 @pytest.mark.parametrize(
     "value", [None, "", "m", "5 weeks", "5min", "1.2.3s", "-5m", "²s", "nan", True, 1j, [], np.timedelta64(3, "s")]
 )
-def test_anything_else_is_no_time_span(value: object) -> None:
+def test_anything_else_is_not_a_time_span(value: object) -> None:
     with pytest.raises(ValueError):
         duration_seconds(value)
 
@@ -146,7 +146,7 @@ def test_a_call_takes_a_time_with_a_unit(channel: Channel, call: str, time: obje
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("time", ["5 weeks", "-5m", timedelta(seconds=-30), -30])
-def test_a_call_refuses_what_is_no_time_and_what_is_negative(channel: Channel, call: str, time: object) -> None:
+def test_a_call_refuses_what_is_not_a_time_and_what_is_negative(channel: Channel, call: str, time: object) -> None:
     with pytest.raises(OptionError, match=r"must be .*, not |must be more than 0"):
         CALLS[call](channel, time)
 

@@ -66,7 +66,7 @@ def test_nothing_is_ever_overwritten(copy: Path, path: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("folder", ["events", "states"])
-def test_a_damaged_backup_makes_no_channel(copy: Path, tmp_path: Path, folder: str) -> None:
+def test_a_damaged_backup_creates_no_channel(copy: Path, tmp_path: Path, folder: str) -> None:
     no_damage_makes_a_channel(copy, next((copy / folder).iterdir()), tmp_path)
 
 
@@ -81,7 +81,7 @@ def no_damage_makes_a_channel(copy: Path, file: Path, tmp_path: Path) -> None:
         assert not (tmp_path / "r").exists() and not list(tmp_path.glob(".r.*"))
 
 
-def test_a_damaged_copy_of_a_side_file_makes_no_channel(path: Path, tmp_path: Path) -> None:
+def test_a_damaged_copy_of_a_side_file_creates_no_channel(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with Channel(path, minimum_required_space=0) as channel:
         put_late(channel, 10_000, b"late" * 30)

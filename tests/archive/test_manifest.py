@@ -46,7 +46,9 @@ def test_the_greatest_number_counts_and_comes_back_as_it_was(tmp_path: Path) -> 
     assert MANIFEST.keys() == {"states/3", "events/1-a"}
 
 
-def test_what_a_backup_left_that_was_killed_as_it_wrote_its_first_manifest_is_no_other_object(tmp_path: Path) -> None:
+def test_what_a_backup_left_that_was_killed_as_it_wrote_its_first_manifest_is_not_another_object(
+    tmp_path: Path,
+) -> None:
     script = f"""
 import os, signal
 from unittest import mock
@@ -62,7 +64,7 @@ with mock.patch("os.link", lambda *_: os.kill(os.getpid(), signal.SIGKILL)):
     assert write_manifest(store, replace(MANIFEST, number=1))
 
 
-def test_a_directory_of_other_things_that_are_called_backups_is_no_backup(tmp_path: Path) -> None:
+def test_a_directory_of_other_things_that_are_called_backups_is_not_a_backup(tmp_path: Path) -> None:
     (tmp_path / "backups").mkdir()
     (tmp_path / "backups" / "photos.tar").write_bytes(b"others'")
     with pytest.raises(NotAChannelError, match=r"is neither empty nor a backup: it holds 'backups'"):
@@ -94,7 +96,7 @@ def test_a_number_is_given_once(tmp_path: Path) -> None:
     assert newest_manifest(store) == MANIFEST
 
 
-def test_side_files_are_what_earlier_versions_are_told_of(tmp_path: Path) -> None:
+def test_side_files_are_what_earlier_versions_are_told_about(tmp_path: Path) -> None:
     store, delays = DirectoryStore(tmp_path), (replace(FILE, key="delays/1-2-a"),)
     write_manifest(store, MANIFEST)
     before = json.loads((tmp_path / manifest_key(3)).read_text())

@@ -40,7 +40,7 @@ def test_a_place_without_a_backup_and_an_address_where_nothing_can_be_are_refuse
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_directory_that_is_no_backup_is_named_as_the_user_named_it(path: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_backup_is_named_as_the_user_named_it(path: Path, tmp_path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, b"a")
     with pytest.raises(NotAChannelError, match=f"^{path} is neither empty nor a backup: it holds 'checkpoint'"):

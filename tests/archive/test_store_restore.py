@@ -99,7 +99,9 @@ def test_events_that_wait_go_with_a_backup_from_anywhere_to_anywhere(
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_backup_whose_delayed_events_are_damaged_makes_no_channel(damage: str, tmp_path: Path, address: str) -> None:
+def test_a_backup_whose_delayed_events_are_damaged_creates_no_channel(
+    damage: str, tmp_path: Path, address: str
+) -> None:
     with original_of("a store", tmp_path) as channel:
         put_late(channel, 1000, b"late")
         ss.backup(channel, tmp_path / "copy")
@@ -433,7 +435,7 @@ def test_a_channel_in_use_that_lost_its_identity_is_not_taken_for_a_restore(
 
 
 @pytest.mark.parametrize("folder", ["events", "states"])
-def test_a_damaged_backup_makes_no_channel(original: Channel, address: str, tmp_path: Path, folder: str) -> None:
+def test_a_damaged_backup_creates_no_channel(original: Channel, address: str, tmp_path: Path, folder: str) -> None:
     with original:
         ss.backup(original, tmp_path / "copy")
     file = next((tmp_path / "copy" / folder).iterdir())

@@ -56,7 +56,7 @@ def test_a_difference_is_met_or_missed_and_shown() -> None:
     assert "at most +50 events/s" in targets_table([found])
 
 
-def test_what_nobody_can_reach_here_is_no_miss() -> None:
+def test_what_nobody_can_reach_here_is_not_a_miss() -> None:
     target = Target("source", "g", "put", ("us",), least=1.0, against=("peer",), bound="python")
     assert outcome(target, us=85, peer=100, python=90).verdict == "out of reach: at best 0.90 x"
     assert outcome(target, us=85, peer=100, python=110).verdict == "missed"

@@ -140,7 +140,7 @@ def test_what_was_measured_before_a_run_is_cut_off_is_written_and_the_document_s
     assert sorted(json.loads((tmp_path / "benchmarks.json").read_text())) == ["memory", "peers", "put", "targets"]
 
 
-def test_a_part_that_breaks_is_said_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_breaks_is_said_and_the_others_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object):
         raise OSError("the disk is full")
         yield

@@ -34,7 +34,7 @@ def counting(said: list[str]) -> sustained.Opened:
     return opened
 
 
-def test_who_is_kept_open_goes_on_where_it_was_and_is_closed_at_the_end(tmp_path: Path) -> None:
+def test_who_is_kept_open_continues_where_it_was_and_is_closed_at_the_end(tmp_path: Path) -> None:
     said: list[str] = []
     with kept_open({"us": counting(said)}, tmp_path) as contestants:
         assert said == []

@@ -161,7 +161,7 @@ def test_what_memory_has_freed_ahead_of_others_is_passed_over(open_channel: Open
     ],
     ids=repr,
 )
-def test_what_can_not_be_read_is_refused_by_the_call_itself(channel: Channel, how: Any, why: str) -> None:
+def test_what_cannot_be_read_is_refused_by_the_call_itself(channel: Channel, how: Any, why: str) -> None:
     with pytest.raises(OptionError, match=why):
         channel.read(**how)
 

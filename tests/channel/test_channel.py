@@ -40,7 +40,7 @@ N = pa.field("n", pa.int64())
 # ── creating ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_channel_is_made_where_there_is_none_and_is_private(path: Path, open_channel: Open) -> None:
+def test_a_channel_is_created_where_there_is_none_and_is_private(path: Path, open_channel: Open) -> None:
     channel = open_channel()
     assert channel.schema.equals(EVENT_SCHEMA) and not channel.typed
     assert {p.name for p in path.iterdir()} >= {"channel.json", "data", "checkpoint", "groups", "head", "lock"}
@@ -249,7 +249,7 @@ def test_an_open_that_replays_tells_how_far_it_is_and_can_be_ended(path: Path, r
         assert channel.stats().channel_size == 100
 
 
-def test_a_channel_can_not_be_pickled_and_says_what_to_send_instead(open_channel: Open) -> None:
+def test_a_channel_cannot_be_pickled_and_says_what_to_send_instead(open_channel: Open) -> None:
     channel = open_channel()
     with pytest.raises(TypeError, match=r"send its path, .* and open it there"):
         pickle.dumps(channel)

@@ -83,7 +83,7 @@ def test_what_is_gone_may_be_looked_for_anew(root: str) -> None:
     assert not channels.has(member.path, "another") and not channels.has(f"{root}/b", member.uuid)
 
 
-def test_what_fits_a_pattern_and_is_no_channel_is_none_yet(tmp_path: Path) -> None:
+def test_what_fits_a_pattern_and_is_not_a_channel_is_none_yet(tmp_path: Path) -> None:
     make(str(tmp_path / "orders-1"))
     (tmp_path / "orders-2").mkdir()
     (tmp_path / "orders-3").write_text("no channel")

@@ -49,7 +49,7 @@ def test_what_is_claimed_is_not_free_until_it_is_released(channel: Channel, clai
     assert claim(claims, 3, 3, 0) == ([(2, 3), (5, 5)], [])
 
 
-def test_what_was_claimed_before_a_move_is_void_and_can_not_be_released(channel: Channel, claims: Claims) -> None:
+def test_what_was_claimed_before_a_move_is_void_and_cannot_be_released(channel: Channel, claims: Claims) -> None:
     claim(claims, 4, 4, None)
     claims.void(7)
     assert (claims.moved_at, free(channel, claims)) == (7, [(1, 10)])

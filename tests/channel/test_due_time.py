@@ -59,7 +59,7 @@ def test_a_delay_says_when_an_event_is_due(after: Any, at: Any, expected: int) -
         (None, NOW_MS, "give a datetime"),
     ],
 )
-def test_what_is_no_delay_is_refused(after: Any, at: Any, text: str) -> None:
+def test_what_is_not_a_delay_is_refused(after: Any, at: Any, text: str) -> None:
     with pytest.raises(OptionError, match=text) as caught:
         due_ms(after, at, NOW_MS)
     assert str(caught.value).endswith("Nothing was put")
@@ -69,7 +69,7 @@ FIXED = [pa.string_view(), pa.binary_view(), pa.list_(pa.string_view()), pa.run_
 
 
 @pytest.mark.parametrize("column", FIXED, ids=str)
-def test_rows_that_arrow_can_not_put_in_another_order_are_never_delayed(column: pa.DataType, tmp_path: Path) -> None:
+def test_rows_that_arrow_cannot_put_in_another_order_are_never_delayed(column: pa.DataType, tmp_path: Path) -> None:
     columns = pa.schema([("id", pa.int64()), ("text", column)])
     row = pa.RecordBatch.from_pylist([{"id": 1, "text": None}], pa.schema([("id", pa.int64())]))
     with Channel(tmp_path / "c", schema=columns) as channel:

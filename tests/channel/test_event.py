@@ -27,13 +27,13 @@ def test_the_place_of_an_event_does_not_make_it_another() -> None:
         (Event(b"", {1: "v"}), "headers must be strings, not 1: 'v'"),  # type: ignore[dict-item]
     ],
 )
-def test_what_is_no_event_is_refused(event: Any, why: str) -> None:
+def test_what_is_not_an_event_is_refused(event: Any, why: str) -> None:
     with pytest.raises(SchemaError, match=why):
         batch_from_events([Event(b"fine"), event])
 
 
 @pytest.mark.parametrize("headers", [{"k": "\ud800"}, {"\udfff": "v"}, {"\ud800": None}])
-def test_a_header_that_is_no_unicode_is_refused(headers: dict[str, str | None]) -> None:
+def test_a_header_that_is_not_unicode_is_refused(headers: dict[str, str | None]) -> None:
     with pytest.raises(SchemaError, match="must be valid Unicode"):
         read_event(Event(b"", headers))
 

@@ -100,7 +100,7 @@ def test_an_interrupt_amid_a_close_leaves_no_group_owned_in_a_store(monkeypatch:
 
 
 @pytest.mark.parametrize(("stored", "given", "made"), [(True, None, True), (False, None, False), (False, True, True)])
-def test_a_close_makes_a_checkpoint_unless_told_otherwise(
+def test_a_close_creates_a_checkpoint_unless_told_otherwise(
     path: Path, open_channel: Open, stored: bool, given: bool | None, made: bool
 ) -> None:
     channel = open_channel(checkpoint_on_close=stored)

@@ -28,7 +28,7 @@ def test_channels_are_opened_in_their_order_and_made_if_they_are_missing(tmp_pat
     assert open_channels([]) == []
 
 
-def test_one_that_is_given_twice_is_made_once(tmp_path: Path) -> None:
+def test_one_that_is_given_twice_is_created_once(tmp_path: Path) -> None:
     one, other = open_channels([WantedChannel(tmp_path / "a"), WantedChannel(str(tmp_path / "a"))])
     assert one.uuid == other.uuid
     one.close()
@@ -36,7 +36,7 @@ def test_one_that_is_given_twice_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_none_is_made_if_another_one_can_not_be_opened_or_made(tmp_path: Path, first: bool) -> None:
+def test_none_is_created_if_another_one_cannot_be_opened_or_made(tmp_path: Path, first: bool) -> None:
     (tmp_path / "file").write_text("x")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "stranger").write_text("x")
@@ -61,7 +61,7 @@ def test_none_is_made_if_another_one_can_not_be_opened_or_made(tmp_path: Path, f
         assert sorted(tmp_path.rglob("*")) == before, f"{path} {options}"
 
 
-def test_none_is_made_in_stores_of_which_one_refuses() -> None:
+def test_none_is_created_in_stores_of_which_one_refuses() -> None:
     def seen_by(store: MemoryStore) -> FaultyStore:
         return FaultyStore(store, lambda _: Fault.REFUSED if "bad" in store.root else None)
 
@@ -71,7 +71,7 @@ def test_none_is_made_in_stores_of_which_one_refuses() -> None:
         assert not stores["s3://bucket/good"].objects
 
 
-def test_a_store_that_was_tested_for_a_check_is_not_tested_again_to_make_a_channel() -> None:
+def test_a_store_that_was_tested_for_a_check_is_not_tested_again_to_create_a_channel() -> None:
     seen: list[FaultyStore] = []
 
     def seen_by(store: MemoryStore) -> FaultyStore:
@@ -102,7 +102,7 @@ def test_those_that_were_there_are_closed_again(tmp_path: Path, monkeypatch: pyt
         there.stats()
 
 
-def test_one_that_can_not_be_closed_leaves_no_other_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_closed_leaves_no_other_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abc":
         Channel(tmp_path / name).close()
     (tmp_path / "file").write_text("x")
@@ -121,7 +121,7 @@ def test_one_that_can_not_be_closed_leaves_no_other_open(tmp_path: Path, monkeyp
     assert sorted(map(str, closed)) == [str(tmp_path / name) for name in "abc"]
 
 
-def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_made() -> None:
+def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_created() -> None:
     steps: list[str] = []
 
     def open_one(name: str, create: bool) -> str:
@@ -137,7 +137,7 @@ def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_made
     assert steps == ["find a", "find b", "find c", "check a", "check c", "make a", "make c"]
 
 
-def test_one_alone_is_made_without_a_look_before() -> None:
+def test_one_alone_is_created_without_a_look_before() -> None:
     assert find_or_make(["a"], lambda name, create: (name, create), pytest.fail, pytest.fail) == [("a", True)]
 
 

@@ -21,7 +21,7 @@ from tests.support.spools import open_spooled, spool_of
 TYPED = pa.schema([("name", pa.string()), ("count", pa.int64())])
 
 
-def test_a_directory_that_is_no_spool_of_this_channel_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_spool_of_this_channel_is_refused(tmp_path: Path) -> None:
     with stores_in_memory():
         open_spooled(tmp_path / "spool").close()
     with Channel(tmp_path / "mine", minimum_required_space=0) as mine:
@@ -92,7 +92,7 @@ def _a_channel_of_other_columns(path: Path) -> None:
         (_a_channel_of_other_columns, TYPED),
     ],
 )
-def test_no_channel_is_made_in_the_store_whose_spool_is_refused_and_the_other_channel_stays_as_it_is(
+def test_no_channel_is_created_in_the_store_whose_spool_is_refused_and_the_other_channel_stays_as_it_is(
     tmp_path: Path, wrong: Callable[[Path], None], schema: pa.Schema | None, durability: str
 ) -> None:
     spool = tmp_path / "there" / "spool"
@@ -128,7 +128,7 @@ def test_what_is_refused_as_the_spool_of_a_channel_that_is_there_stays_as_it_is(
     assert contents(tmp_path) == before
 
 
-def test_a_spool_with_columns_that_its_channel_lacks_is_refused_before_it_takes_what_can_not_be_shipped(
+def test_a_spool_with_columns_that_its_channel_lacks_is_refused_before_it_takes_what_cannot_be_shipped(
     tmp_path: Path,
 ) -> None:
     def refuse(request: Request) -> Fault | None:

@@ -61,7 +61,7 @@ def test_a_delay_counts_from_the_put_however_long_the_store_is_down_and_who_ship
     assert take(channel) == [b"c"]
 
 
-def test_a_ttl_counts_from_when_its_event_is_due_and_goes_on_while_it_is_not_shipped(
+def test_a_ttl_counts_from_when_its_event_is_due_and_continues_while_it_is_not_shipped(
     by_hand: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, channel = WallClock(monkeypatch), by_hand()
@@ -116,7 +116,7 @@ def test_typed_events_with_columns_that_came_later_and_large_ones_wait_too(by_ha
         assert [row["count"] for row in take_tx.take_many(1000)] == list(range(500))  # type: ignore[index, call-overload]
 
 
-def test_delayed_rows_are_shipped_after_the_channel_got_a_column_that_can_not_be_ordered(by_hand: Open) -> None:
+def test_delayed_rows_are_shipped_after_the_channel_got_a_column_that_cannot_be_ordered(by_hand: Open) -> None:
     channel = by_hand(schema=TYPED)
     with channel.put_transaction() as tx:
         tx.put({"name": "last", "count": 3}, deliver_after=90)
@@ -168,7 +168,7 @@ def test_a_spool_takes_no_delayed_rows_that_nobody_could_ship(by_hand: Open) -> 
     assert channel.flush() == 1
 
 
-def test_a_delay_that_can_not_be_is_refused_by_a_spool(by_hand: Open) -> None:
+def test_a_delay_that_cannot_be_is_refused_by_a_spool(by_hand: Open) -> None:
     channel = by_hand()
     with pytest.raises(OptionError, match="at most a year"):
         put_late(channel, 400 * 86_400, b"no")

@@ -66,7 +66,7 @@ def test_a_close_without_a_flush_ships_nothing(by_hand: Open) -> None:
     assert by_hand().flush() == 1
 
 
-def test_a_close_inside_of_a_call_is_refused_and_the_spool_goes_on(by_hand: Open) -> None:
+def test_a_close_inside_of_a_call_is_refused_and_the_spool_continues(by_hand: Open) -> None:
     channel = by_hand()
     calls = spool_of(channel)._local.engine().active_calls
     with pytest.raises(TransactionStateError):

@@ -111,7 +111,7 @@ def test_a_typed_channel_keeps_its_columns(opened: Open, weather: Weather) -> No
     assert channel.flush() == 1
 
 
-def test_a_spool_that_is_new_can_not_begin_without_the_store(opened: Open, weather: Weather, tmp_path: Path) -> None:
+def test_a_spool_that_is_new_cannot_begin_without_the_store(opened: Open, weather: Weather, tmp_path: Path) -> None:
     opened().close()
     weather.fault = Fault.UNAVAILABLE
     with pytest.raises(StorageError):

@@ -93,7 +93,7 @@ def test_a_channel_has_no_more_schemas_than_a_frame_can_name(
 
 
 @pytest.mark.parametrize("names", [["a"], ["b"], ["a", "c"]])
-def test_a_column_can_not_be_left_out_of_an_evolution(open_channel: Open, names: list[str]) -> None:
+def test_a_column_cannot_be_left_out_of_an_evolution(open_channel: Open, names: list[str]) -> None:
     """Columns are only added: whoever leaves one out may believe that it is gone, or has another name now."""
     channel = open_channel(schema=pa.schema([("a", pa.int8()), ("b", pa.int8())]))
     given = pa.schema([(name, pa.int8()) for name in names])

@@ -179,7 +179,7 @@ def test_events_that_expire_between_claim_and_read_are_passed_over(
 
 
 @pytest.mark.parametrize("call", ["take_many", "take_batch"])
-def test_a_limit_and_a_timeout_that_are_no_numbers_are_refused_by_their_names(open_channel: Open, call: str) -> None:
+def test_a_limit_and_a_timeout_that_are_not_numbers_are_refused_by_their_names(open_channel: Open, call: str) -> None:
     channel = open_channel()
     put(channel, b"x")
     with channel.take_transaction() as tx:
@@ -217,7 +217,7 @@ def test_a_take_transaction_that_is_forgotten_gives_its_events_back_with_a_warni
     assert take(channel) == numbered(0, 10)
 
 
-def test_one_that_took_nothing_or_is_over_is_forgotten_without_a_word(open_channel: Open) -> None:
+def test_one_that_took_nothing_or_is_over_is_forgotten_silently(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 10))
     with warnings.catch_warnings(record=True) as said:

@@ -33,6 +33,6 @@ def test_a_ttl_of_nothing_less_or_more_than_a_century_is_refused(ttl: Any) -> No
 @pytest.mark.parametrize(
     "ttl", [math.nan, True, False, "1 week", b"1", [1], 1j, np.timedelta64(3, "s"), np.timedelta64(3, "ns")]
 )
-def test_what_is_no_time_is_refused(ttl: Any) -> None:
+def test_what_is_not_a_time_is_refused(ttl: Any) -> None:
     with pytest.raises(OptionError, match=r"^ttl must be seconds, or a number with .* or a timedelta, not "):
         ttl_us(ttl)

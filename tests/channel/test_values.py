@@ -136,7 +136,7 @@ BAD_HEADERS = [
 
 @pytest.mark.parametrize("headers", BAD_HEADERS, ids=["keys", "values", "large"])
 @pytest.mark.parametrize("as_table", [False, True])
-def test_headers_that_are_no_text_are_refused_and_the_transaction_goes_on(
+def test_headers_that_are_not_text_are_refused_and_the_transaction_continues(
     open_channel: Open, headers: pa.Array, as_table: bool
 ) -> None:
     channel = open_channel()
@@ -180,7 +180,7 @@ WAYS: dict[str, Callable[[TakeTransaction], Any]] = {
 
 
 @pytest.mark.parametrize("way", ["take", "take_many"])
-def test_events_that_python_can_not_have_stay_in_the_queue(
+def test_events_that_python_cannot_have_stay_in_the_queue(
     open_channel: Open, unchecked: Callable[[Channel, pa.RecordBatch], None], way: str
 ) -> None:
     """As an earlier version took them: they can be had as Arrow, and nothing else acknowledges them."""

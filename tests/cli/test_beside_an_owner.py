@@ -174,7 +174,7 @@ def test_a_take_as_the_same_group_is_refused_until_the_owner_is_killed(owner: Ow
     ],
     ids=["seek back", "seek to an ID", "seek forward", "drop", "repair", "alter", "backup", "export", "create a group"],
 )
-def test_after_a_kill_each_verb_works_and_the_group_goes_on_from_where_it_says(
+def test_after_a_kill_each_verb_works_and_the_group_continues_from_where_it_says(
     verb: list[str], comes_again: int, owner: Owner, path: Path, tmp_path: Path
 ) -> None:
     owner.take("hold")

@@ -31,7 +31,7 @@ def test_a_channel_is_made_of_words_then_the_file_then_the_environment(
     assert found["memory_capacity"] == 10_000
 
 
-def test_a_channel_of_flumes_agent_is_made(path: Path, tmp_path: Path) -> None:
+def test_a_channel_of_flumes_agent_is_created(path: Path, tmp_path: Path) -> None:
     agent = tmp_path / "agent.properties"
     agent.write_text(
         "a.channels = c d\na.channels.c.type = file\na.channels.c.capacity = 5000\na.channels.d.type = file\n"

@@ -36,7 +36,7 @@ def test_csv_has_names_and_values_of_several_lines(tmp_path: Path) -> None:
         loaded_rows(file, Format.CSV)
 
 
-def test_csv_whose_names_are_no_text_is_refused(tmp_path: Path) -> None:
+def test_csv_whose_names_are_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"\xff\xfe\n1\n")
     with pytest.raises(SchemaError, match=r"a\.csv can't be read as csv: its columns' names are not UTF-8"):
         open_input(str(tmp_path / "a.csv"), Format.CSV, None, as_rows=True)
@@ -256,7 +256,7 @@ def test_only_an_empty_value_in_csv_is_null(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [None, pa.schema([("s", pa.string())])])
-def test_bytes_in_csv_that_are_no_text_are_bytes_or_refused(tmp_path: Path, known: pa.Schema | None) -> None:
+def test_bytes_in_csv_that_are_not_text_are_bytes_or_refused(tmp_path: Path, known: pa.Schema | None) -> None:
     (tmp_path / "f.csv").write_bytes(b"s\n\xff\n")
     if known is None:
         assert loaded_rows(tmp_path / "f.csv", Format.CSV) == [{"s": b"\xff"}]

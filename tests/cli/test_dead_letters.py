@@ -57,7 +57,7 @@ def test_dead_letters_of_all_are_listed_and_put_back_as_they_were(tmp_path: Path
 
 
 @pytest.mark.parametrize("verb", ["list", "show", "replay"])
-def test_a_typed_channel_is_no_channel_of_dead_letters(tmp_path: Path, path: Path, verb: str) -> None:
+def test_a_typed_channel_is_not_a_channel_of_dead_letters(tmp_path: Path, path: Path, verb: str) -> None:
     for place, schema in ((tmp_path / "typed", pa.schema([("n", pa.int64())])), (path, None)):
         Channel(place, schema=schema, minimum_required_space=0).close()
     last = {"list": (), "show": (1,), "replay": (path,)}[verb]

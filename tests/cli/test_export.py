@@ -101,7 +101,7 @@ def test_an_export_that_was_interrupted_is_not_continued_for_other_events(
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_never_replaced(path: Path, tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_what_is_not_a_file_is_never_replaced(path: Path, tmp_path: Path, make: Callable[[Path], None]) -> None:
     """A device, such as /dev/null, would be lost for all programs."""
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, b"a")

@@ -303,7 +303,7 @@ def test_the_level_of_the_log_is_the_one_of_flumes_start_scripts() -> None:
         (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=x"], 2, "is not a port"),
     ],
 )
-def test_what_it_can_not_do_is_said(place: Path, more: list[str], status: int, text: str) -> None:
+def test_what_it_cannot_do_is_said(place: Path, more: list[str], status: int, text: str) -> None:
     done = CliRunner().invoke(app, arguments(place, *more))
     assert done.exit_code == status, done.output
     assert text in done.output

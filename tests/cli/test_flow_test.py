@@ -36,7 +36,7 @@ def test_a_test_that_fails_is_status_1_with_the_difference(tests: Path) -> None:
     assert done.stdout == "failed: all to c1\n  c1: bodies: expected (b'y',), got (b'x',)\n"
 
 
-def test_tests_that_can_not_be_read_are_status_2(tests: Path, tmp_path: Path) -> None:
+def test_tests_that_cannot_be_read_are_status_2(tests: Path, tmp_path: Path) -> None:
     assert run(tmp_path / "none.toml").exit_code == 2
     tests.write_text("[[test]]\n")
     done = run(tests)

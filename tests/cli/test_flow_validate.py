@@ -72,7 +72,7 @@ def test_json_has_what_is_kept_and_the_findings(conf: Path) -> None:
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)])
-def test_a_file_that_can_not_be_read_is_status_2(tmp_path: Path, as_json: tuple[str, ...]) -> None:
+def test_a_file_that_cannot_be_read_is_status_2(tmp_path: Path, as_json: tuple[str, ...]) -> None:
     for path in (tmp_path / "none.conf", tmp_path):
         done = run("-f", path, *as_json)
         assert done.exit_code == 2

@@ -120,7 +120,7 @@ def test_a_seek_says_where_the_checkpoint_of_a_query_expects_the_group(path: Pat
 
 
 @pytest.mark.parametrize(("start", "left"), [("latest", 3), ("3", 2)])
-def test_a_first_group_that_begins_behind_events_is_made_only_with_yes(path: Path, start: str, left: int) -> None:
+def test_a_first_group_that_begins_behind_events_is_created_only_with_yes(path: Path, start: str, left: int) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(0, 3))
     refused = run("groups", "create", path, "g", "--from", start)

@@ -292,7 +292,7 @@ def test_a_signal_amid_the_imports_ends_a_verb_as_one_does_later(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
-def test_a_signal_behind_the_verb_is_no_traceback(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_behind_the_verb_is_not_a_traceback(tmp_path: Path, number: signal.Signals) -> None:
     at_exit = f"import atexit, signal; atexit.register(signal.raise_signal, {int(number)}); "
     done = started_and_signalled(tmp_path, ["-c", at_exit + OF_THE_CONSOLE], "nowhere", number)
     assert (done.stderr, done.returncode) == (b"interrupted\n", 128 + number)

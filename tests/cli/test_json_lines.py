@@ -155,7 +155,9 @@ def test_dates_and_times_are_texts_as_an_export_writes_them_or_numbers(more: boo
         ('{"d": true}', "column 'd': True is not of the column's type, date32[day]"),
     ],
 )
-def test_what_is_no_date_or_would_lose_a_part_as_one_is_refused_with_its_line_and_column(line: str, said: str) -> None:
+def test_what_is_not_a_date_or_would_lose_a_part_as_one_is_refused_with_its_line_and_column(
+    line: str, said: str
+) -> None:
     assert fault('{"d": "2024-01-02"}', line, known=DATES) == f"line 6, {said}"
 
 
@@ -173,7 +175,7 @@ def test_json_that_is_nested_too_deep_is_refused_with_its_line(known: pa.Schema 
         assert said.startswith("line 6: nested more than 64 levels deep") and "flatten it" in said
 
 
-def test_brackets_in_a_text_are_no_levels() -> None:
+def test_brackets_in_a_text_are_not_levels() -> None:
     assert parsed(json.dumps({"s": '"[{' * 1000}))[0]["s"] == '"[{' * 1000
     assert parsed(json.dumps({"a": [[1]] * 100}), known=None)[0]["a"] == [[1]] * 100, "nor are many side by side"
 
@@ -216,7 +218,7 @@ def stored(path: Path) -> list[Mapping[str, object]]:
         return [row for batch in channel.read() for row in batch.drop_columns("write_order_id").to_pylist()]
 
 
-def test_a_load_that_would_round_an_integer_makes_no_channel_and_says_what_to_do(path: Path, tmp_path: Path) -> None:
+def test_a_load_that_would_round_an_integer_creates_no_channel_and_says_what_to_do(path: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.jsonl").write_text(f'{{"id": 1}}\n{{"id": {HUGE}}}\n')
     done = run("put", path, tmp_path / "ids.jsonl", "--typed")
     assert done.exit_code == 1 and f"ids.jsonl, line 2, column 'id': {HUGE} is a whole number" in done.stderr

@@ -40,7 +40,7 @@ def test_no_zone_is_for_columns_that_have_none(text: str) -> None:
     assert found(AWARE, text)
 
 
-def test_what_is_no_time_is_left_to_arrow() -> None:
+def test_what_is_not_a_time_is_left_to_arrow() -> None:
     for text in OTHERS:
         assert misplaced(text, AWARE) == "" and not found(AWARE, text)
     assert misplaced(ZONES[0], pa.string()) == ""

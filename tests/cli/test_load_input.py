@@ -75,7 +75,7 @@ def test_an_input_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None
         open_input(str(tmp_path / "f.parquet"), Format.PARQUET, None, as_rows=True)
 
 
-def test_what_can_not_be_read_from_standard_input_is_a_wrong_option(path: Path) -> None:
+def test_what_cannot_be_read_from_standard_input_is_a_wrong_option(path: Path) -> None:
     done = run("put", path, "--format", "parquet", input="")
     assert (done.exit_code, done.stderr) == (
         2,

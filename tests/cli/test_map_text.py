@@ -60,7 +60,7 @@ def test_both_ways_to_write_a_map_are_read() -> None:
         {" 1": 1},
     ],
 )
-def test_what_is_no_map_is_refused(value: object) -> None:
+def test_what_is_not_a_map_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"is not of the type|is not a whole number"):
         entries_of(value, NUMBERS)
 

@@ -27,7 +27,7 @@ def bodies(path: Path) -> list[bytes]:
         return [body for batch in channel.read() for body in batch.column("body").to_pylist()]
 
 
-def test_a_line_is_an_event_and_a_missing_channel_is_made(path: Path, tmp_path: Path) -> None:
+def test_a_line_is_an_event_and_a_missing_channel_is_created(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "app.log"
     file.write_bytes(b"one\ntwo\n")
     done = run("put", path, file)
@@ -112,7 +112,7 @@ def test_a_delimiter_is_taken_by_a_word_and_a_file_of_tabs_needs_none(path: Path
 
 
 @pytest.mark.parametrize("wrong", ["", ";;", "x", "7", '"', "\n", ".", "é"])
-def test_a_delimiter_that_can_not_be_one_is_a_wrong_option(path: Path, tmp_path: Path, wrong: str) -> None:
+def test_a_delimiter_that_cannot_be_one_is_a_wrong_option(path: Path, tmp_path: Path, wrong: str) -> None:
     (tmp_path / "f.csv").write_text("n;s\n1;x\n")
     for verb in ("put", "export"):
         done = run(verb, path, tmp_path / "f.csv", "--delimiter", wrong)
@@ -421,7 +421,7 @@ def test_a_time_to_live_and_a_delay_may_have_a_unit(path: Path, tmp_path: Path) 
         assert f"{wrong!r} is not a time: give seconds" in " ".join(refused.stderr.replace("│", "").split())
 
 
-def test_a_channel_in_a_store_is_made_for_a_delay_that_can_be(tmp_path: Path) -> None:
+def test_a_channel_in_a_store_is_created_for_a_delay_that_can_be(tmp_path: Path) -> None:
     file, url = tmp_path / "lines.txt", f"object+file://{tmp_path}/store"
     file.write_text("a\nb\n")
     for seconds, said in ((-1, "'-1' is too short"), (10**9, "Nothing was put")):

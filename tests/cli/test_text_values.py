@@ -99,7 +99,7 @@ def test_times_with_more_digits_than_their_column_are_refused_and_zeros_taken() 
      '{"c": true}', "5", "{"],
 )  # fmt: skip
 @pytest.mark.parametrize("of", [pa.duration("us"), pa.date32(), pa.time64("us"), pa.decimal128(5, 2), pa.binary(2)])
-def test_what_is_no_value_is_refused_with_its_line(tmp_path: Path, of: pa.DataType, row: str) -> None:
+def test_what_is_not_a_value_is_refused_with_its_line(tmp_path: Path, of: pa.DataType, row: str) -> None:
     (tmp_path / "f.jsonl").write_text(f'{{"c": null}}\n{row}\n')
     with pytest.raises(SchemaError, match="line 2"):
         loaded_rows(tmp_path / "f.jsonl", Format.JSONL, pa.schema([("c", of)]))
@@ -107,7 +107,7 @@ def test_what_is_no_value_is_refused_with_its_line(tmp_path: Path, of: pa.DataTy
 
 @pytest.mark.parametrize("cell", ["x", "1e400", '"[1"', "[" * 100_000, '"{""base64"": ""x""}"'], ids=lambda c: c[:9])
 @pytest.mark.parametrize("of", [pa.duration("us"), pa.list_(pa.int64()), pa.date64(), pa.binary(7)], ids=str)
-def test_what_is_no_value_is_refused_with_its_row_and_column(tmp_path: Path, of: pa.DataType, cell: str) -> None:
+def test_what_is_not_a_value_is_refused_with_its_row_and_column(tmp_path: Path, of: pa.DataType, cell: str) -> None:
     (tmp_path / "f.csv").write_text(f"c,n\n,1\n{cell},2\n")
     with pytest.raises(SchemaError, match="Row #3"):
         loaded_rows(tmp_path / "f.csv", Format.CSV, pa.schema([("c", of), ("n", pa.int64())]))

@@ -224,7 +224,7 @@ def _stop_in_an_append(path: Path, moment: str, options: dict[str, Any]) -> None
         bodies_put(channel, *numbered(3, 2))
 
 
-def test_the_lock_of_a_process_that_dies_while_it_makes_a_checkpoint_is_free_at_once(tmp_path: Path) -> None:
+def test_the_lock_of_a_process_that_dies_while_it_creates_a_checkpoint_is_free_at_once(tmp_path: Path) -> None:
     path = tmp_path / "channel"
     options = {**OPTIONS, "checkpoint_interval": 1 << 50, "lock_timeout": 0.1}
     with Channel(path, **options) as channel:

@@ -107,7 +107,7 @@ def refused_or_done_without(option: str, path: Path, gone: Path, *watched: Path)
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("how", ["missing", "empty"])
 @HEADS
-def test_a_directory_that_is_gone_is_missed_and_nothing_is_made_in_its_place(
+def test_a_directory_that_is_gone_is_missed_and_nothing_is_created_in_its_place(
     tmp_path: Path, option: str, how: str, rebooted: bool
 ) -> None:
     path, first, second = (tmp_path / name for name in ("channel", "first", "second"))
@@ -128,7 +128,7 @@ def test_a_directory_that_is_gone_is_missed_and_nothing_is_made_in_its_place(
 @NEEDS_ROOT
 @pytest.mark.parametrize("option", OPTIONS)
 @HEADS
-def test_a_disk_that_is_not_mounted_is_missed_and_nothing_is_made_in_its_place(
+def test_a_disk_that_is_not_mounted_is_missed_and_nothing_is_created_in_its_place(
     tmp_path: Path, option: str, rebooted: bool
 ) -> None:
     path, disk, second, image = (tmp_path / name for name in ("channel", "disk", "second", "image"))
@@ -191,7 +191,7 @@ def test_no_new_channel_gets_a_directory_that_another_one_has(tmp_path: Path, op
     assert held(one) == [*range(40 + in_use)]
 
 
-def test_the_directory_of_another_channel_itself_is_no_data_directory(tmp_path: Path) -> None:
+def test_the_directory_of_another_channel_itself_is_not_a_data_directory(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     fill(one, **_OPTIONS)
     before = files_that_count(one)

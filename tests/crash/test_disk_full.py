@@ -261,7 +261,7 @@ def test_full_disks_of_every_size_lose_nothing(tmpfs: Path, configuration: str) 
 
 @pytest.mark.crash
 @pytest.mark.timeout(1800)
-def test_takes_go_on_where_puts_must_leave_room(tmpfs: Path) -> None:
+def test_takes_continue_where_puts_must_leave_room(tmpfs: Path) -> None:
     sizes = [size for size in sample(DISKS, sized(8, len(DISKS))) if size > 2 * REQUIRED_BYTES]
     assert sweep(tmpfs, sizes, lambda here, size: fill_a_disk(here, size, "disk", REQUIRED_BYTES)) == {}
 

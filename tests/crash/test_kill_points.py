@@ -35,7 +35,7 @@ ALL = pytest.mark.parametrize(
 @pytest.mark.crash
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("turn", range(sized(ci=1, full=len(FATES))))
-def test_a_kill_at_any_call_loses_nothing_and_the_channel_goes_on(
+def test_a_kill_at_any_call_loses_nothing_and_the_channel_continues(
     shared_memory: Path, configuration: str, turn: int
 ) -> None:
     """In CI every twenty-fourth moment has one of the fates; on demand each has all of them, in turns."""

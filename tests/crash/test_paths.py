@@ -206,7 +206,7 @@ def test_a_handle_one_of_whose_directories_was_switched_touches_nothing_in_the_n
     assert not went_through or (use == "checkpoint") != (option == "checkpoint_dir"), "it went on in an old directory"
 
 
-def test_a_handle_whose_directory_was_renamed_and_renamed_back_goes_on(tmp_path: Path) -> None:
+def test_a_handle_whose_directory_was_renamed_and_renamed_back_continues(tmp_path: Path) -> None:
     path = tmp_path / "channel"
     with Channel(path, **options_of("disk")) as channel:
         put(channel, b"0")

@@ -60,7 +60,7 @@ def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configura
         assert not lab.failures, f"sync {n} failed\n{shown(lab)}"
 
 
-def test_a_laboratory_that_kept_no_crash_to_go_on_from_says_so(tmp_path: Path) -> None:
+def test_a_laboratory_that_kept_no_crash_to_continue_from_says_so(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=r"no crash is left .* of 0 states"):
         CrashStates(tmp_path).run_after_a_crash()
 

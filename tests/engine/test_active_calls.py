@@ -296,7 +296,7 @@ def test_a_finalizer_in_the_middle_of_a_commit_is_refused(open_channel: Open, mo
     assert peek(channel) == [b"warm", b"x"]
 
 
-def test_a_handler_of_warnings_that_puts_into_the_channel_is_refused_and_its_commit_goes_on(
+def test_a_handler_of_warnings_that_puts_into_the_channel_is_refused_and_its_commit_continues(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel(memory_capacity=100, overflow_capacity=1000)
@@ -322,7 +322,7 @@ def test_a_handler_of_warnings_that_puts_into_the_channel_is_refused_and_its_com
     assert peek(channel) == [b"warm", b"x"]
 
 
-def test_a_logging_handler_that_puts_into_the_channel_is_refused_and_its_commit_goes_on(
+def test_a_logging_handler_that_puts_into_the_channel_is_refused_and_its_commit_continues(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel()

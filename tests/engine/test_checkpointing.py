@@ -73,7 +73,7 @@ def test_who_finds_nothing_to_take_gives_it_back(
     assert used_bytes(path) < MIB
 
 
-def test_who_takes_as_fast_as_others_put_makes_no_files(open_channel: Open, path: Path) -> None:
+def test_who_takes_as_fast_as_others_put_creates_no_files(open_channel: Open, path: Path) -> None:
     channel = open_channel()
     for _ in range(20):
         put(channel, bytes(64 << 10))
@@ -232,7 +232,7 @@ def test_a_file_whose_header_is_damaged_does_not_stand_for_those_before_it(open_
         assert log_file(path, 1).exists()
 
 
-def test_where_no_file_can_be_made_the_space_stays_for_the_next_checkpoint(
+def test_where_no_file_can_be_created_the_space_stays_for_the_next_checkpoint(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fs = FaultyFileSystem()

@@ -75,7 +75,7 @@ def test_a_take_that_spans_both_tiers_is_finished(open_channel: Open) -> None:
     assert channel.stats().channel_size == 0
 
 
-def test_an_owner_that_resumes_waits_for_who_finishes_takes(open_channel: Open) -> None:
+def test_an_owner_that_resumes_waits_for_whoever_finishes_takes(open_channel: Open) -> None:
     channel, other = open_channel(lock_timeout=0.01), open_channel()
     put(channel, *numbered(0, 10))
     channel.consumer("g").prepare([(1, 10)])

@@ -61,7 +61,7 @@ def test_a_request_that_is_refused_leaves_its_group_alone(open_channel: Open) ->
     assert len(peek(channel)) == 70
 
 
-def test_a_request_that_can_not_be_encoded_leaves_its_group_alone(open_channel: Open) -> None:
+def test_a_request_that_cannot_be_encoded_leaves_its_group_alone(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=0)
 
     def work(i: int) -> None:

@@ -75,7 +75,7 @@ def test_the_number_of_a_file_that_is_there_is_not_used(open_channel: Open, path
     assert list(channel.engine().state.delays.files) == [3]
 
 
-def test_a_transaction_that_can_not_be_planned_leaves_nothing_in_a_file(open_channel: Open) -> None:
+def test_a_transaction_that_cannot_be_planned_leaves_nothing_in_a_file(open_channel: Open) -> None:
     """Files are named in the order of their numbers, and each from its start on."""
     channel = open_channel()
     plan, files = AppendPlan(channel.engine().state), deliveries_of(channel).files

@@ -194,7 +194,7 @@ def test_takes_give_space_back_once_a_second_and_only_if_they_emptied_a_file(
     assert given == [0, 0]
 
 
-def test_a_put_does_not_fail_because_another_process_makes_a_checkpoint(
+def test_a_put_does_not_fail_because_another_process_creates_a_checkpoint(
     open_channel: Open, small_disk: DiskOf64MiB, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     channel = open_channel(fs=small_disk)

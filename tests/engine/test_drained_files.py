@@ -146,7 +146,7 @@ def test_spares_are_given_back_to_a_put_that_finds_no_room(open_channel: Open) -
     assert spares(channel) == []
 
 
-def test_while_another_process_makes_a_checkpoint_nothing_is_freed(open_channel: Open) -> None:
+def test_while_another_process_creates_a_checkpoint_nothing_is_freed(open_channel: Open) -> None:
     channel = open_channel(**FILES)
     fill(channel)
     files = log_files(channel)

@@ -434,7 +434,7 @@ def test_a_channel_says_a_format_that_earlier_versions_refuse_once_it_has_a_ttl_
     assert peek(channel) == [b"a", b"b"]
 
 
-def test_a_ttl_that_can_not_be_refuses_the_put_and_leaves_the_transaction_as_it_was(channel: Channel) -> None:
+def test_a_ttl_that_cannot_be_refuses_the_put_and_leaves_the_transaction_as_it_was(channel: Channel) -> None:
     with channel.put_transaction() as tx:
         tx.put(Event(b"a"))
         with pytest.raises(OptionError, match="ttl must be more than 0 and at most 100 years, not -1"):

@@ -104,7 +104,7 @@ def test_a_prepared_take_that_was_committed_is_not_prepared_any_more(path: Path,
     assert peek(channel, 10, "g") == numbered(5, 5)
 
 
-def test_a_take_is_committed_though_its_position_can_not_be_noted(path: Path) -> None:
+def test_a_take_is_committed_though_its_position_cannot_be_noted(path: Path) -> None:
     fs = FaultyFileSystem()
     with Channel(path, fs=fs, memory_capacity=10, minimum_required_space=0) as channel:
         put(channel, *numbered(0, 10))
@@ -127,7 +127,7 @@ def test_the_image_of_a_long_backlog_is_written_seldom(open_channel: Open, monke
     assert log.published().file_id == before
 
 
-def test_a_file_of_memory_that_was_being_made_is_not_the_newest(
+def test_a_file_of_memory_that_was_being_created_is_not_the_newest(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel(memory_capacity=100)

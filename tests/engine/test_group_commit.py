@@ -285,7 +285,7 @@ def test_a_thread_that_was_interrupted_as_it_was_to_lead_keeps_nobody_waiting(mo
 # ── errors and interrupts anywhere ──────────────────────────────────────────────────────────────
 
 
-def test_a_request_whose_size_can_not_be_told_fails_alone() -> None:
+def test_a_request_whose_size_cannot_be_told_fails_alone() -> None:
     class Unsized(Sized):
         def size_bytes(self) -> int:
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
@@ -354,7 +354,7 @@ def test_an_interrupt_anywhere_in_a_commit_loses_no_request_and_commits_none_twi
     assert place > 40
 
 
-def test_an_error_anywhere_in_a_commit_fails_what_was_begun_and_nobody_waits_for_ever() -> None:
+def test_an_error_anywhere_in_a_commit_fails_what_was_begun_and_nobody_waits_forever() -> None:
     class Interrupted(BaseException):
         pass
 

@@ -84,7 +84,7 @@ class WatchedPosition:
         self._owners.note("close the position")
 
 
-def test_a_new_owner_passes_through_the_commit_lock_before_its_group_is_made(open_channel: Open) -> None:
+def test_a_new_owner_passes_through_the_commit_lock_before_its_group_is_created(open_channel: Open) -> None:
     channel = open_channel()
     owners = Watched(channel)
     channel.consumer("g")

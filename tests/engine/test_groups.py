@@ -264,7 +264,7 @@ def test_a_change_of_a_group_that_is_dropped_meanwhile_leaves_no_file(
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 129, "a b"])
-def test_a_group_name_that_is_no_file_name_is_refused(open_channel: Open, name: str) -> None:
+def test_a_group_name_that_is_not_a_file_name_is_refused(open_channel: Open, name: str) -> None:
     with pytest.raises(OptionError, match="group must be letters"):
         open_channel().take_transaction(name)
 
@@ -290,7 +290,7 @@ def test_a_group_made_while_events_leave_begins_at_the_first_that_is_left(
 @pytest.mark.parametrize(
     "group", ["", ".", "..", "../../x", "a/b", ".hidden", "a\0b", "a\n", "g" * 300, "\ud800", None, 7, []], ids=ascii
 )
-def test_a_groups_name_that_is_no_files_name_is_refused_everywhere_and_leaves_no_file(
+def test_a_groups_name_that_is_not_a_files_name_is_refused_everywhere_and_leaves_no_file(
     open_channel: Open, path: Path, group: Any
 ) -> None:
     channel = open_channel()

@@ -125,7 +125,7 @@ def test_what_a_removed_channel_remembers_of_a_batch_counts_for_nothing(
         other.port().publish(Put([Frame.of(FrameType.PUT, b"one", 1)], sink=batch), 0.0)
 
 
-def test_what_can_not_be_read_is_asked_of_the_store(opened: list[FaultyStore], channel: Channel) -> None:
+def test_what_cannot_be_read_is_asked_of_the_store(opened: list[FaultyStore], channel: Channel) -> None:
     put(channel, b"1")
     handed = known(channel)
     for state in (b"", handed.state[:-8], handed.state[:60] + b"?" + handed.state[61:]):
@@ -149,7 +149,7 @@ def test_of_a_channel_of_which_much_is_known_nothing_is_handed_over(
     assert channel.port().hand_over() is None
 
 
-def test_the_newest_checkpoint_is_known_so_that_none_is_made_too_soon(
+def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):

@@ -13,7 +13,7 @@ from tests.support.object_channels import in_thread, log_of
 Open = Callable[..., Channel]
 
 
-def test_a_thread_that_commits_can_not_begin_another_commit(open_handle: Open) -> None:
+def test_a_thread_that_commits_cannot_begin_another_commit(open_handle: Open) -> None:
     log = log_of(open_handle())
     with log.hold(1), pytest.raises(TransactionStateError, match=r"commits to .* already"), log.hold(1):
         pass

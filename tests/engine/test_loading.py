@@ -251,7 +251,7 @@ def test_damage_counts_also_where_others_commit_meanwhile(open_channel: Open, mo
     assert len(looks) == 2
 
 
-def test_trouble_that_is_another_one_at_each_look_is_no_damage(
+def test_trouble_that_is_another_one_at_each_look_is_not_damage(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, looks = open_channel(), list[int]()
@@ -272,14 +272,14 @@ def frame(type_: FrameType, payload: bytes, offset: int) -> LocatedFrame:
     return LocatedFrame(offset, FrameHeader(type_, len(payload), 9, 0, 0, 0, 0, 0), payload)
 
 
-def test_a_frame_that_can_not_be_parsed_names_file_and_offset(open_channel: Open) -> None:
+def test_a_frame_that_cannot_be_parsed_names_file_and_offset(open_channel: Open) -> None:
     channel = open_channel()
     with pytest.raises(CorruptionError, match="a CommitRecord is invalid") as caught:
         loader_of(channel).apply(channel.engine().state, 7, frame(FrameType.COMMIT, b"\x07", 640))
     assert (caught.value.path, caught.value.offset) == (str(log_file(channel.path, 7)), 640)
 
 
-def test_a_frame_that_makes_no_sense_to_the_state_names_file_and_offset(open_channel: Open) -> None:
+def test_a_frame_that_is_invalid_to_the_state_names_file_and_offset(open_channel: Open) -> None:
     channel = open_channel()
     loader, state = loader_of(channel), channel.engine().state
     commit = CommitRecord("control", 600).frame(0)
@@ -289,7 +289,7 @@ def test_a_frame_that_makes_no_sense_to_the_state_names_file_and_offset(open_cha
     assert (caught.value.path, caught.value.offset) == (str(log_file(channel.path, 7)), 640)
 
 
-def test_an_image_that_makes_no_sense_names_the_file_that_it_was_in(open_channel: Open) -> None:
+def test_an_image_that_is_invalid_names_the_file_that_it_was_in(open_channel: Open) -> None:
     image = open_channel().engine().state.image()
     assert restored(image, "file").image() == image
     with pytest.raises(CorruptionError, match="a state is invalid: ") as caught:

@@ -23,7 +23,7 @@ def checkpoints(channel: Channel) -> int:
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_a_checkpoint_is_made_if_asked(open_channel: Open, given: bool) -> None:
+def test_a_checkpoint_is_created_if_asked(open_channel: Open, given: bool) -> None:
     channel = open_channel()
     put(channel, b"1")
     before = checkpoints(channel)

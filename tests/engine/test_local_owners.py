@@ -83,7 +83,7 @@ def test_an_owner_has_the_note_that_is_beside_the_group_and_the_next_one_gets_an
     second.close()
 
 
-def test_an_owner_whose_lock_file_was_replaced_can_not_prove_that_it_is_one(open_channel: Open) -> None:
+def test_an_owner_whose_lock_file_was_replaced_cannot_prove_that_it_is_one(open_channel: Open) -> None:
     engine = open_channel().engine()
     owner = engine.owners.own("g", 0, "")
     owner.require()

@@ -147,7 +147,7 @@ def test_without_a_right_to_write_no_query_is_noted_and_a_full_disk_is_an_error(
     events.close()
 
 
-def test_a_group_that_is_made_anew_has_no_query_of_the_dropped_one(tmp_path: Path) -> None:
+def test_a_group_that_is_created_anew_has_no_query_of_the_dropped_one(tmp_path: Path) -> None:
     events = plans(tmp_path / "channel")[0].open()
     events.note_query("default", QueryNote("query"))
     events.close()

@@ -59,7 +59,7 @@ def test_memory_dir_holds_the_tier(path: Path, tmp_path: Path, open_channel: Ope
     assert channel.stats().drain_order == [1]
 
 
-def test_memory_that_can_not_be_written_is_warned_of_and_the_put_goes_to_disk(path: Path) -> None:
+def test_memory_that_cannot_be_written_is_warned_of_and_the_put_goes_to_disk(path: Path) -> None:
     """Shared memory may be full of other things, whatever the capacity says."""
     fs = FaultyFileSystem()
     with Channel(path, fs=fs, memory_capacity=10, minimum_required_space=0) as channel:

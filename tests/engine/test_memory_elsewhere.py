@@ -181,7 +181,7 @@ class OtherHost:
             self._away.rename(self._memory)
 
 
-def test_another_host_does_not_take_for_lost_what_it_does_not_see(
+def test_another_host_does_not_treat_as_lost_what_it_does_not_see(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_spilled(open_channel)
@@ -206,7 +206,7 @@ def test_memory_of_a_host_that_is_gone_is_given_up_by_hand(
     shutil.rmtree(memory)
 
 
-def test_host_whose_memory_is_gone_goes_on(path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_whose_memory_is_gone_continues(path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_spilled(open_channel)
     memory = memory_of(path)
     with OtherHost(path, os.uname().nodename, monkeypatch):

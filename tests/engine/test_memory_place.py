@@ -23,7 +23,7 @@ def earlier(place: Place) -> Place:
     return replace(place, boot="00" * 16)
 
 
-def test_a_tier_that_is_not_where_it_was_made_in_this_boot_is_gone(place: Place) -> None:
+def test_a_tier_that_is_not_where_it_was_created_in_this_boot_is_gone(place: Place) -> None:
     assert place.is_of_this_boot()
     assert place.is_certainly_gone(FS)
 

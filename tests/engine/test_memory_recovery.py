@@ -51,7 +51,7 @@ def test_exactly_the_lost_ranges_are_reported_and_the_rest_is_there(path: Path, 
         assert channel.stats().drain_order == [-25, 1]
 
 
-def test_after_a_reboot_ids_go_on_above_every_id_that_may_have_been_used(
+def test_after_a_reboot_ids_continue_above_every_id_that_may_have_been_used(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel(**OPTIONS)
@@ -163,7 +163,7 @@ def test_a_put_on_disk_remembers_what_was_taken_from_memory(path: Path, open_cha
         assert list(ids(channel)) == list(range(11, 36))
 
 
-def test_an_empty_memory_tier_is_no_loss(path: Path, open_channel: Open) -> None:
+def test_an_empty_memory_tier_is_not_a_loss(path: Path, open_channel: Open) -> None:
     channel = open_channel(**OPTIONS)
     put(channel, *numbered(0, 10))
     take(channel, 10)
@@ -222,7 +222,7 @@ def test_many_lost_ranges_are_told_in_few_words() -> None:
     assert listed([(i, i) for i in range(1, 30, 2)], most=3) == "1, 3, 5, and 12 more ranges"
 
 
-def test_kept_events_that_went_with_memory_are_told_to_who_begins_there(path: Path, open_channel: Open) -> None:
+def test_kept_events_that_went_with_memory_are_told_to_whoever_begins_there(path: Path, open_channel: Open) -> None:
     channel = open_channel(**OPTIONS, retention_bytes=1 << 20)
     channel.engine().upkeep.stop()
     put(channel, *numbered(0, 4))
@@ -253,7 +253,7 @@ def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_
         assert channel.stats().groups["new"].lag == 26
 
 
-def test_a_group_made_after_the_loss_is_told_of_it(path: Path, open_channel: Open) -> None:
+def test_a_group_made_after_the_loss_is_told_about_it(path: Path, open_channel: Open) -> None:
     kill_spilled(open_channel)
     lose_memory(path)
     with reopened(path)[0] as channel:
@@ -401,7 +401,7 @@ def test_a_closed_handle_says_so(open_channel: Open) -> None:
         channel.flush()
 
 
-def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being_made(
+def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being_created(
     path: Path, open_channel: Open
 ) -> None:
     channel = open_channel(memory_capacity=100)

@@ -139,7 +139,7 @@ def test_bytes_bound_the_memory_tier_too(open_channel: Open) -> None:
     assert channel.stats().drain_order == [7, -5]
 
 
-def test_the_overflow_goes_on_while_bytes_are_what_is_short(open_channel: Open) -> None:
+def test_the_overflow_continues_while_bytes_are_what_is_short(open_channel: Open) -> None:
     """Flume looks at the events alone."""
     channel = open_channel(
         memory_capacity=10_000, byte_capacity=1 << 20, overflow_timeout=0, overflow_deactivation_threshold=20
@@ -354,7 +354,7 @@ def test_ids_are_reserved_on_disk_before_memory_uses_them(path: Path, open_chann
     assert len(offsets(path, FrameType.RESERVE)) == 2
 
 
-def test_what_a_failed_append_left_in_memory_is_cut_though_the_disk_went_on(
+def test_what_a_failed_append_left_in_memory_is_cut_though_the_disk_continued(
     open_channel: Open,
 ) -> None:
     fs = FaultyFileSystem()

@@ -88,7 +88,7 @@ def test_a_clock_that_is_behind_the_time_of_the_channel_is_a_warning_a_minute(
 
 @pytest.mark.parametrize("size_bytes", [1, 2000], ids=["inline", "staged"])
 @pytest.mark.parametrize("is_done", [False, True])
-def test_an_interrupt_at_any_request_of_a_commit_doubles_nothing_and_the_handle_goes_on(
+def test_an_interrupt_at_any_request_of_a_commit_doubles_nothing_and_the_handle_continues(
     open_handle: Open, is_done: bool, size_bytes: int
 ) -> None:
     channel = open_handle(max_inline_bytes=1000)
@@ -181,7 +181,7 @@ def test_a_commit_in_doubt_leaves_no_fence_where_the_channel_was_removed(open_ha
     assert verify(URL).healthy
 
 
-def test_an_append_where_the_channel_was_removed_leaves_nothing_while_another_one_is_being_made(
+def test_an_append_where_the_channel_was_removed_leaves_nothing_while_another_one_is_being_created(
     open_handle: Open,
 ) -> None:
     channel = open_handle()

@@ -53,7 +53,7 @@ def trimmed_through(channel: Channel) -> int:
 # ── when one is created ────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_checkpoint_is_made_by_the_first_commit_after_its_interval(open_handle: Open) -> None:
+def test_a_checkpoint_is_created_by_the_first_commit_after_its_interval(open_handle: Open) -> None:
     channel = open_handle(checkpoint_interval=5000)
     clock = by_clock(channel)
     put(channel, b"0")
@@ -69,7 +69,7 @@ def test_a_checkpoint_is_made_by_the_first_commit_after_its_interval(open_handle
     assert keys(channel, "checkpoints/") == [2], "nothing was appended since"
 
 
-def test_a_checkpoint_is_made_after_many_slots_however_young_the_last_one_is(
+def test_a_checkpoint_is_created_after_many_slots_however_young_the_last_one_is(
     open_handle: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_checkpointing, "_MOST_SLOTS", 5)
@@ -102,13 +102,13 @@ def test_an_open_reads_no_slot_before_the_newest_checkpoint(open_handle: Open) -
     assert peek(other) == numbered(0, 11)
 
 
-def test_none_is_made_inside_of_a_look(open_handle: Open) -> None:
+def test_none_is_created_inside_of_a_look(open_handle: Open) -> None:
     channel = open_handle()
     with channel.engine().snapshot(), pytest.raises(TransactionStateError, match="a checkpoint of the channel"):
         checkpointing_of(channel).make()
 
 
-def test_a_checkpoint_that_is_made_again_and_again_stays_and_frees_nothing_more(open_handle: Open) -> None:
+def test_a_checkpoint_that_is_created_again_and_again_stays_and_frees_nothing_more(open_handle: Open) -> None:
     channel = open_handle(gc_delay=0)
     checkpointing_of(channel).worth_a_trim = 1
     put(channel, b"0")
@@ -130,7 +130,7 @@ def test_a_checkpoint_that_is_made_again_and_again_stays_and_frees_nothing_more(
 # ── failures ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_hint_that_can_not_be_written_fails_no_checkpoint(open_handle: Open) -> None:
+def test_a_hint_that_cannot_be_written_fails_no_checkpoint(open_handle: Open) -> None:
     channel = open_handle()
     put(channel, b"0")
     store_of(channel).schedule = lambda r: Fault.REFUSED if r.kind == "replace" else None
@@ -176,7 +176,7 @@ def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
     assert "objects that nobody needs stay for now, which costs storage only" in caplog.text
 
 
-def test_nothing_is_trimmed_after_a_checkpoint_that_can_not_be_read(open_handle: Open) -> None:
+def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: Open) -> None:
     channel = open_handle()
     checkpointing_of(channel).worth_a_trim = 1
     put(channel, *numbered(0, 3))
@@ -372,7 +372,7 @@ def replaced_behind(number: int) -> bool | None:
         return bool(made)
 
 
-def test_a_collection_that_is_paused_deletes_nothing_of_a_channel_that_was_made_in_that_place() -> None:
+def test_a_collection_that_is_paused_deletes_nothing_of_a_channel_that_was_created_in_that_place() -> None:
     """But for a pause between the question whether the channel is there and a deletion."""
     done = list(takewhile(lambda each: each is not None, map(replaced_behind, count(1))))
     assert sum(map(bool, done)) > 5

@@ -383,7 +383,7 @@ def test_a_checkpoint_copies_and_has_the_old_objects_deleted(stores: dict[str, M
     channel.close()
 
 
-def test_an_object_that_can_not_be_read_holds_no_checkpoint_and_no_other_object_back(
+def test_an_object_that_cannot_be_read_holds_no_checkpoint_and_no_other_object_back(
     stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture
 ) -> None:
     channel, clock, _ = open_with_clock()

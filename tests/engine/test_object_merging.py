@@ -129,7 +129,7 @@ def test_a_merge_that_fails_leaves_everything_as_it_was(stores: dict[str, Memory
         put(channel, *numbered(0, 1))
 
 
-def test_a_checkpoint_is_no_loss_where_another_handle_merged_and_collected_what_it_was_about_to_copy(
+def test_a_checkpoint_is_not_a_loss_where_another_handle_merged_and_collected_what_it_was_about_to_copy(
     stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with channel_of(6) as channel, Channel(URL) as other:

@@ -28,7 +28,7 @@ def stores() -> Iterator[dict[str, MemoryStore]]:
         yield stores
 
 
-def test_a_channel_is_made_once_and_found_then(stores: dict[str, MemoryStore]) -> None:
+def test_a_channel_is_created_once_and_found_then(stores: dict[str, MemoryStore]) -> None:
     made = list[int]()
 
     def new() -> object:
@@ -51,7 +51,7 @@ BY_ACCIDENT: list[Callable[[], object]] = [
 
 
 @pytest.mark.parametrize("call", BY_ACCIDENT)
-def test_none_is_made_by_accident(stores: dict[str, MemoryStore], call: Callable[[], object]) -> None:
+def test_none_is_created_by_accident(stores: dict[str, MemoryStore], call: Callable[[], object]) -> None:
     with pytest.raises(NotAChannelError, match=f"^{URL} is not a channel: it has no channel.json"):
         call()
     assert stores[URL].objects == {}
@@ -63,14 +63,14 @@ def test_options_that_are_refused_make_none(stores: dict[str, MemoryStore]) -> N
     assert stores[URL].objects == {}
 
 
-def test_none_is_made_in_a_store_that_replaces_what_is_there() -> None:
+def test_none_is_created_in_a_store_that_replaces_what_is_there() -> None:
     store = OverwritingStore(URL)
     with stores_in_memory(lambda _: store), pytest.raises(UnsafeStoreError):
         ensure_object_channel(LOCATION, lambda: new_state().small())
     assert "channel.json" not in store.objects
 
 
-def test_what_can_not_be_read_is_not_taken_for_a_missing_channel(stores: dict[str, MemoryStore]) -> None:
+def test_what_cannot_be_read_is_not_taken_for_a_missing_channel(stores: dict[str, MemoryStore]) -> None:
     stores[URL] = MemoryStore(URL)
     stores[URL].objects["channel.json"] = b"damaged"
     with pytest.raises(CorruptionError, match=r"'spillable repair .*' writes it anew .*, else restore it from a copy"):
@@ -95,7 +95,7 @@ def test_a_channel_is_the_same_through_every_handle(stores: dict[str, MemoryStor
 # ── a channel that was removed ──────────────────────────────────────────────────────────────────
 
 
-def test_none_is_made_where_slots_of_another_one_are_left(stores: dict[str, MemoryStore]) -> None:
+def test_none_is_created_where_slots_of_another_one_are_left(stores: dict[str, MemoryStore]) -> None:
     """The new one would come to them, and could not continue. A handle of a removed channel may leave some, too."""
     with Channel(URL, commit_interval=0) as channel:
         put(channel, b"0")

@@ -224,7 +224,7 @@ def test_the_owners_thread_answers(
         other.consumer("default", owner_timeout_seconds=0)
 
 
-def test_claims_that_can_not_be_answered_are_a_warning_a_minute(
+def test_claims_that_cannot_be_answered_are_a_warning_a_minute(
     open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_threads(monkeypatch)
@@ -315,7 +315,7 @@ def test_a_group_of_a_closed_handle_is_nobodys_at_once(open_handle: Open, owners
     assert owners_clock.slept == []
 
 
-def test_a_close_that_can_not_give_up_says_so_and_the_group_has_to_be_claimed(
+def test_a_close_that_cannot_give_up_says_so_and_the_group_has_to_be_claimed(
     open_handle: Open, owners_clock: OwnersClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner, other = open_handle(), open_handle()

@@ -185,7 +185,7 @@ def test_a_host_that_finds_another_channel_there_is_refused(
 
 
 @pytest.mark.usefixtures("one_block")
-def test_what_can_not_be_read_is_kept_and_known(stores: dict[str, MemoryStore]) -> None:
+def test_what_cannot_be_read_is_kept_and_known(stores: dict[str, MemoryStore]) -> None:
     read, _ = plans()
     (extent,) = read.extents
     data = bytearray(stores[URL].objects[slot_key(1)])
@@ -246,7 +246,7 @@ def test_without_a_right_to_write_no_query_is_noted(
     assert events.query_note("g") is None
 
 
-def test_a_group_that_is_made_anew_has_no_query_of_the_dropped_one(stores: dict[str, MemoryStore]) -> None:
+def test_a_group_that_is_created_anew_has_no_query_of_the_dropped_one(stores: dict[str, MemoryStore]) -> None:
     read, _ = plans()
     read.open().note_query("g", QueryNote("query"))
     with Channel(URL, create=False, commit_interval=0) as channel:

@@ -115,7 +115,7 @@ def test_a_producer_whose_id_another_got_meanwhile_is_not_told_that_its_events_a
     assert take(channel) == [b"other"]
 
 
-def test_a_producers_id_is_no_group(open_handle: Open) -> None:
+def test_a_producers_id_is_not_a_group(open_handle: Open) -> None:
     channel = open_handle()
     channel.port().claim_producer("me")
     assert channel.stats().groups == {}

@@ -227,7 +227,7 @@ def test_who_lost_it_while_it_slept_does_nothing_until_it_has_it_again(
     assert (upkeep_of(sleeper)._acting, first_kept(sleeper)) == (None, 1)
 
 
-def test_what_acts_is_no_group(open_handle: Open) -> None:
+def test_what_acts_is_not_a_group(open_handle: Open) -> None:
     channel = open_handle(retention_ms=HOUR_MS)
     upkeep_of(channel).run_once()
     assert channel.stats().groups == {}

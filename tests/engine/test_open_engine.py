@@ -44,7 +44,7 @@ def new() -> NewChannel:
         Path("az://container/orders"),
     ],
 )
-def test_an_address_that_lost_a_slash_is_no_directory_of_that_name(
+def test_an_address_that_lost_a_slash_is_not_a_directory_of_that_name(
     address: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a Path makes of it: nobody wants his bucket beside his program."""
@@ -60,7 +60,7 @@ def test_an_address_that_lost_a_slash_is_no_directory_of_that_name(
         assert channel.path == tmp_path / address
 
 
-def test_a_channel_is_made_once_and_opened_with_what_it_was_made_with(path: Path) -> None:
+def test_a_channel_is_created_once_and_opened_with_what_it_was_created_with(path: Path) -> None:
     ensure_channel(FS, path, new)
     made = uuid_at(path)
     ensure_channel(FS, path, lambda: pytest.fail("there is one"))
@@ -103,7 +103,7 @@ def test_a_channel_of_objects_has_an_engine_and_a_port_of_its_own(tmp_path: Path
         assert uuid_at(location) == channel.uuid
 
 
-def test_a_place_without_a_channel_of_objects_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+def test_a_place_without_a_channel_of_objects_is_refused_and_nothing_is_created(tmp_path: Path) -> None:
     location = Location.parse(f"object+file://{tmp_path}/orders")
     with pytest.raises(NotAChannelError, match=r"orders is not a channel: it has no channel\.json"):
         open_engine(FS, location, 1.0, readonly=False)

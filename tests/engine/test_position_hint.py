@@ -201,7 +201,7 @@ def make_groups(channel: Channel, count: int) -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\xc1", pack(7), pack([]), pack(["a", []]), pack([1, [2]]), pack([1, [[2, "b"]]])]
 )
-def test_a_file_that_is_whole_and_invalid_is_no_hint(tmp_path: Path, value: bytes) -> None:
+def test_a_file_that_is_whole_and_invalid_is_not_a_hint(tmp_path: Path, value: bytes) -> None:
     layout = Layout(tmp_path, str(uuid.UUID(int=1)), (tmp_path / "data",), tmp_path / "checkpoint", None)
     crc = google_crc32c.extend(file_seed(layout.channel, "group/g"), value)
     whole = struct.pack("<II", len(value), crc) + value

@@ -135,7 +135,7 @@ def test_a_torn_tail_is_passed_over_wherever_it_is_torn_and_is_not_cut(path: Pat
         assert snapshot(path) == before
 
 
-def test_a_file_that_was_being_made_when_the_host_stopped_is_passed_over_and_not_removed(
+def test_a_file_that_was_being_created_when_the_host_stopped_is_passed_over_and_not_removed(
     path: Path, open_channel: Open
 ) -> None:
     channel = open_channel()
@@ -388,7 +388,7 @@ def test_a_lost_memory_tier_is_reported_and_not_recorded(path: Path, open_channe
         assert open_channel().stats().lost == ((1, 15),)
 
 
-def test_a_memory_tier_that_may_be_alive_elsewhere_is_not_taken_for_lost(path: Path, open_channel: Open) -> None:
+def test_a_memory_tier_that_may_be_alive_elsewhere_is_not_treated_as_lost(path: Path, open_channel: Open) -> None:
     channel = open_channel(**MEMORY)
     put(channel, *numbered(0, 5))
     kill(channel)
@@ -496,7 +496,7 @@ def test_another_column_is_refused_and_those_there_are_not(path: Path) -> None:
         Channel(path, readonly=True, schema=schema.append(pa.field("b", pa.int64())))
 
 
-def test_nothing_is_made_where_there_is_no_channel(path: Path) -> None:
+def test_nothing_is_created_where_there_is_no_channel(path: Path) -> None:
     with pytest.raises(NotAChannelError):
         Channel(path, readonly=True)
     assert not path.exists()

@@ -20,7 +20,7 @@ def planned(request: Request, state: ChannelState) -> AppendPlan:
     return plan
 
 
-def test_a_group_that_is_made_passes_over_what_has_left_since_its_position_was_chosen() -> None:
+def test_a_group_that_is_created_passes_over_what_has_left_since_its_position_was_chosen() -> None:
     state = filled().state
     state.memory = MemoryTierInfo(1, 1000, True, 100, "token")
     state.blocks.drop_through(10)

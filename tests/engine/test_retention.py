@@ -258,7 +258,7 @@ def test_a_wall_clock_that_jumps_during_a_look_expires_nothing(open_channel: Ope
     assert (retention.look(), kept(channel)) == (False, (1, 2))
 
 
-def test_a_jump_that_can_not_be_noted_is_found_again(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jump_that_cannot_be_noted_is_found_again(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel(retention_ms=HOUR_MS)
     retention, clocks = by_hand(channel)
     put(channel, *numbered(0, 3))

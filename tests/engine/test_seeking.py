@@ -111,7 +111,7 @@ def test_a_void_transaction_takes_nothing_from_one_that_was_begun_after_the_seek
     assert channel.stats().groups["g"].position == 9
 
 
-def test_a_transaction_that_has_taken_nothing_goes_on_after_a_seek(channel: Channel) -> None:
+def test_a_transaction_that_has_taken_nothing_continues_after_a_seek(channel: Channel) -> None:
     take(channel, group="g")
     with channel.take_transaction("g") as tx:
         assert tx.take_many(1) == []

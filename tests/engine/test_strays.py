@@ -122,7 +122,7 @@ def test_files_with_other_names_are_left_alone(
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["directories", "pipes"])
 @pytest.mark.parametrize("directory", ["data", "checkpoint", "groups"])
-def test_what_is_no_file_is_left_alone(
+def test_what_is_not_a_file_is_left_alone(
     path: Path, open_channel: Open, directory: str, make: Callable[[Path], None]
 ) -> None:
     with open_channel() as channel:
@@ -131,7 +131,9 @@ def test_what_is_no_file_is_left_alone(
 
 
 @pytest.mark.parametrize("name", ["segment.bak", "log-99999999999999999999", "log-1"])
-def test_a_channel_is_made_beside_what_is_in_its_data_directory(tmp_path: Path, open_channel: Open, name: str) -> None:
+def test_a_channel_is_created_beside_what_is_in_its_data_directory(
+    tmp_path: Path, open_channel: Open, name: str
+) -> None:
     """`dataDirs` may hold other things."""
     data = tmp_path / "disk"
     data.mkdir()

@@ -32,7 +32,7 @@ def test_plans_are_the_same_in_another_process(plans: tuple[ReadPlan, StagePlan]
     assert pickle.loads((tmp_path / "plans").read_bytes()) == plans
 
 
-def test_plans_can_not_be_changed(plans: tuple[ReadPlan, StagePlan]) -> None:
+def test_plans_cannot_be_changed(plans: tuple[ReadPlan, StagePlan]) -> None:
     for plan in plans:
         with pytest.raises(dataclasses.FrozenInstanceError):
             plan.layout = None  # type: ignore[union-attr]

@@ -216,7 +216,7 @@ def test_a_removed_lock_file_is_no_reason_to_act_twice(open_channel: Open) -> No
     other.close()
 
 
-def test_files_of_what_left_go_later_if_somebody_was_making_a_checkpoint(open_channel: Open) -> None:
+def test_files_of_what_left_go_later_if_somebody_was_creating_a_checkpoint(open_channel: Open) -> None:
     channel = open_channel(retention_bytes=MIB)
     engine = channel.engine()
     engine.upkeep.stop()

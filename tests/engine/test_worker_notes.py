@@ -42,7 +42,7 @@ def test_the_note_about_an_owner_says_that_it_is_a_worker(place: str, tmp_path: 
 
 
 @pytest.mark.parametrize("place", ["{}/orders", "object+file://{}/orders"])
-def test_a_group_that_was_dropped_leaves_no_note_to_one_that_is_made_anew(place: str, tmp_path: Path) -> None:
+def test_a_group_that_was_dropped_leaves_no_note_to_one_that_is_created_anew(place: str, tmp_path: Path) -> None:
     """Whoever drops it, and whoever looks: also a handle that has read the note before."""
     path = place.format(tmp_path)
     with Channel(path) as channel:

@@ -226,7 +226,7 @@ def test_a_stop_with_drain_empties_the_channels(place: Path) -> None:
     assert written(place) == [str(i) for i in range(1000)]
 
 
-def test_what_can_not_be_started_is_tried_again_and_the_rest_runs(place: Path) -> None:
+def test_what_cannot_be_started_is_tried_again_and_the_rest_runs(place: Path) -> None:
     (place / "out2").write_text("a file where a directory should be")
     log(place, "1")
     with agent(place) as running:
@@ -239,7 +239,7 @@ def test_what_can_not_be_started_is_tried_again_and_the_rest_runs(place: Path) -
         assert running.troubles() == {}
 
 
-def test_a_sink_does_not_write_what_another_one_of_its_channel_has_written_and_can_not_say_yet(
+def test_a_sink_does_not_write_what_another_one_of_its_channel_has_written_and_cannot_say_yet(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one was killed between its note and its commit, and its directory can't be written at the restart."""
@@ -279,7 +279,7 @@ def test_a_sink_does_not_write_what_another_one_of_its_channel_has_written_and_c
         wait_until(lambda: sorted(written(place) + written(place, "out3")) == ["1", "2", "3"])
 
 
-def test_a_run_to_the_end_fails_where_something_can_not_be_started(place: Path) -> None:
+def test_a_run_to_the_end_fails_where_something_cannot_be_started(place: Path) -> None:
     (place / "out2").write_text("a file where a directory should be")
     assert not agent(place).run(once=True)
 

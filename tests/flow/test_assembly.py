@@ -65,7 +65,7 @@ def test_components_are_built_with_their_channels(tmp_path: Path) -> None:
             place.channel.close()
 
 
-def test_no_channel_is_made_if_another_one_can_not_be_opened(tmp_path: Path) -> None:
+def test_no_channel_is_created_if_another_one_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(
         TEXT.replace("dead.type = memory", f"dead.type = file\na.channels.dead.path = {tmp_path}/f")
     )

@@ -37,7 +37,7 @@ def runs(pattern: str) -> list[str]:
         ("1(a|b|)(?:c|d)", ["[1][a][c]", "[1][a][d]", "[1][b][c]", "[1][b][d]", "[1][c]", "[1][d]"]),
     ],
 )
-def test_the_run_of_a_pattern_is_what_its_ends_can_not_leave_out(pattern: str, found: list[str]) -> None:
+def test_the_run_of_a_pattern_is_what_its_ends_cannot_leave_out(pattern: str, found: list[str]) -> None:
     assert runs(pattern) == found
 
 

@@ -28,7 +28,7 @@ def test_what_is_not_closed_in_time_is_named_and_closed_later() -> None:
     assert closed.acquire(timeout=60) and closed.acquire(timeout=60)
 
 
-def test_what_can_not_be_closed_is_logged_and_is_not_late(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_closed_is_logged_and_is_not_late(caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
         raise OSError(5, "Input/output error")
 

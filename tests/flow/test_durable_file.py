@@ -36,7 +36,7 @@ def test_a_replacement_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatc
     assert read_file(tmp_path / "f") == b"old"
 
 
-def test_a_directory_is_made_with_those_above_it_and_each_has_its_name_durably(
+def test_a_directory_is_created_with_those_above_it_and_each_has_its_name_durably(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = list[Path]()
@@ -141,7 +141,7 @@ def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path, below: str)
         make_directory(tmp_path / "f" / below)
 
 
-def test_what_can_not_be_read_or_synced_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_read_or_synced_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=str(tmp_path)):
         read_file(tmp_path)
     with pytest.raises(StorageError, match="none"):

@@ -100,6 +100,6 @@ def test_a_path_is_written_once_for_a_stretch_of_time(monkeypatch: pytest.Monkey
         ("x", Rounding(0, "hour"), "1 to 24 hours, not to 0"),
     ],
 )
-def test_what_can_not_be_used_is_refused(text: str, rounding: Rounding | None, says: str) -> None:
+def test_what_cannot_be_used_is_refused(text: str, rounding: Rounding | None, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         PathEscapes(text, rounding=rounding)

@@ -63,7 +63,7 @@ def test_the_most_precise_header_says_when_an_event_is_due() -> None:
         (EventTimes(deliver_at_header="t"), {"t": "9" * 15}, "milliseconds since 1970, at most a year from now"),
     ],
 )
-def test_an_event_with_a_time_that_can_not_be_is_rejected_alone(
+def test_an_event_with_a_time_that_cannot_be_is_rejected_alone(
     times: EventTimes, header: dict[str, str], wanted: str
 ) -> None:
     batch = as_event_batch([Event(b"1", {"t": "1"}), Event(b"2", header), Event(b"3")])
@@ -76,7 +76,7 @@ def test_an_event_with_a_time_that_can_not_be_is_rejected_alone(
 
 
 @pytest.mark.parametrize("given", [{"ttl": 0}, {"deliver_after": -1}, {"deliver_after": timedelta(days=367)}])
-def test_a_time_for_all_events_that_can_not_be_is_refused(given: dict[str, Any]) -> None:
+def test_a_time_for_all_events_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         EventTimes(**given)
 

@@ -28,7 +28,7 @@ class Told:
         return True
 
 
-def test_what_can_not_be_started_is_tried_after_3_seconds_and_then_twice_as_long() -> None:
+def test_what_cannot_be_started_is_tried_after_3_seconds_and_then_twice_as_long() -> None:
     seconds, runner = 0.0, Told(False, False, False, False, False, False, False, True)
     supervisor = Supervisor(now=lambda: seconds)
     supervisor.start(runner)

@@ -19,7 +19,7 @@ def test_each_round_begins_one_further() -> None:
     assert [selector.next_round(0) for _ in range(4)] == [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
 
 
-def test_rounds_go_on_among_those_that_are_left() -> None:
+def test_rounds_continue_among_those_that_are_left() -> None:
     selector = configured(RoundRobinOrder())
     selector.next_round(0)
     selector.next_round(0)

@@ -62,7 +62,7 @@ def test_an_optional_channel_that_is_full_is_passed_over_without_waiting(
     assert "the optional channel may did not get 1 event: it is full" in caplog.text
 
 
-def test_a_source_behind_a_sink_that_holds_its_batch_goes_on_to_disk_after_one_wait(
+def test_a_source_behind_a_sink_that_holds_its_batch_continues_to_disk_after_one_wait(
     open_channel: Callable[..., Channel],
 ) -> None:
     tiers = {"memory_capacity": 10, "overflow_capacity": 1000}

@@ -257,7 +257,7 @@ def test_two_live_processors_of_one_name_are_refused(channels: dict[str, Channel
 # ── what can't be ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_can_not_be_used_is_refused(channels: dict[str, Channel], tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_refused(channels: dict[str, Channel], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="needs a channel"):
         ChannelProcessor({})
     with pytest.raises(OptionError, match="need a producer's name"):
@@ -273,7 +273,9 @@ def test_what_can_not_be_used_is_refused(channels: dict[str, Channel], tmp_path:
 # ── dead letters ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_event_that_can_not_pass_goes_to_the_dead_letters_and_the_others_go_on(channels: dict[str, Channel]) -> None:
+def test_an_event_that_cannot_pass_goes_to_the_dead_letters_and_the_others_continue(
+    channels: dict[str, Channel],
+) -> None:
     dead = channels.pop("c3")
     with ChannelProcessor(
         channels, InterceptorChain([Upper()]), producer="a1.r1", dead_letter=dead, surroundings=STILL

@@ -52,7 +52,7 @@ def test_events_are_in_the_parts_that_the_selector_names_and_no_part_is_empty(ch
     assert (parts.passed, parts.rejected, parts.times) == (2, 0, {})
 
 
-def test_what_an_interceptor_and_a_channel_can_not_take_are_dead_letters_of_the_two(
+def test_what_an_interceptor_and_a_channel_cannot_take_are_dead_letters_of_the_two(
     channels: dict[str, Channel],
 ) -> None:
     large = bytes(2 << 20)

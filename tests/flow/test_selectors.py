@@ -83,7 +83,7 @@ def test_a_channel_that_the_source_does_not_have_is_refused(selector: Selector) 
         selector.bind(CHANNELS)
 
 
-def test_what_can_not_be_used_is_refused() -> None:
+def test_what_cannot_be_used_is_refused() -> None:
     with pytest.raises(OptionError, match="needs a mapping"):
         Multiplexing("h", {})
     with pytest.raises(OptionError, match="round_robin or random, not 'best'"):

@@ -197,6 +197,6 @@ def test_a_default_processor_asks_its_only_sink_and_raises_what_that_raises() ->
         (lambda: LoadBalance(selector="builtins.dict"), "ab", "is not an OrderSelector"),
     ],
 )
-def test_what_can_not_be_used_is_refused(make: Callable[[], SinkProcessor], names: str, says: str) -> None:
+def test_what_cannot_be_used_is_refused(make: Callable[[], SinkProcessor], names: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         Group(make(), names)

@@ -215,7 +215,7 @@ def test_a_value_that_is_larger_than_a_slot_gets_larger_slots(file: SlotFile) ->
         assert value_of(file) == b"x" * size
 
 
-def test_a_file_that_was_removed_or_replaced_is_made_anew(file: SlotFile) -> None:
+def test_a_file_that_was_removed_or_replaced_is_created_anew(file: SlotFile) -> None:
     file.write(b"one")
     file.path.unlink()
     file.write(b"two")

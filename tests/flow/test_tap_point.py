@@ -17,7 +17,7 @@ def test_batches_go_to_those_who_listen_now() -> None:
     assert not point
 
 
-def test_what_a_listener_can_not_keep_up_with_is_counted_and_not_held() -> None:
+def test_what_a_listener_cannot_keep_up_with_is_counted_and_not_held() -> None:
     point = TapPoint()
     with point.listening() as listener:
         for _ in range(20):

@@ -99,7 +99,7 @@ def test_an_agent_or_a_component_that_is_not_there_is_named(source: Given) -> No
 
 
 @pytest.mark.parametrize("request_", ["{", "[]", "[" * 60_000], ids=lambda text: text[:9])
-def test_what_is_no_request_is_answered_with_the_reason(source: Given, request_: str) -> None:
+def test_what_is_not_a_request_is_answered_with_the_reason(source: Given, request_: str) -> None:
     (path,) = socket_directory().iterdir()
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))

@@ -65,7 +65,7 @@ def test_events_may_be_a_batch(conf: Path) -> None:
     assert [e.body for e in testing.route(conf, "a1", "r1", batch)["c1"]] == [b"z"]
 
 
-def test_an_event_that_an_interceptor_can_not_pass_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_that_an_interceptor_cannot_pass_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "flow_strict.py").write_text(
         "from spillable_stream import flow\n"
         "class Strict(flow.EventInterceptor):\n"

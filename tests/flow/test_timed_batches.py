@@ -92,7 +92,7 @@ def test_dead_letters_do_not_wait_where_the_events_of_their_channel_do(channels:
     assert peek(channels["c1"]) == [b"bad"]
 
 
-def test_times_that_a_channel_can_not_have_are_refused_at_once(tmp_path: Path) -> None:
+def test_times_that_a_channel_cannot_have_are_refused_at_once(tmp_path: Path) -> None:
     with Channel(tmp_path / "c", overflow_capacity=0, memory_capacity=9) as channel:
         with pytest.raises(OptionError, match="has no disk tier"):
             ChannelProcessor({"c": channel}, times={"c": EventTimes(deliver_at_header="at")})

@@ -199,7 +199,7 @@ def test_which_columns_may_have_nulls_each_schema_says_for_itself() -> None:
                 accept_batch(batch, schema)
 
 
-def test_a_value_that_can_not_be_cast_is_refused() -> None:
+def test_a_value_that_cannot_be_cast_is_refused() -> None:
     with pytest.raises(SchemaError, match="'a' does not fit"):
         fit_batch(pa.record_batch({"a": ["no number"]}), pa.schema([A]))
 

@@ -155,7 +155,7 @@ def test_a_null_where_the_type_has_none_is_refused(column: pa.Array, target: pa.
         cast_column(column, target)
 
 
-def test_what_is_inside_of_a_null_is_no_null() -> None:
+def test_what_is_inside_of_a_null_is_not_null() -> None:
     """As of Spark's VARIANT: its fields are not nullable, and it may be null itself."""
     target = pa.struct([pa.field("x", pa.int64(), nullable=False)])
     column = pa.array([None, {"x": 1}], pa.struct([("x", pa.int32())]))

@@ -36,7 +36,7 @@ def test_names_read_back(number: int) -> None:
         ),
     ],
 )
-def test_other_names_are_no_data_files(name: str) -> None:
+def test_other_names_are_not_data_files(name: str) -> None:
     assert file_names.parse_data_file(name) is None
     assert file_names.parse_memory_file(name.replace("log", "memory-000001")) is None
     assert file_names.parse_memory_file(name.replace("log-", "memory-") + "-000001") is None
@@ -74,5 +74,5 @@ def test_files_of_groups() -> None:
 
 
 @pytest.mark.parametrize("name", ["00", "17", "1", "001", "01\n", "01.bak", "\u0660\u0661"])
-def test_other_names_are_no_spare_segments(name: str) -> None:
+def test_other_names_are_not_a_spare_segments(name: str) -> None:
     assert not file_names.is_spare_segment(f"spare-segment-{name}")

@@ -157,7 +157,7 @@ def test_a_put_without_due_times_says_none() -> None:
         assert not frame.has_dues and dues_of(frame.header(), pa.py_buffer(bytes(frame.payload))) == b""
 
 
-def test_a_put_that_is_too_short_for_its_due_times_and_unknown_flags_are_no_frame() -> None:
+def test_a_put_that_is_too_short_for_its_due_times_and_unknown_flags_are_not_frame() -> None:
     ours = Frame.of(FrameType.PUT, b"", 3, dues=pack_dues([1, 2, 3]))
     assert parse_header(encoded(ours), 0, SEED) is not None
     assert parse_header(encoded(ours._replace(count=4)), 0, SEED) is None
@@ -167,7 +167,7 @@ def test_a_put_that_is_too_short_for_its_due_times_and_unknown_flags_are_no_fram
     assert parse_header(bytes(data), 0, None) is None
 
 
-def test_zeros_and_short_buffers_are_no_frame() -> None:
+def test_zeros_and_short_buffers_are_not_frame() -> None:
     data = encoded(Frame.of(FrameType.PUT, b"body", 1))
     assert parse_header(bytes(4096), 0, SEED) is None
     assert all(parse_header(data[:n], 0, SEED) is None for n in range(HEADER_SIZE_BYTES))

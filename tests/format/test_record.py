@@ -23,7 +23,7 @@ def test_a_file_header_reads_back(previous: tuple[int, int] | None) -> None:
 @pytest.mark.parametrize(
     "value", [None, 7, [], "text", {}, {"start": []}, {"group": 1, "ranges": [1]}, {"previous": 3}]
 )
-def test_a_record_that_makes_no_sense_is_corruption(parse: Callable[[bytes], object], value: object) -> None:
+def test_a_record_that_is_invalid_is_corruption(parse: Callable[[bytes], object], value: object) -> None:
     with pytest.raises(CorruptionError, match="is invalid"):
         parse(pack(value))
 

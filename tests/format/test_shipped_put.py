@@ -20,6 +20,6 @@ def test_a_note_of_a_later_version_may_say_more() -> None:
 
 
 @pytest.mark.parametrize("note", [b"", b"\xc1", pack([1, 2]), pack({"a": 1}), pack(5), pack(["a", 1, 2])])
-def test_what_is_no_note_of_a_spool_is_damage(note: bytes) -> None:
+def test_what_is_not_a_note_of_a_spool_is_damage(note: bytes) -> None:
     with pytest.raises(CorruptionError):
         ShippedPut.parse(note)

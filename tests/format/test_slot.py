@@ -114,7 +114,7 @@ def test_a_slot_of_a_newer_version_is_refused_as_that() -> None:
 
 
 @pytest.mark.parametrize("changed", [{"token": b"short"}, {"previous": b""}, {"token": 7}])
-def test_a_header_with_valid_checksums_that_makes_no_sense_is_damage(changed: dict[str, object]) -> None:
+def test_a_header_with_valid_checksums_that_is_invalid_is_damage(changed: dict[str, object]) -> None:
     data = b"".join(header(**changed).encode())
     with pytest.raises(CorruptionError, match="the header of a slot"):
         Slot.parse(CHANNEL, 7, data)

@@ -124,7 +124,7 @@ def test_nothing_is_written_with_a_schema_of_which_an_earlier_version_stored_no_
         (pa.list_view(CATEGORIES), "a dictionary inside that can't be replaced"),
     ],
 )
-def test_types_whose_values_python_can_not_have_are_refused(type_: pa.DataType, why: str) -> None:
+def test_types_whose_values_python_cannot_have_are_refused(type_: pa.DataType, why: str) -> None:
     with pytest.raises(SchemaError, match=why):
         check_new_schema(pa.schema([("c", type_)]))
 

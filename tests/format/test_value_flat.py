@@ -87,12 +87,12 @@ class Text(str):
 
 
 @pytest.mark.parametrize("t", [pa.string(), pa.binary(), pa.date32(), pa.list_(pa.int8()), pa.struct([])], ids=str)
-def test_what_is_no_number_has_another_reader(t: pa.DataType) -> None:
+def test_what_is_not_a_number_has_another_reader(t: pa.DataType) -> None:
     assert number_reader(t, "c") is None
 
 
 @pytest.mark.parametrize("t", [pa.int8(), pa.float64(), pa.bool_(), pa.date32(), pa.list_(pa.string())], ids=str)
-def test_what_is_no_text_has_another_reader(t: pa.DataType) -> None:
+def test_what_is_not_text_has_another_reader(t: pa.DataType) -> None:
     assert text_reader(t, "c") is None
 
 
@@ -118,7 +118,7 @@ def test_a_whole_number_of_another_kind_is_a_plain_int(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [True, 7.5, Decimal("7.5"), "7", math.inf, math.nan, Decimal("1E+400"), None], ids=repr
 )
-def test_what_is_no_whole_number_is_none(value: Any) -> None:
+def test_what_is_not_a_whole_number_is_none(value: Any) -> None:
     with pytest.raises(SchemaError):
         number(pa.int64()).read(value)
 
@@ -171,7 +171,7 @@ def test_a_text_of_its_own_class_is_a_plain_str() -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", b"a", 7, None], ids=repr)
-def test_what_is_no_valid_unicode_is_refused(value: Any) -> None:
+def test_what_is_not_valid_unicode_is_refused(value: Any) -> None:
     with pytest.raises(SchemaError):
         text(pa.string()).read(value)
 

@@ -73,7 +73,7 @@ def test_a_value_that_does_not_fit_is_said_with_its_column_type_and_cause() -> N
     assert isinstance(caught.value.__cause__, AttributeError)
 
 
-def test_a_value_of_which_nothing_is_made_does_not_fit() -> None:
+def test_a_value_of_which_nothing_is_created_does_not_fit() -> None:
     with pytest.raises(SchemaError, match=r"takes something else$") as caught:
         leaf(PLACE, lambda value: None, 0).read(5)
     assert caught.value.__cause__ is None
@@ -84,7 +84,7 @@ def test_none_does_not_fit_because_the_column_is_not_nullable() -> None:
         leaf(PLACE, upper, 0).read(None)
 
 
-def test_what_is_no_scalar_is_left_as_it_is() -> None:
+def test_what_is_not_a_scalar_is_left_as_it_is() -> None:
     for value in ("x", [1], object(), None):
         assert native(value) is value
 

@@ -41,7 +41,7 @@ class Moment(dt.datetime):
 
 
 @pytest.mark.parametrize("t", [pa.int64(), pa.string(), pa.list_(pa.date32()), pa.bool_()], ids=str)
-def test_what_is_no_time_has_another_reader(t: pa.DataType) -> None:
+def test_what_is_not_a_time_has_another_reader(t: pa.DataType) -> None:
     assert time_reader(t, "c") is None
 
 

@@ -49,7 +49,7 @@ def test_the_notes_of_a_processor_and_of_taildir_are_byte_for_byte_what_they_wer
 
 
 @pytest.mark.parametrize("from_log_alone", [False, True])
-def test_a_golden_channel_has_the_newest_note_and_goes_on_after_it(channel: Path, from_log_alone: bool) -> None:
+def test_a_golden_channel_has_the_newest_note_and_continues_after_it(channel: Path, from_log_alone: bool) -> None:
     if from_log_alone:
         shutil.rmtree(channel / "checkpoint")
     with Channel(channel, create=False, minimum_required_space=0) as opened:

@@ -50,7 +50,7 @@ def test_a_golden_channel_holds_what_it_held(name: str, from_log_alone: bool, tm
 
 
 @pytest.mark.parametrize("name", CHANNELS)
-def test_a_golden_channel_goes_on(name: str, tmp_path: Path) -> None:
+def test_a_golden_channel_continues(name: str, tmp_path: Path) -> None:
     expected = json.loads((HERE / f"{name}.json").read_text())
     shutil.copytree(HERE / name, tmp_path / "channel")
     with Channel(tmp_path / "channel", create=False) as channel:

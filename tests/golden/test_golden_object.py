@@ -43,7 +43,7 @@ def test_it_holds_what_it_held(orders: Path, from_log_alone: bool) -> None:
         assert dump(orders, url_of) == EXPECTED
 
 
-def test_it_goes_on(orders: Path) -> None:
+def test_it_continues(orders: Path) -> None:
     with Channel(url_of(orders), create=False, commit_interval=0) as channel:
         for group in ("fast", "slow"):
             with channel.take_transaction(group) as tx:

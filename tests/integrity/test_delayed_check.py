@@ -68,7 +68,7 @@ def test_a_repair_keeps_what_can_be_read(side_file: Path, path: Path, at: float,
     assert not side_file.exists()
 
 
-def test_a_repair_goes_on_without_a_side_file_that_is_missing(side_file: Path, path: Path) -> None:
+def test_a_repair_continues_without_a_side_file_that_is_missing(side_file: Path, path: Path) -> None:
     side_file.unlink()
     with pytest.raises(Exception, match="delayed events are missing"):
         Channel(path)
@@ -209,7 +209,7 @@ def test_whole_objects_are_healthy_and_no_leftovers(objects: dict[str, bytes]) -
     ("at", "text"),
     [(None, "the object is missing, and with it 2 delayed events"), (0.6, "2 delayed events can't be read")],
 )
-def test_a_repair_goes_on_without_an_object_that_is_damaged_or_missing(
+def test_a_repair_continues_without_an_object_that_is_damaged_or_missing(
     objects: dict[str, bytes], at: float | None, text: str
 ) -> None:
     key = side_objects(objects)[1]

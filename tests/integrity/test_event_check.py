@@ -152,7 +152,7 @@ def test_a_missing_file_is_named_once_with_all_its_events(path: Path) -> None:
     assert (found.path, found.events) == (log_file(path), ((1, 1), (3, 3)))
 
 
-def test_frames_of_another_schema_are_no_events(path: Path) -> None:
+def test_frames_of_another_schema_are_not_events(path: Path) -> None:
     three_puts(path)
     state, findings = state_of(path), Findings()
     with Channel(path.with_name("typed"), schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as typed:

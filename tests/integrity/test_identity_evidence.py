@@ -96,7 +96,7 @@ def test_where_nothing_says_what_the_channel_is_it_is_refused(path: Path) -> Non
         find_identity(FS, path, Findings())
 
 
-def test_directories_that_are_the_channels_are_no_findings(tmp_path: Path) -> None:
+def test_directories_that_are_the_channels_are_not_findings(tmp_path: Path) -> None:
     layout, findings = read_identity(FS, spread(tmp_path)), Findings()
     assert not check_owners(FS, layout, findings)
     assert findings.all() == ()
@@ -123,7 +123,7 @@ def test_a_directory_that_is_not_proven_is_damage(tmp_path: Path, harm: str) -> 
     assert why[harm] in found.text
 
 
-def test_a_checkpoint_directory_that_the_next_open_makes_is_no_finding(path: Path) -> None:
+def test_a_checkpoint_directory_that_the_next_open_makes_is_not_a_finding(path: Path) -> None:
     fill(path)
     shutil.rmtree(path / "checkpoint")
     assert not check_owners(FS, read_identity(FS, path), Findings())

@@ -81,7 +81,7 @@ def test_what_a_checkpoint_knows_of_a_memory_tier_that_is_gone_is_told_as_the_ne
 
 
 @pytest.mark.parametrize("left", ["no file", "an empty file"])
-def test_a_memory_tier_that_never_held_anything_is_no_loss(
+def test_a_memory_tier_that_never_held_anything_is_not_a_loss(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
     channel = open_channel(**MEMORY)
@@ -201,7 +201,7 @@ def test_a_missing_file_that_only_a_checkpoint_names_is_named(path: Path) -> Non
     assert (log_file(path), "log-000001 is missing: a checkpoint was made of it") in damages(found)
 
 
-def test_a_channel_without_data_files_and_checkpoints_can_not_be_repaired(path: Path) -> None:
+def test_a_channel_without_data_files_and_checkpoints_cannot_be_repaired(path: Path) -> None:
     three_puts(path)
     log_file(path).unlink()
     assert inspect(FS, path).unrepairable == "the channel has no data files, and no checkpoint that can be read"

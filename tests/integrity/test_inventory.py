@@ -51,7 +51,7 @@ def test_a_tail_that_had_been_synced_is_damage(path: Path, proof: str) -> None:
     assert (damage_of(verify(path)).offset, verify(path).loss.lost) == (last.offset, ())
 
 
-def test_a_file_that_was_being_made_is_a_note(path: Path) -> None:
+def test_a_file_that_was_being_created_is_a_note(path: Path) -> None:
     fill(path)
     reboot(path)
     newest = max(int(p.name[4:]) for p in (path / "data").glob("log-*"))
@@ -99,7 +99,7 @@ def test_a_head_of_which_half_is_damaged_is_a_warning_while_it_counts(path: Path
     assert (found.severity, found.path, report.loss.lost) == (Severity.WARNING, path / "head", ())
 
 
-def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being_made(
+def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being_created(
     path: Path, open_channel: Open
 ) -> None:
     channel = open_channel(**MEMORY)

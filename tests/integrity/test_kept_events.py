@@ -116,7 +116,7 @@ def test_a_missing_file_between_kept_events_takes_no_other_with_it(path: Path) -
     assert replayed(path) == (without((first, last)), [(first, last)])
 
 
-def test_a_new_group_is_told_of_kept_events_that_were_damaged(path: Path) -> None:
+def test_a_new_group_is_told_about_kept_events_that_were_damaged(path: Path) -> None:
     keeping(path)
     flip(*frame_with(path, 12))
     repaired(path)

@@ -101,7 +101,7 @@ def test_an_identity_that_is_whole_and_another_channel_s_is_damaged(store: Memor
     assert said == [f"damage channel.json: the channel's identity is damaged: its slots are of the channel {channel}"]
 
 
-def test_without_an_identity_slot_0_alone_is_no_channel_yet(store: MemoryStore) -> None:
+def test_without_an_identity_slot_0_alone_is_not_a_channel_yet(store: MemoryStore) -> None:
     new_channel(store)
     del store.objects["channel.json"]
     with pytest.raises(NotAChannelError, match=r"it has no channel\.json"):

@@ -137,7 +137,7 @@ def test_an_event_channel_without_its_first_slot_is_repaired_and_another_one_is_
     require_repaired(before, report, contents_of())
 
 
-def test_a_typed_channel_without_its_first_slot_can_not_be_repaired(store: MemoryStore) -> None:
+def test_a_typed_channel_without_its_first_slot_cannot_be_repaired(store: MemoryStore) -> None:
     schema = pa.schema([("id", pa.int64())])
     with open_here(schema=schema) as channel, channel.put_transaction() as tx:
         tx.put_batch(pa.record_batch({"id": [1, 2]}, schema))

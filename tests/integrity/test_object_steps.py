@@ -102,7 +102,7 @@ def test_a_damaged_header_hides_nothing_that_follows_it(store: MemoryStore) -> N
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense"])
-def test_a_newest_slot_that_can_not_be_read_leaves_open_what_counts_and_which_ids_it_had(
+def test_a_newest_slot_that_cannot_be_read_leaves_open_what_counts_and_which_ids_it_had(
     store: MemoryStore, data: bytes
 ) -> None:
     store.objects[slot_key(4)] = data

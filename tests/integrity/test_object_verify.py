@@ -70,7 +70,7 @@ def test_verify_lists_once_and_reads_each_slot_after_the_oldest_checkpoint_once(
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_damage_to_the_hint_is_no_damage(store: MemoryStore, kind: str) -> None:
+def test_damage_to_the_hint_is_not_damage(store: MemoryStore, kind: str) -> None:
     fill_store()
     damage_object(store, "hint", DAMAGES[kind])
     report = ss.verify(URL)
@@ -78,7 +78,7 @@ def test_damage_to_the_hint_is_no_damage(store: MemoryStore, kind: str) -> None:
     assert [f.path for f in report.findings] == ([] if kind == "missing" else [Path("hint")])
 
 
-def test_an_old_hint_is_no_damage(store: MemoryStore) -> None:
+def test_an_old_hint_is_not_damage(store: MemoryStore) -> None:
     fill_store()
     store.objects["hint"] = b'{"tail": 1, "checkpoint": 1}'
     assert ss.verify(URL).findings == ()
@@ -365,7 +365,7 @@ def test_nothing_is_found_while_others_put_take_merge_and_collect_between_its_re
             assert left[0] < 60 and inspection.frames
 
 
-def test_an_object_that_is_deleted_between_two_requests_for_it_is_no_damage(store: MemoryStore) -> None:
+def test_an_object_that_is_deleted_between_two_requests_for_it_is_not_damage(store: MemoryStore) -> None:
     with open_here(gc_delay=0, max_inline_bytes=1000) as channel:
         put(channel, b"x" * 5000)
         segments = {key for key in store.objects if key.startswith("segments/")}

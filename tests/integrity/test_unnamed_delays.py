@@ -51,7 +51,7 @@ def test_what_a_commit_names_is_left_out(open_channel: Open, path: Path) -> None
 
 
 @pytest.mark.parametrize(("name", "text"), [("none", "there is no"), ("head", "no delayed events of this channel")])
-def test_what_is_no_side_file_is_refused_in_a_sentence(open_channel: Open, path: Path, name: str, text: str) -> None:
+def test_what_is_not_a_side_file_is_refused_in_a_sentence(open_channel: Open, path: Path, name: str, text: str) -> None:
     open_channel().close()
     (path / "head").write_bytes(b"x" * 1000)
     done = run("tail", path, "--delayed", path / name)

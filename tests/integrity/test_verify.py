@@ -196,7 +196,7 @@ def test_damage_in_memory_is_named_with_its_events(path: Path, open_channel: Ope
 # ── what a channel is ───────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_no_channel_is_refused(path: Path, tmp_path: Path) -> None:
+def test_what_is_not_a_channel_is_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(NotAChannelError):
         verify(path)
     fill(path)

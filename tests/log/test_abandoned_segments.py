@@ -90,7 +90,7 @@ def test_staging_that_no_live_query_can_have_expires_by_its_file_time(
     assert left(fs, layout, set(), {}, 3600) == 0
 
 
-def test_a_segment_removed_before_its_writer_could_lock_it_is_made_again(
+def test_a_segment_removed_before_its_writer_could_lock_it_is_created_again(
     fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint between the making of the file and its lock: what is then written must not be lost."""

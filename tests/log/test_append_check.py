@@ -144,7 +144,7 @@ def test_a_file_that_begins_with_another_frame_is_damaged(path: Path, open_chann
 
 @pytest.mark.parametrize("type_", [FrameType.TAKE, FrameType.COMMIT, FrameType.CHECKPOINT])
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x01", b"\x80", b"\x81\x90\x01", b"\x81\xa4kind\xa3put"])
-def test_a_record_that_makes_no_sense_is_corruption(
+def test_a_record_that_is_invalid_is_corruption(
     path: Path, open_channel: Open, type_: FrameType, payload: bytes
 ) -> None:
     """Its checksums are right, as those of another program's would be."""

@@ -36,7 +36,7 @@ def test_a_write_that_fails_is_taken_back(wal: WriteAheadLog, fs: FaultyFileSyst
 
 
 @pytest.mark.parametrize("also", ["truncate", "sync"])
-def test_a_write_that_can_not_be_taken_back_is_cut_by_the_next_commit(
+def test_a_write_that_cannot_be_taken_back_is_cut_by_the_next_commit(
     wal: WriteAheadLog, fs: FaultyFileSystem, open_log: Callable[..., WriteAheadLog], also: str
 ) -> None:
     append(wal, b"kept")
@@ -47,7 +47,7 @@ def test_a_write_that_can_not_be_taken_back_is_cut_by_the_next_commit(
     assert [size for _, size in contents(wal)] == [4, 8]
 
 
-def test_after_a_failed_sync_the_log_goes_on_in_a_new_file(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
+def test_after_a_failed_sync_the_log_continues_in_a_new_file(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
     append(wal, b"kept")
     end = wal.published().end
     with fs.failing(nth("sync", 1)), pytest.raises(StorageError, match="not committed; the log continues"):

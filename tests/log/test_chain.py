@@ -75,7 +75,7 @@ def judge(headers: dict[int, FileHeader | None], published: int = 0, commit: Loc
     return judge_newest_file(sorted(headers), headers.__getitem__, lambda: published, lambda: commit)
 
 
-def test_a_newest_file_without_a_header_was_being_made() -> None:
+def test_a_newest_file_without_a_header_was_being_created() -> None:
     assert judge(chain(1, 2)) is NewestFile.WHOLE
     assert judge(chain(1, 2) | {3: None}, published=2) is NewestFile.UNFINISHED
 
@@ -88,7 +88,7 @@ def test_a_file_that_holds_a_commit_was_whole_once() -> None:
     assert judge(chain(1, 2) | {3: None}, published=2, commit=COMMIT) is NewestFile.COMMITTED
 
 
-def test_a_data_file_is_made_only_behind_one_that_is_whole() -> None:
+def test_a_data_file_is_created_only_behind_one_that_is_whole() -> None:
     assert judge({1: None}) is NewestFile.DAMAGED
     assert judge({1: None, 2: None}) is NewestFile.DAMAGED
 

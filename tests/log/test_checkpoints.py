@@ -369,7 +369,7 @@ def test_a_dead_backup_directory_stops_no_deletion_of_data_files(
 
 
 @pytest.mark.parametrize("how", ["replaced by a file", "failing", "read-only or full"])
-def test_a_channel_is_made_though_its_backup_directory_is_dead(tmp_path: Path, open_channel: Open, how: str) -> None:
+def test_a_channel_is_created_though_its_backup_directory_is_dead(tmp_path: Path, open_channel: Open, how: str) -> None:
     backup = Backup(tmp_path / "backup")
     backup.path.mkdir()
     fs = backup.die(how)

@@ -43,7 +43,7 @@ def test_one_checkpoint_directory_is_not_given_to_two_channels(tmp_path: Path) -
     assert not (tmp_path / "two" / "channel.json").exists()
 
 
-def test_a_copy_of_identity_and_data_alone_is_made_whole(path: Path, open_channel: Open, tmp_path: Path) -> None:
+def test_a_copy_of_identity_and_data_alone_is_created_whole(path: Path, open_channel: Open, tmp_path: Path) -> None:
     with open_channel() as channel:
         put(channel, b"a")
     copy = tmp_path / "copy"
@@ -101,7 +101,7 @@ def all_of(layout: Layout) -> list[Path]:
     return [layout.path, *layout.directories().values(), layout.backup_checkpoint_dir]
 
 
-def test_a_new_channels_directories_are_made_and_known_by_one_token(layout: Layout) -> None:
+def test_a_new_channels_directories_are_created_and_known_by_one_token(layout: Layout) -> None:
     make_directories(FS, layout)
     owners = [owner_of(d) for d in all_of(layout)]
     assert [o.role for o in owners] == ["home", "data-0", "checkpoint", "backup"]
@@ -126,7 +126,7 @@ def test_a_making_that_was_cut_short_is_not_done_again_with_a_directory_in_anoth
         make_directories(FS, other)
 
 
-def test_a_channel_is_made_without_its_backup_directory_if_that_fails(
+def test_a_channel_is_created_without_its_backup_directory_if_that_fails(
     layout: Layout, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_directories(DeadDirectory(tmp_path / "backup"), layout)
@@ -160,7 +160,7 @@ def test_a_backup_directory_follows_a_move_only_if_it_followed_the_channel_befor
 
 
 @pytest.mark.parametrize("directory", ["d0", "channel/checkpoint", "backup"])
-def test_a_directory_of_another_channel_is_refused_before_anything_is_made(
+def test_a_directory_of_another_channel_is_refused_before_anything_is_created(
     layout: Layout, tmp_path: Path, directory: str
 ) -> None:
     require_unowned(FS, layout)
@@ -172,7 +172,7 @@ def test_a_directory_of_another_channel_is_refused_before_anything_is_made(
     assert snapshot(tmp_path) == before
 
 
-def test_a_copys_missing_directories_are_made(layout: Layout) -> None:
+def test_a_copys_missing_directories_are_created(layout: Layout) -> None:
     make_directories(FS, layout)
     owner = owner_of(layout.path)
     shutil.rmtree(layout.path / "groups")

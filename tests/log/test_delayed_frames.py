@@ -59,7 +59,7 @@ def test_pairs_of_several_puts_say_which_these_were() -> None:
         (dues_frame([1]), put(1), HEADER),
     ],
 )
-def test_what_is_no_pair_is_damage(frames: tuple[Frame, ...]) -> None:
+def test_what_is_not_a_pair_is_damage(frames: tuple[Frame, ...]) -> None:
     with pytest.raises(CorruptionError) as caught:
         read(file_of(*frames))
     assert caught.value.offset is not None

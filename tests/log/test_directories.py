@@ -121,7 +121,7 @@ def test_a_move_that_is_cut_short_anywhere_is_done_again(tmp_path: Path) -> None
             return
 
 
-def test_a_restored_channel_at_its_old_path_goes_on(tmp_path: Path) -> None:
+def test_a_restored_channel_at_its_old_path_continues(tmp_path: Path) -> None:
     path = spread(tmp_path)
     shutil.copytree(path, tmp_path / "backup")
     shutil.rmtree(path)
@@ -188,7 +188,7 @@ def test_a_lock_file_that_was_removed_from_under_handles_is_not_made_again(
     assert first_bytes(path) == [b"a"]
 
 
-def test_a_missing_identity_is_no_reason_to_make_a_new_channel(path: Path, open_channel: Open) -> None:
+def test_a_missing_identity_is_no_reason_to_create_a_new_channel(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         put(channel, b"a")
     before = {p: p.read_bytes() for p in path.rglob("*") if p.is_file() and p.name != "channel.json"}

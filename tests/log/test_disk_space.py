@@ -139,7 +139,7 @@ def test_what_a_task_staged_counts_when_it_is_adopted(open_channel: Open, fs: Sm
     writer.close()
 
 
-def test_takes_and_checkpoints_go_on_without_space(open_channel: Open, fs: SmallDisk) -> None:
+def test_takes_and_checkpoints_continue_without_space(open_channel: Open, fs: SmallDisk) -> None:
     channel = open_channel(minimum_required_space=TOTAL_BYTES // 2)
     count = fill(channel)
     fs.use(TOTAL_BYTES // 4)

@@ -177,7 +177,7 @@ def rewritten(path: Path, channel: Channel, payload: bytes, length: int | None =
 
 
 @pytest.mark.parametrize("payload", [b"", b"no batch", bytes(64), b"\xff\xff\xff\xff\x08\x00\x00\x00" + bytes(8)])
-def test_events_that_are_no_arrow_batch_are_corruption(path: Path, open_channel: Open, payload: bytes) -> None:
+def test_events_that_are_not_arrow_batch_are_corruption(path: Path, open_channel: Open, payload: bytes) -> None:
     channel = open_channel()
     put(channel, b"first")
     put(channel, b"second")

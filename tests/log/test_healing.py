@@ -51,7 +51,7 @@ def test_a_file_that_a_dead_holder_did_not_publish_is_removed(
     assert not layout.log_file(2).exists()
 
 
-def test_a_removed_file_is_removed_for_good_before_the_log_goes_on(
+def test_a_removed_file_is_removed_for_good_before_the_log_continues(
     wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog], layout: Layout, fs: FaultyFileSystem
 ) -> None:
     """Else a power cut brings it back, and its header ends the file before it too early."""

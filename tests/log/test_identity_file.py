@@ -27,7 +27,7 @@ def made(path: Path, **options: Any) -> Layout:
     return layout
 
 
-def test_a_missing_directory_and_an_empty_one_are_no_channel(tmp_path: Path) -> None:
+def test_a_missing_directory_and_an_empty_one_are_not_channel(tmp_path: Path) -> None:
     with pytest.raises(NotAChannelError, match="is not a channel: it is missing"):
         read_identity(FS, tmp_path / "none")
     with pytest.raises(NotAChannelError, match=r"is not a channel: it has no channel\.json"):
@@ -74,7 +74,7 @@ def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) 
     assert read_identity(FS, tmp_path).channel == value["channel"]
 
 
-def test_a_file_is_no_channel(tmp_path: Path) -> None:
+def test_a_file_is_not_a_channel(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotAChannelError, match="it is a file, and a channel is a directory"):
         read_identity(FS, tmp_path / "file")

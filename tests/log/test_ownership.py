@@ -162,7 +162,7 @@ class OneDirectory(FileSystem):
         return Identity(1, 2)
 
 
-def test_a_bind_mount_of_the_channel_is_no_original_elsewhere(layout: Layout, tmp_path: Path) -> None:
+def test_a_bind_mount_of_the_channel_is_not_an_original_elsewhere(layout: Layout, tmp_path: Path) -> None:
     (tmp_path / "mounted").mkdir()
     owner = replace(owner_of(layout.path), home=str(tmp_path / "mounted"))
     write_owner(FS, tmp_path / "mounted", owner)

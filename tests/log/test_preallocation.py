@@ -181,7 +181,7 @@ def test_appends_that_get_small_or_large_are_noticed(path: Path) -> None:
     assert not written[0] and not written[1] and True in written and not written[-1]
 
 
-def test_zeros_that_find_no_room_are_no_error(path: Path) -> None:
+def test_zeros_that_find_no_room_are_not_error(path: Path) -> None:
     fs = FaultyFileSystem()
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
     preallocation.reserve(file, 0, 100, ANY_SIZE)

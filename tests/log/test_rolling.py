@@ -60,7 +60,7 @@ def test_the_new_file_and_its_name_are_synced_before_the_head_points_there(
     assert contents(wal) == [(1, 400), (2, 400)]
 
 
-def test_a_roll_that_could_not_make_its_file_leaves_none(
+def test_a_roll_that_could_not_create_its_file_leaves_none(
     wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file without a header would break the chain of those before and after it."""
@@ -143,7 +143,7 @@ def test_the_number_of_a_file_is_above_that_of_any_that_is_there(wal: WriteAhead
     assert wal.published().file_id == 8
 
 
-def test_no_file_is_made_where_the_directories_are_not(wal: WriteAheadLog, layout: Layout) -> None:
+def test_no_file_is_created_where_the_directories_are_not(wal: WriteAheadLog, layout: Layout) -> None:
     def refused() -> None:
         raise ChannelClosedError("moved")
 

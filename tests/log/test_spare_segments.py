@@ -128,7 +128,9 @@ def test_a_spare_is_not_used_before_its_name_is_durable(
     writers[0].discard()
 
 
-def test_a_spare_that_cannot_be_had_is_left_and_a_new_file_made(fs: FaultyFileSystem, layout: Layout) -> None:
+def test_a_spare_that_cannot_be_obtained_is_left_and_a_new_file_is_created(
+    fs: FaultyFileSystem, layout: Layout
+) -> None:
     stage(fs, layout, 0, SMALL)
     [spare] = retire(fs, layout)
     with fs.failing(nth("rename", 1)):
@@ -205,7 +207,7 @@ def test_staging_lists_no_directory(fs: FaultyFileSystem, layout: Layout, monkey
     stage(fs, layout, 0, SMALL)
 
 
-def test_an_empty_segment_is_no_spare(fs: FaultyFileSystem, layout: Layout) -> None:
+def test_an_empty_segment_is_not_a_spare(fs: FaultyFileSystem, layout: Layout) -> None:
     layout.spare_segment_files(layout.data_dirs[0])[0].write_bytes(b"x" * 1000)
     (layout.data_dirs[0] / f"segment.query.1.{'0' * 32}").touch()
     assert retire(fs, layout, most_bytes=0) == ["spare-segment-01"]
@@ -230,14 +232,14 @@ def test_a_spare_that_a_backup_has_another_name_of_is_not_used(
     assert (tmp_path / "backup").read_bytes() == before
 
 
-def test_segments_whose_new_names_are_not_durable_are_no_spares(fs: FaultyFileSystem, layout: Layout) -> None:
+def test_segments_whose_new_names_are_not_durable_are_not_spares(fs: FaultyFileSystem, layout: Layout) -> None:
     stage(fs, layout, 0, SMALL)
     with fs.failing(nth("sync_directory", 1)), pytest.raises(StorageError):
         retire(fs, layout)
     assert layout.spare_segments(fs) == layout.segments(fs) == []
 
 
-def test_a_segment_that_cannot_be_opened_is_removed_all_the_same(
+def test_a_segment_that_cannot_be_opened_is_removed_anyway(
     fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It belongs to another user, or was restored by one."""

@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_used_again_is_not_half_made(
     assert names(layout)[:2] == ["log-000001", "log-000002"]
 
 
-def test_a_log_goes_on_in_a_spare_and_what_was_in_it_counts_no_more(
+def test_a_log_continues_in_a_spare_and_what_was_in_it_counts_no_more(
     open_log: Callable[..., WriteAheadLog], fs: FaultyFileSystem, layout: Layout, spares: Spares
 ) -> None:
     wal = open_log(2000)

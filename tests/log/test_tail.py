@@ -145,7 +145,7 @@ def reused(path: Path, open_channel: Open) -> tuple[Path, Position]:
     return log_file(path, end.file_id), end
 
 
-def test_what_a_file_held_before_is_no_torn_tail(
+def test_what_a_file_held_before_is_not_a_torn_tail(
     reused: tuple[Path, Position], open_channel: Open, recwarn: pytest.WarningsRecorder
 ) -> None:
     file, end = reused

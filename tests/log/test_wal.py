@@ -30,7 +30,7 @@ def test_an_append_is_synced_before_it_is_published(wal: WriteAheadLog, fs: Faul
     assert (wal.published().file_id, wal.published().end) == (before.file_id, before.end)
 
 
-def test_a_failed_sync_that_can_not_be_settled_closes_the_log(
+def test_a_failed_sync_that_cannot_be_settled_closes_the_log(
     wal: WriteAheadLog, fs: FaultyFileSystem, open_log: Callable[..., WriteAheadLog]
 ) -> None:
     append(wal, b"kept")

@@ -62,7 +62,7 @@ def test_nothing_is_written_to_a_file_that_was_removed_or_replaced(
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_a_file_that_went_with_its_directory_is_no_data_loss(
+def test_a_file_that_went_with_its_directory_is_not_data_loss(
     fs: FaultyFileSystem, wal: WriteAheadLog, layout: Layout, is_open: bool
 ) -> None:
     def refused() -> None:

@@ -425,7 +425,7 @@ def test_without_the_proof_a_zombie_acknowledges_what_nobody_reads(monkeypatch: 
     assert next(_wrong_orders(499))
 
 
-def test_a_slot_that_can_not_be_read_is_read_again_before_anything_is_told(writer_on: Writers) -> None:
+def test_a_slot_that_cannot_be_read_is_read_again_before_anything_is_told(writer_on: Writers) -> None:
     (first, _), (second, store) = writer_on(), writer_on()
     attempt = second.attempt(b"mine")
     won = first.put(b"first")

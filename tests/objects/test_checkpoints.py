@@ -40,13 +40,13 @@ def test_a_checkpoint_that_is_there_is_as_good_as_ones_own(writer: Writer, memor
     assert memory.objects[key(1)] is before
 
 
-def test_a_damaged_one_in_its_place_is_no_checkpoint(writer: Writer, memory: MemoryStore) -> None:
+def test_a_damaged_one_in_its_place_is_not_a_checkpoint(writer: Writer, memory: MemoryStore) -> None:
     memory.objects[key(1)] = b"damaged"
     with pytest.raises(StorageError, match="can't be read after it was written"):
         writer.checkpoints.write(writer.tail, writer.state)
 
 
-def test_one_that_others_delete_for_they_have_later_ones_is_no_failure(writer: Writer, memory: MemoryStore) -> None:
+def test_one_that_others_delete_for_they_have_later_ones_is_not_a_failure(writer: Writer, memory: MemoryStore) -> None:
     """Its writer was paused between its request and the look whether it can be read."""
     other = Writer(memory, writer.slots.channel)
 

@@ -63,7 +63,7 @@ def test_credentials_of_clouds_that_do_not_tell_may_have_expired() -> None:
     assert "expired" not in said(AZURE, "read", Outcome.FORBIDDEN, 403, "AuthorizationPermissionMismatch")
 
 
-def test_a_store_that_can_not_be_reached_names_every_variable_with_its_address() -> None:
+def test_a_store_that_cannot_be_reached_names_every_variable_with_its_address() -> None:
     text = said(S3, "read", Outcome.UNREACHABLE)
     assert text.endswith("and what is set of AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_ENDPOINT")
 

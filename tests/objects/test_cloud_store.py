@@ -219,7 +219,7 @@ def test_every_other_request_says_why_it_was_refused(
 
 
 @LOCATIONS
-def test_what_is_no_creation_is_repeated(serve: Callable[[Answer], HttpStub], location: Location) -> None:
+def test_what_is_not_a_creation_is_repeated(serve: Callable[[Answer], HttpStub], location: Location) -> None:
     answers = [Response(500), Response(503), None]
     headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
     stub = serve(lambda _: answers.pop() if answers else Response(200, b"data", headers))
@@ -279,7 +279,7 @@ def test_one_part_is_sent_as_its_bytes_and_not_as_a_list(monkeypatch: pytest.Mon
 
 
 @LOCATIONS
-def test_an_interrupt_is_no_answer(
+def test_an_interrupt_is_not_an_answer(
     serve: Callable[[Answer], HttpStub], location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve(lambda _: Response(200))

@@ -10,7 +10,7 @@ from spillable_stream.objects.location import Location
 LOCATIONS = [Location.parse(url) for url in ("s3://b/orders", "az://b/orders", "gs://b/orders")]
 
 
-def test_every_scheme_that_is_no_directory_has_a_cloud() -> None:
+def test_every_scheme_that_is_not_a_directory_has_a_cloud() -> None:
     assert {location.scheme for location in LOCATIONS} == set(CLOUDS)
 
 

@@ -96,7 +96,7 @@ def test_neither_the_newest_slot_nor_that_of_the_newest_checkpoint_goes_whatever
     assert slots_of(memory) == [NEWEST]
 
 
-def test_a_slot_that_can_not_be_deleted_keeps_those_after_it(collecting: Collecting, memory: MemoryStore) -> None:
+def test_a_slot_that_cannot_be_deleted_keeps_those_after_it(collecting: Collecting, memory: MemoryStore) -> None:
     """A hole behind a slot would be a proof for a writer that slept."""
     collecting.collector.gc_delay_seconds = 0
 

@@ -31,7 +31,7 @@ def no_providers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_a_provider_is_made_for_the_location_and_asked_each_time() -> None:
+def test_a_provider_is_created_for_the_location_and_asked_each_time() -> None:
     asked: list[Location] = []
 
     def factory(location: Location) -> CredentialsProvider:
@@ -54,7 +54,7 @@ def test_a_provider_is_imported_by_the_process_that_needs_it(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("name", ["no_such_module:factory", "json:no_such_factory", ":factory"])
-def test_a_provider_that_can_not_be_imported_is_named(name: str) -> None:
+def test_a_provider_that_cannot_be_imported_is_named(name: str) -> None:
     with pytest.raises(OptionError, match=f"SPILLABLE_CREDENTIALS is '{name}', which this process can't import"):
         provider_of(name, PLACE)
 

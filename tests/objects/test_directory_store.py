@@ -71,7 +71,7 @@ def test_a_new_object_is_synced_before_it_has_its_name_and_the_name_before_it_is
     assert [call.name for call in fs.calls] == ["create", "write", "sync", "rename", "sync_directory"]
 
 
-def test_directories_that_are_made_are_synced_into_their_parents(
+def test_directories_that_are_created_are_synced_into_their_parents(
     store: DirectoryStore, fs: FaultyFileSystem, root: Path
 ) -> None:
     store.create("log/1", b"data")
@@ -199,7 +199,7 @@ def test_an_old_temporary_that_became_an_object_is_swept_only_after_its_director
     assert last == "sync_directory" and DirectoryStore(root).get("log/1").to_pybytes() == b"data"
 
 
-def test_a_directory_that_was_removed_is_made_again(store: DirectoryStore, root: Path) -> None:
+def test_a_directory_that_was_removed_is_created_again(store: DirectoryStore, root: Path) -> None:
     store.create("log/1", b"data")
     store.delete("log/1")
     (root / "log").rmdir()
@@ -208,7 +208,7 @@ def test_a_directory_that_was_removed_is_made_again(store: DirectoryStore, root:
 
 
 @pytest.mark.parametrize("key", ["", "/a", "a//b", "a/", "../a", "a/./b", "a/.tmp-1", "a\0b"])
-def test_a_key_that_is_no_path_below_the_root_is_refused(store: DirectoryStore, root: Path, key: str) -> None:
+def test_a_key_that_is_not_a_path_below_the_root_is_refused(store: DirectoryStore, root: Path, key: str) -> None:
     asked: list[Callable[[], object]] = [
         lambda: store.create(key, b""),
         lambda: store.replace(key, b""),
@@ -230,7 +230,7 @@ def test_a_name_that_is_too_long_is_said_to_be(store: DirectoryStore) -> None:
     assert raised.value.is_lasting
 
 
-def test_a_link_to_elsewhere_is_no_object(store: DirectoryStore, root: Path, tmp_path: Path) -> None:
+def test_a_link_to_elsewhere_is_not_an_object(store: DirectoryStore, root: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"of others")
     store.create("log/1", b"data")
     (root / "log" / "2").symlink_to(tmp_path / "secret")

@@ -114,7 +114,7 @@ def test_a_put_that_was_killed_leaves_a_file_that_a_sweep_removes_in_time(cache:
     assert not left.exists() and found(cache, "log/1") == b"data"
 
 
-def test_a_directory_that_can_not_be_used_is_said_once_and_fails_nothing(
+def test_a_directory_that_cannot_be_used_is_said_once_and_fails_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_bytes(b"")

@@ -178,7 +178,7 @@ def test_a_producer_with_a_spool_says_so_too(s3: ExpiringS3, place: str, tmp_pat
         assert says_so(raised.value) and not raised.value.result.in_doubt
 
 
-def test_a_spool_whose_provider_gives_others_goes_on_by_itself(
+def test_a_spool_whose_provider_gives_others_continues_by_itself(
     s3: ExpiringS3, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = [0]

@@ -138,7 +138,7 @@ def damaged(changed: Callable[[dict[str, object]], object]) -> bytes:
     ],
     ids=["empty", "no JSON", "no map", "its version", "its UUID", "its checksum", "another UUID", "no checksum"],
 )
-def test_an_identity_that_makes_no_sense_is_damage_and_not_a_missing_channel(memory: MemoryStore, data: bytes) -> None:
+def test_an_identity_that_is_invalid_is_damage_and_not_a_missing_channel(memory: MemoryStore, data: bytes) -> None:
     memory.objects[IDENTITY] = data
     with pytest.raises(CorruptionError, match=r"'spillable repair .*' writes it anew") as caught:
         read_identity(memory)

@@ -46,7 +46,7 @@ def says_so(error: BaseException, right: str) -> bool:
 
 
 @pytest.mark.parametrize("right", RIGHTS)
-def test_no_channel_is_made_without_a_right(s3: RefusingS3, place: str, right: str) -> None:
+def test_no_channel_is_created_without_a_right(s3: RefusingS3, place: str, right: str) -> None:
     s3.lacks = (right,)
     with pytest.raises(StorageError) as raised:
         Channel(place)

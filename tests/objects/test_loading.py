@@ -207,7 +207,7 @@ def test_a_slot_that_is_missing_before_a_damaged_one_is_named_too(
         loaded(memory, writer)
 
 
-def test_what_a_channel_that_was_removed_left_behind_the_end_is_no_hole(writer: Writer, memory: MemoryStore) -> None:
+def test_what_a_channel_that_was_removed_left_behind_the_end_is_not_a_hole(writer: Writer, memory: MemoryStore) -> None:
     writer.put(b"1")
     removed = SlotHeader(str(uuid4()), 3, b"p" * 16, b"s" * 16, "a writer that slept")
     memory.objects[slot_key(3)] = b"".join(removed.encode())
@@ -215,7 +215,7 @@ def test_what_a_channel_that_was_removed_left_behind_the_end_is_no_hole(writer: 
     assert other.tail == writer.tail
 
 
-def test_slots_that_are_appended_while_the_end_is_looked_for_are_no_hole(
+def test_slots_that_are_appended_while_the_end_is_looked_for_are_not_hole(
     writer: Writer, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.put(b"1")
@@ -235,7 +235,7 @@ def test_slots_that_are_appended_while_the_end_is_looked_for_are_no_hole(
 
 
 @pytest.mark.parametrize("collected", [1, 2])
-def test_slots_that_are_collected_while_the_end_is_looked_for_are_no_hole(
+def test_slots_that_are_collected_while_the_end_is_looked_for_are_not_hole(
     writer: Writer, memory: MemoryStore, collected: int
 ) -> None:
     """An open that is paused between its requests must not say that objects of a healthy channel were removed."""

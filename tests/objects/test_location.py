@@ -59,7 +59,7 @@ def test_other_urls_are_refused_with_what_to_write(url: str, words: str) -> None
         ("abfss://c@account.dfs.core.windows.net/orders", "set AZURE_STORAGE_ACCOUNT_NAME to the account"),
     ],
 )
-def test_an_address_of_elsewhere_is_no_directory_of_that_name(
+def test_an_address_of_elsewhere_is_not_a_directory_of_that_name(
     path: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -78,7 +78,7 @@ def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_a_path_is_no_location() -> None:
+def test_a_path_is_not_a_location() -> None:
     assert not is_location("/data/orders") and not is_location(None) and not is_location("s3:bucket")
 
 
@@ -92,7 +92,7 @@ def test_a_path_means_the_same_directory_wherever_the_process_is_later(
 
 
 @pytest.mark.parametrize("path", ["~/orders", "~bob/orders", Path("~/orders")])
-def test_a_home_that_only_a_shell_knows_makes_no_directory_of_that_name(
+def test_a_home_that_only_a_shell_knows_creates_no_directory_of_that_name(
     path: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -103,7 +103,7 @@ def test_a_home_that_only_a_shell_knows_makes_no_directory_of_that_name(
 
 
 @pytest.mark.parametrize("value", [None, b"orders", 3, "a\0b", ""])
-def test_what_is_no_path_is_refused_as_such(value: object) -> None:
+def test_what_is_not_a_path_is_refused_as_such(value: object) -> None:
     with pytest.raises(OptionError, match=r"path (must be a path|can't be|is empty)"):
         channel_path(value)  # type: ignore[arg-type]
 

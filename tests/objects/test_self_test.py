@@ -74,7 +74,7 @@ def test_a_store_with_several_winners_is_found_out_by_as_many_as_there_are() -> 
     assert check_store(lying_store.OverwritingStore()).winners == 8
 
 
-def test_a_conflict_with_which_nothing_was_stored_is_no_fault() -> None:
+def test_a_conflict_with_which_nothing_was_stored_is_not_a_fault() -> None:
     """S3 answers 409 to one of two requests at once, or to both."""
 
     def schedule(request: Request) -> Fault | None:
@@ -93,7 +93,7 @@ def test_a_store_that_cannot_be_asked_is_not_judged(kind: str) -> None:
     assert not store.inner.objects
 
 
-def test_whichever_request_fails_all_that_was_made_is_deleted() -> None:
+def test_whichever_request_fails_all_that_was_created_is_deleted() -> None:
     count = FaultyStore(MemoryStore())
     check_store(count, races=1, threads=1)
     failed = 0

@@ -64,7 +64,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         yield serve
 
 
-def test_stores_of_a_bucket_share_what_is_made_once(serve: Serve, made: list[Location]) -> None:
+def test_stores_of_a_bucket_share_what_is_created_once(serve: Serve, made: list[Location]) -> None:
     serve(Response(200, b"data", {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}))
     for _ in range(3):
         for location in (PLACE, BESIDE):
@@ -162,7 +162,7 @@ def test_a_missing_object_is_no_reason_to_make_new_ones(serve: Serve, made: list
     assert len(made) == 1
 
 
-def test_what_can_not_be_made_is_tried_again(made: list[Location], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_created_is_tried_again(made: list[Location], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CHECKSUM_ALGORITHM", SECRET)
     for _ in range(2):
         with pytest.raises(StoreError, match="can't be opened with the settings"):
@@ -199,7 +199,7 @@ def test_a_secret_is_in_no_key(made: list[Location]) -> None:
     assert SECRET not in repr(shared_clients._shared)
 
 
-def test_clients_that_are_forgotten_go_on_for_those_that_have_them(made: list[Location]) -> None:
+def test_clients_that_are_forgotten_continue_for_those_that_have_them(made: list[Location]) -> None:
     first = clients()
     forget_clients(first)
     forget_clients(first)

@@ -40,7 +40,7 @@ def test_a_key_says_how_old_a_segment_is_and_whose() -> None:
         f"{17:020d}-query.1.{'0' * 32}",
     ],
 )
-def test_other_keys_are_no_segments(key: str) -> None:
+def test_other_keys_are_not_segments(key: str) -> None:
     assert (birth_of(key), owner_of(key)) == (None, None)
 
 

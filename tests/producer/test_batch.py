@@ -28,7 +28,7 @@ def test_a_watcher_that_raises_harms_nobody(produce: MakeProducer, target: FakeT
     assert_it_goes_on(producer)
 
 
-def test_a_batch_that_can_not_be_told_to_all_has_its_result_all_the_same(
+def test_a_batch_that_cannot_be_told_to_all_has_its_result_anyway(
     produce: MakeProducer, target: FakeTarget, caplog: pytest.LogCaptureFixture
 ) -> None:
     target.hold()

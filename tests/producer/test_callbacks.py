@@ -92,7 +92,7 @@ def test_a_slow_callback_does_not_delay_batches_that_have_none(produce: MakeProd
     done.set()
 
 
-def test_a_send_from_a_callback_goes_on_its_way(produce: MakeProducer, target: FakeTarget) -> None:
+def test_a_send_from_a_callback_proceeds(produce: MakeProducer, target: FakeTarget) -> None:
     producer = produce()
     again: list[object] = []
     target.fail(ValueError("bad"))

@@ -66,7 +66,7 @@ def test_what_was_not_given_fits_what_was() -> None:
         ({"buckets": 3}, "buckets must be a power of two, 1 to 512, not 3"),
     ],
 )
-def test_values_that_can_not_be_meant_are_refused(given: dict[str, Any], message: str) -> None:
+def test_values_that_cannot_be_meant_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         config(**given)
 

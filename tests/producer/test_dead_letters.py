@@ -129,7 +129,7 @@ def test_arrow_batches_are_events_there_too(produce: MakeProducer, target: FakeT
     assert dict(dead.stored[1].column("headers").to_pylist()[0])["k"] == "v"
 
 
-def test_numbered_batches_go_on_after_one_that_is_there(produce: MakeProducer, target: FakeTarget) -> None:
+def test_numbered_batches_continue_after_one_that_is_there(produce: MakeProducer, target: FakeTarget) -> None:
     target.fail(ValueError("bad"))
     dead = FakeTarget(name="dead")
     producer = produce(dead_letter=dead, producer_id="tail")
@@ -177,7 +177,7 @@ def test_other_events_under_a_number_that_is_there_are_refused(path: Path, tmp_p
         assert peek(channel) == [b"c"]  # of the first run; in the second, it must not pass the one that was refused
 
 
-def test_a_number_that_does_not_fit_is_no_dead_letter(path: Path, tmp_path: Path) -> None:
+def test_a_number_that_does_not_fit_is_not_a_dead_letter(path: Path, tmp_path: Path) -> None:
     with Channel(path) as channel:
         with Producer(channel, producer_id="tail", dead_letter=tmp_path / "dead") as producer:
             producer.send_many([b"20"], sequence=20).result()

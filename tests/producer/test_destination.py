@@ -94,7 +94,7 @@ def test_a_number_needs_a_name_that_lasts(produce: MakeProducer) -> None:
         produce().send_many([b"x"], sequence=1)
 
 
-def test_a_producer_that_comes_back_goes_on_after_its_last_number(path: Path) -> None:
+def test_a_producer_that_comes_back_continues_after_its_last_number(path: Path) -> None:
     for i in range(3):
         with Producer(path, producer_id="me", batch_count_threshold=1) as producer:
             producer.send(b"%d a" % i)

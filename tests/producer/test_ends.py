@@ -427,7 +427,7 @@ producer = Producer(sys.argv[1])
 """
 
 
-def test_after_the_end_no_producer_is_made_and_nothing_is_accepted(path: Path) -> None:
+def test_after_the_end_no_producer_is_created_and_nothing_is_accepted(path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", LATE, path], check=True, timeout=60, capture_output=True, text=True)
     assert found.stdout.splitlines()[0].startswith("the process is ending: its producers are closed")
     assert found.stdout.splitlines()[1:] == ["the producer is closed; create a new one"] and found.stderr == ""

@@ -85,7 +85,7 @@ def finish_again(future: SendFuture) -> None:
     future.finish(forked=True)
 
 
-def test_what_was_accepted_can_not_be_cancelled_and_is_sent(produce: MakeProducer, target: FakeTarget) -> None:
+def test_what_was_accepted_cannot_be_cancelled_and_is_sent(produce: MakeProducer, target: FakeTarget) -> None:
     target.hold()
     (future,) = sent(produce, 1)
     assert future.cancel() is False

@@ -117,7 +117,7 @@ def handled(monkeypatch: pytest.MonkeyPatch) -> list[logging.LogRecord]:
     return found
 
 
-def test_a_record_that_can_not_be_sent_is_an_error_of_the_handler(
+def test_a_record_that_cannot_be_sent_is_an_error_of_the_handler(
     produce: MakeProducer, logger: Logger, handled: list[logging.LogRecord]
 ) -> None:
     handler = add(logger, produce(total_size_in_bytes=1500))

@@ -41,19 +41,19 @@ def test_a_list_that_no_transaction_could_hold_is_refused(produce: MakeProducer)
 
 
 @pytest.mark.parametrize("option", [{"linger_ms": -1}, {"nonsense": 1}, {"buckets": 0}])
-def test_an_option_that_is_wrong_makes_no_channel(path: Path, option: dict[str, int]) -> None:
+def test_an_option_that_is_wrong_creates_no_channel(path: Path, option: dict[str, int]) -> None:
     with pytest.raises(OptionError):
         Producer(path, **option)  # type: ignore[arg-type]
     assert not path.exists()
 
 
-def test_fewer_buckets_than_channels_make_no_channel(tmp_path: Path) -> None:
+def test_fewer_buckets_than_channels_create_no_channel(tmp_path: Path) -> None:
     with pytest.raises(OptionError):
         Producer([tmp_path / "a", tmp_path / "b"], buckets=1)
     assert not list(tmp_path.iterdir())
 
 
-def test_dead_letters_to_the_same_place_in_other_words_make_no_channel(tmp_path: Path) -> None:
+def test_dead_letters_to_the_same_place_in_other_words_create_no_channel(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="can't be the dead-letter channel"):
         Producer(f"object+file://{tmp_path}/a", dead_letter=f"object+file://{tmp_path}/a/")
     assert not list(tmp_path.iterdir())
@@ -88,7 +88,7 @@ def test_events_are_copied_when_they_are_sent(produce: MakeProducer, target: Fak
         ({"sku": "a"}, None),
     ],
 )
-def test_what_is_no_event_is_refused_and_its_neighbours_are_sent(
+def test_what_is_not_an_event_is_refused_and_its_neighbours_are_sent(
     produce: MakeProducer, target: FakeTarget, event: object, headers: object
 ) -> None:
     producer = produce()
@@ -175,7 +175,7 @@ def test_a_full_buffer_is_waited_for_as_long_as_max_block_ms(
     assert "Waited 5." in str(raised[0]) and "0 events/s were done meanwhile" in str(raised[0])
 
 
-def test_a_send_goes_on_when_there_is_room(produce: MakeProducer, target: FakeTarget) -> None:
+def test_a_send_continues_when_there_is_room(produce: MakeProducer, target: FakeTarget) -> None:
     target.hold()
     producer = produce(total_size_in_bytes=1000, max_block_ms=-1)
     producer.send(b"x" * 900)
@@ -284,7 +284,7 @@ def channel_size(producer: Producer) -> int:
     return producer.stats().stored_events
 
 
-def test_a_batch_that_can_not_be_given_out_again_is_refused_by_the_send(path: Path) -> None:
+def test_a_batch_that_cannot_be_given_out_again_is_refused_by_the_send(path: Path) -> None:
     bad = pa.MapArray.from_arrays([0, 1], pa.array(["k"]), pa.array([b"\xff"]).view(pa.string()))
     with Channel(path, minimum_required_space=0) as channel, Producer(channel) as producer:
         with pytest.raises(SchemaError, match="the column 'headers' is not sound"):

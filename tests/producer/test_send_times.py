@@ -159,7 +159,7 @@ def test_bad_times_are_refused_at_the_send(channel: Channel, times: dict[str, An
         assert producer.stats().sent_events == 0
 
 
-def test_a_channel_that_can_not_delay_says_so_at_the_send(path: Path) -> None:
+def test_a_channel_that_cannot_delay_says_so_at_the_send(path: Path) -> None:
     with Channel(path, overflow_capacity=0, memory_capacity=10) as small, Producer(small, **QUICK) as producer:
         with pytest.raises(OptionError, match="has no disk tier"):
             producer.send(b"1", deliver_after=1)
@@ -213,7 +213,7 @@ def test_a_target_of_ones_own_has_no_times(produce: MakeProducer) -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, "0s", True, "soon", timedelta(0), "40000d"])
-def test_a_ttl_of_a_producer_that_can_not_be_is_refused(channel: Channel, ttl: Any) -> None:
+def test_a_ttl_of_a_producer_that_cannot_be_is_refused(channel: Channel, ttl: Any) -> None:
     with pytest.raises(OptionError, match=r"^ttl must be seconds, or a number .*; more than 0, not "):
         Producer(channel, ttl=ttl)
 

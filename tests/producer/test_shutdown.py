@@ -115,7 +115,7 @@ def test_a_negative_timeout_is_refused(produce: MakeProducer, timeout_seconds: f
             end(timeout_seconds)
 
 
-def test_who_waits_for_room_is_told_of_the_close(produce: MakeProducer, target: FakeTarget) -> None:
+def test_who_waits_for_room_is_told_about_the_close(produce: MakeProducer, target: FakeTarget) -> None:
     target.hold()
     producer = produce(total_size_in_bytes=1000, max_block_ms=-1)
     producer.send(b"x" * 900)
@@ -149,7 +149,7 @@ def test_every_send_that_a_close_did_not_refuse_is_stored(produce: MakeProducer,
     assert sorted(accepted) == sorted(target.bodies)
 
 
-def test_a_target_that_can_not_be_closed_is_told(produce: MakeProducer) -> None:
+def test_a_target_that_cannot_be_closed_is_told(produce: MakeProducer) -> None:
     class Stuck(FakeTarget):
         def close(self) -> None:
             raise StorageError("the disk is gone")

@@ -56,7 +56,7 @@ def test_a_full_channel_is_tried_until_there_is_room(path: Path) -> None:
 
 
 @pytest.mark.parametrize("handle", [True, False], ids=["a handle", "a path"])
-def test_after_a_sync_that_failed_a_new_handle_goes_on_and_stores_nothing_twice(path: Path, handle: bool) -> None:
+def test_after_a_sync_that_failed_a_new_handle_continues_and_stores_nothing_twice(path: Path, handle: bool) -> None:
     """The log can't even say that the sync failed: nobody knows whether the batch is there until it is opened again."""
     fs = FaultyFileSystem()
     channel = Channel(path, fs=fs, minimum_required_space=0, checkpoint_on_close=False)
@@ -192,7 +192,9 @@ def raise_from(target: ChannelTarget, failed: Channel) -> None:
 
 
 @pytest.mark.parametrize("producer_id", ["../../x", "a/b", "", "..", "a\0b", "p" * 300, "\ud800", None], ids=ascii)
-def test_a_producers_id_that_is_no_files_name_claims_nothing_and_leaves_no_file(path: Path, producer_id: str) -> None:
+def test_a_producers_id_that_is_not_a_files_name_claims_nothing_and_leaves_no_file(
+    path: Path, producer_id: str
+) -> None:
     with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
         before = sorted(path.parent.rglob("*"))
         with pytest.raises(OptionError, match="producer_id must be letters"):

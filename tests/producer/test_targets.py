@@ -21,7 +21,7 @@ def test_no_target_is_refused(nothing: Any) -> None:
         Targets(nothing, None)
 
 
-def test_what_is_no_target_is_refused_and_the_others_are_closed() -> None:
+def test_what_is_not_a_target_is_refused_and_the_others_are_closed() -> None:
     target = FakeTarget()
     with pytest.raises(OptionError, match="to a path, a Channel or a Target, not to int"):
         Targets([target, 7], None)  # type: ignore[list-item]
@@ -29,7 +29,7 @@ def test_what_is_no_target_is_refused_and_the_others_are_closed() -> None:
 
 
 @pytest.mark.parametrize("bad", ["a letter", "a target"])
-def test_no_channel_is_made_if_another_one_can_not_be_opened_or_made(tmp_path: Path, bad: str) -> None:
+def test_no_channel_is_created_if_another_one_cannot_be_opened_or_made(tmp_path: Path, bad: str) -> None:
     (tmp_path / "file").write_text("not a channel")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "stranger").write_text("x")
@@ -41,7 +41,7 @@ def test_no_channel_is_made_if_another_one_can_not_be_opened_or_made(tmp_path: P
         assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_channel_that_is_given_is_taken_for_its_path_too(path: Path) -> None:
+def test_a_channel_that_is_given_counts_as_its_path_too(path: Path) -> None:
     with Channel(path, minimum_required_space=0) as channel:
         targets = Targets([str(path), channel], None)
         [target] = targets.receiving
@@ -101,7 +101,7 @@ def test_each_key_leads_to_the_destination_of_its_target() -> None:
     ],
 )
 @pytest.mark.parametrize("several", [False, True])
-def test_no_channel_is_made_for_options_that_do_not_fit_it(
+def test_no_channel_is_created_for_options_that_do_not_fit_it(
     tmp_path: Path,
     options: Any,
     environment: dict[str, str],
@@ -116,7 +116,7 @@ def test_no_channel_is_made_for_options_that_do_not_fit_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_channel_is_made_where_the_dead_letters_have_too_little_room(tmp_path: Path) -> None:
+def test_no_channel_is_created_where_the_dead_letters_have_too_little_room(tmp_path: Path) -> None:
     with (
         Channel(tmp_path / "dead", transaction_capacity=5) as dead,
         pytest.raises(OptionError, match=rf"the dead-letter channel {tmp_path}/dead takes 5 events at once"),

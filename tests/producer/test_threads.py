@@ -76,7 +76,7 @@ class Chance(random.Random):
     [(Chance(OSError("no luck")), "OSError"), (Chance(float("nan")), "ValueError")],
     ids=["raises", "nan"],
 )
-def test_a_batch_fails_whose_retry_can_not_be_planned(
+def test_a_batch_fails_whose_retry_cannot_be_planned(
     produce: MakeProducer, target: FakeTarget, rng: Any, code: str
 ) -> None:
     target.fail(*full(1))

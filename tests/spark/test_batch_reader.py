@@ -64,7 +64,7 @@ def test_options_choose_the_events(spark: SparkSession, path: Path, options: dic
         ({"txnAppId": "x"}, "txnAppId is not an option of a Spark source but of a sink"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
+def test_options_that_are_invalid_are_refused(
     spark: SparkSession, path: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(PySparkException, match=message):

@@ -47,7 +47,7 @@ def position(channel: ss.Channel) -> tuple[int, int]:
 
 @pytest.mark.parametrize("limit", [{"maxEventsPerTrigger": 3}, {"maxBytesPerTrigger": 1}, {"minEventsPerTrigger": 1}])
 @pytest.mark.parametrize("ahead", [[(4, 10)], [(4, 6)], [(2, 3), (5, 7)], [(2, 2), (4, 4), (6, 6)]])
-def test_a_query_goes_on_behind_events_that_others_took(
+def test_a_query_continues_behind_events_that_others_took(
     channel: ss.Channel, limit: dict[str, Any], ahead: list[tuple[int, int]]
 ) -> None:
     """A batch that ended right before them would be behind the group's position, as if another query had gone on."""

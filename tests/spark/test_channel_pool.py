@@ -58,7 +58,7 @@ def bodies(channel: ss.Channel) -> list[bytes]:
         reader.close()
 
 
-def test_a_second_visit_goes_on_with_the_first_ones_handle_and_follows(path: Path) -> None:
+def test_a_second_visit_continues_with_the_first_ones_handle_and_follows(path: Path) -> None:
     with visit(str(path)) as first:
         assert bodies(first) == numbered(0, 3)
     with opened(path) as other:
@@ -176,7 +176,7 @@ def test_a_visit_that_raised_moves_memory_to_disk_too(tmp_path: Path) -> None:
         assert channel.stats().drain_order == [-3]
 
 
-def test_a_read_only_handle_of_a_channel_that_was_made_again_is_opened_anew(path: Path) -> None:
+def test_a_read_only_handle_of_a_channel_that_was_created_again_is_opened_anew(path: Path) -> None:
     with visit(str(path), create=False, readonly=True) as first:
         assert bodies(first) == numbered(0, 3)
     shutil.rmtree(path)

@@ -41,7 +41,7 @@ def test_first_batch_that_spark_repeats_after_it_was_committed_is_refused(channe
         again.partitions(again.initialOffset(), end)
 
 
-def test_no_option_lets_an_old_checkpoint_go_on(channel: ss.Channel) -> None:
+def test_no_option_lets_an_old_checkpoint_continue(channel: ss.Channel) -> None:
     """A sink would take its next batches, which have numbers that it knows, for batches that it has."""
     put(channel, 5)
     assert batches_of(channel, group="default") == [(1, 5)]
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_disagrees_with_a_seek_is_told_so_in_those_words(chann
 
 
 @pytest.mark.parametrize(("of_set", "option"), [(False, "startingOffsets"), (True, "startingTimestamp")])
-def test_a_query_with_a_position_of_its_own_that_a_seek_moved_is_told_of_an_option_that_it_takes(
+def test_a_query_with_a_position_of_its_own_that_a_seek_moved_is_told_about_an_option_that_it_takes(
     channel: ss.Channel, of_set: bool, option: str
 ) -> None:
     """No new checkpoint continues with such a group."""

@@ -65,7 +65,7 @@ def test_without_java_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.Mo
     assert with_archive() == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def test_an_archive_is_made_once_and_those_of_other_versions_are_removed(tmp_path: Path) -> None:
+def test_an_archive_is_created_once_and_those_of_other_versions_are_removed(tmp_path: Path) -> None:
     old, new = tmp_path / "d" / "old.jsa", tmp_path / "d" / "new.jsa"
     for path in (old, new, new):
         assert made(path, lambda unfinished: unfinished.write_text(unfinished.name) and None)

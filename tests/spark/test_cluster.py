@@ -241,7 +241,7 @@ def test_a_read_by_executors_without_the_channel_is_refused(far: Far, place: str
     assert refusal(place, path) in str(e.value)
 
 
-def test_a_query_on_executors_without_the_channel_fails_and_goes_on_once_they_have_it(far: Far) -> None:
+def test_a_query_on_executors_without_the_channel_fails_and_continues_once_they_have_it(far: Far) -> None:
     job = {"source": far.late / "channel", "target": far.late / "target", "checkpoint": far.late / "checkpoint"}
     fill(job["source"])
     with pytest.raises(JobFailedError) as e:

@@ -35,7 +35,7 @@ def stream(spark: SparkSession, path: Path, schema: str = "", **options: Any) ->
 
 @pytest.mark.parametrize("creates", ["false", "true"])
 @pytest.mark.parametrize("kind", ["of objects", "of a disk", "file"])
-def test_where_something_else_is_nobody_is_told_to_make_a_channel(tmp_path: Path, kind: str, creates: str) -> None:
+def test_where_something_else_is_nobody_is_told_to_create_a_channel(tmp_path: Path, kind: str, creates: str) -> None:
     path, says = tmp_path / "c", "open it "
     if kind == "file":
         path.touch()
@@ -60,7 +60,7 @@ def test_batch_read_that_asks_for_a_new_channel_is_refused_and_makes_none(spark:
     assert not (tmp_path / "typo").exists()
 
 
-def test_stream_makes_its_channel_when_it_starts_and_not_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_creates_its_channel_when_it_starts_and_not_before(spark: SparkSession, tmp_path: Path) -> None:
     df = stream(spark, tmp_path / "a", createIfMissing=True, metadata=True)
     assert df.columns == ["headers", "body", "write_order_id", "transaction_id", "put_time"]
     assert not (tmp_path / "a").exists()
@@ -75,7 +75,7 @@ def test_stream_makes_its_channel_when_it_starts_and_not_before(spark: SparkSess
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("made", ["OPTIONS (path '{}')", "LOCATION '{}'"])
-def test_table_is_refused_when_it_is_made_and_a_view_named_instead(spark: SparkSession, put: Put, made: str) -> None:
+def test_table_is_refused_when_it_is_created_and_a_view_named_instead(spark: SparkSession, put: Put, made: str) -> None:
     path = put("a", b"x")
     with pytest.raises(PySparkException) as e:
         spark.sql(f"CREATE TABLE refused USING spillable {made.format(path)}")

@@ -127,7 +127,7 @@ def test_a_query_that_begins_anew_with_another_group_is_refused_and_stays_so(eve
         note_batch(events, PlannedBatch("auto-2", 6, 9, is_first=True), QueryTask("query", "run 3", 0))
 
 
-def test_a_set_is_not_told_of_an_id_of_one_channel_which_it_would_refuse(events: PlanReader) -> None:
+def test_a_set_is_not_told_about_an_id_of_one_channel_which_it_would_refuse(events: PlanReader) -> None:
     note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True), TASK)
     new = PlannedBatch("auto-2", 6, 9, is_first=True, former=(FormerGroup("auto-1", 5),))
     with pytest.raises(ss.CheckpointMismatchError, match=r"with a startingTimestamp for all channels of the set$"):
@@ -148,7 +148,7 @@ def test_a_second_source_that_a_crash_kept_from_being_noted_is_not_refused(event
 
 
 @pytest.mark.parametrize("is_again", [False, True])
-def test_another_group_is_of_an_earlier_start_if_it_planned_before_this_one_was_made(
+def test_another_group_is_of_an_earlier_start_if_it_planned_before_this_one_was_created(
     events: PlanReader, is_again: bool
 ) -> None:
     note_batch(events, PlannedBatch("auto-1", 1, 5, is_first=True, planned_at=(10, 7)), TASK)
@@ -238,7 +238,7 @@ def noted(channel: ss.Channel, batch: PlannedBatch | None, run: str, batch_id: i
 
 
 @pytest.mark.spark
-def test_a_driver_that_is_killed_between_an_offset_that_was_written_anew_and_its_first_task_is_no_way_around(
+def test_a_driver_that_is_killed_between_an_offset_that_was_written_anew_and_its_first_task_is_not_a_way_around(
     tmp_path: Path,
 ) -> None:
     """A power cut took the query's first offset; the next batch 0 has other events, and its sink would skip them."""
@@ -262,7 +262,7 @@ def test_a_driver_that_is_killed_between_an_offset_that_was_written_anew_and_its
 
 
 @pytest.mark.spark
-def test_a_query_that_begins_at_the_latest_event_and_is_killed_in_its_first_batch_goes_on_from_there(
+def test_a_query_that_begins_at_the_latest_event_and_is_killed_in_its_first_batch_continues_from_there(
     tmp_path: Path,
 ) -> None:
     """When Spark plans that batch again, `latest` means the place where a later batch begins."""

@@ -59,7 +59,7 @@ def test_a_plan_names_the_channels_and_goes_to_the_tasks(tmp_path: Path) -> None
     assert found.shown([0]) == "the channel ok" and found.shown([0, 1]) == "the channels ok, errors"
 
 
-def test_no_channel_is_made_if_another_one_can_not_be_opened(tmp_path: Path) -> None:
+def test_no_channel_is_created_if_another_one_cannot_be_opened(tmp_path: Path) -> None:
     (tmp_path / "may").write_text("not a channel")
     with pytest.raises(NotAChannelError, match="it is a file"):
         plan(tmp_path)
@@ -78,7 +78,7 @@ def test_a_selector_that_a_repetition_would_not_follow_is_refused(tmp_path: Path
         plan(tmp_path, text + "a1.sources.r1.selector.type = load_balancing\n")
 
 
-def test_rows_that_are_no_events_are_refused(tmp_path: Path) -> None:
+def test_rows_that_are_not_events_are_refused(tmp_path: Path) -> None:
     given = {"flow": write_conf(tmp_path), "agent": "a1", "source": "r1"}
     with pytest.raises(SchemaError, match="no column 'id'"):
         plan_flow(SinkOptions.parse(given, stream=True), StructType([StructField("id", LongType())]))

@@ -103,7 +103,7 @@ def test_where_a_query_starts_is_the_position_of_a_group_that_another_owns(chann
     reader.stop()
 
 
-def test_a_group_that_is_made_again_without_an_owner_forgets_what_the_dropped_one_had_taken(tmp_path: Path) -> None:
+def test_a_group_that_is_created_again_without_an_owner_forgets_what_the_dropped_one_had_taken(tmp_path: Path) -> None:
     """What its file says counts once the memory tier is lost: events that it never had would not be reported lost."""
     with ss.Channel(tmp_path / "m", minimum_required_space=0, memory_capacity=100) as channel:
         put(channel, *numbered(0, 5))
@@ -118,7 +118,7 @@ def test_a_group_that_is_made_again_without_an_owner_forgets_what_the_dropped_on
         reader.stop()
 
 
-def test_a_take_that_was_committed_before_the_group_was_had_moves_a_new_querys_start(channel: ss.Channel) -> None:
+def test_a_take_that_was_committed_before_the_group_was_owned_moves_a_new_querys_start(channel: ss.Channel) -> None:
     """As by a listener, which hears of the former query's last batch between two calls of the new one's source."""
     former = named_source(channel)
     planned(former)
@@ -229,7 +229,7 @@ def test_a_worker_that_nobody_calls_lets_others_be_the_last_to_close_the_channel
     assert not (tmp_path / "m" / "memory").exists()
 
 
-def test_a_channel_that_can_not_be_closed_cleanly_when_nobody_calls_is_logged(
+def test_a_channel_that_cannot_be_closed_cleanly_when_nobody_calls_is_logged(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Full:

@@ -134,7 +134,7 @@ def test_a_limit_in_bytes_ends_with_the_event_that_reaches_it(channel: ss.Channe
     assert end_of(channel, [(1, 1), (3, 4)], 0, 4, max_bytes_per_trigger=2 * one) == 3
 
 
-def test_too_few_events_are_no_batch_until_they_have_waited_long_enough(channel: ss.Channel) -> None:
+def test_too_few_events_are_not_a_batch_until_they_have_waited_long_enough(channel: ss.Channel) -> None:
     put(channel, 3)
     few = {"min_events_per_trigger": 4}
     assert end_of(channel, [(1, 3)], 0, 3, **few) == 0

@@ -93,7 +93,7 @@ def test_staged_tasks_for_which_memory_has_no_room_spill(spark: SparkSession, tm
         assert spark.read.format("spillable").load(str(path)).count() == 400
 
 
-def test_a_task_larger_than_memory_goes_on_on_disk(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_task_larger_than_memory_continues_on_disk(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "c"
     with opened(path, memory_capacity=100_000, byte_capacity=MIB) as channel:
         write(spark, path, 400, 10_000)
@@ -124,7 +124,7 @@ def test_a_staged_task_outlives_a_memory_tier_that_is_closed_before_its_commit(t
 
 
 @pytest.mark.slow
-def test_a_reader_fails_on_lost_events_or_goes_on_without_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_reader_fails_on_lost_events_or_continues_without_them(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "c"
     channel = opened(path, memory_capacity=10, overflow_timeout=0)
     put(channel, *numbered(0, 10))

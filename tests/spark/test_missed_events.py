@@ -68,7 +68,7 @@ def test_events_that_go_while_a_batch_is_planned_are_reported(
     reader.stop()
 
 
-def test_a_query_that_may_go_on_warns_once_of_each_event_that_goes_while_a_batch_is_planned(
+def test_a_query_that_may_continue_warns_once_of_each_event_that_goes_while_a_batch_is_planned(
     dropping: ss.Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = source(dropping, group="g", failOnDataLoss=False)
@@ -156,7 +156,7 @@ def test_a_batch_that_is_done_and_has_expired_since_is_not_reported_when_spark_a
 
 
 @pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}, {"startingTimestamp": 1}])
-def test_a_query_that_asked_for_no_event_by_id_is_told_of_none_that_left_before_its_first_batch(
+def test_a_query_that_asked_for_no_event_by_id_is_told_about_none_that_left_before_its_first_batch(
     channel: ss.Channel, options: dict[str, Any]
 ) -> None:
     channel.consumer("other")
@@ -179,7 +179,9 @@ def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 3), (4, 6), (8, 10)])
-def test_a_query_whose_group_is_made_after_a_loss_is_told_of_it(channel: ss.Channel, first: int, last: int) -> None:
+def test_a_query_whose_group_is_created_after_a_loss_is_told_about_it(
+    channel: ss.Channel, first: int, last: int
+) -> None:
     put(channel, 10)
     lose(channel, first, last)
     with pytest.raises(DataLossError, match=f"the events {first} to {last} are lost"):

@@ -65,7 +65,7 @@ def drop(channel: ss.Channel, group: str) -> None:
 
 
 @pytest.mark.slow
-def test_each_new_checkpoint_gets_all_that_is_kept_and_a_restart_goes_on(channel: ss.Channel, to: To) -> None:
+def test_each_new_checkpoint_gets_all_that_is_kept_and_a_restart_continues(channel: ss.Channel, to: To) -> None:
     assert to("b") == numbered(0, 20)
     assert len(automatic(channel)) == 1
     put(channel, *numbered(20, 5))
@@ -170,7 +170,7 @@ def test_events_that_expire_before_a_query_reads_them_are_reported(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_a_groups_name_goes_on_as_the_default_group(
+def test_a_checkpoint_without_a_groups_name_continues_as_the_default_group(
     channel: ss.Channel, to: To, tmp_path: Path
 ) -> None:
     assert to("b", group="default") == numbered(0, 20)
@@ -196,7 +196,7 @@ def test_batch_reads_have_what_is_kept(spark: SparkSession, channel: ss.Channel,
 
 
 @pytest.mark.slow
-def test_a_query_whose_own_group_was_dropped_goes_on_and_is_told_what_left(channel: ss.Channel, to: To) -> None:
+def test_a_query_whose_own_group_was_dropped_continues_and_is_told_what_left(channel: ss.Channel, to: To) -> None:
     assert to("b") == numbered(0, 20)
     (group,) = automatic(channel)
     drop(channel, group)

@@ -74,7 +74,7 @@ def test_read_fails_at_damage_by_default(path: Path) -> None:
         run(reader, *batch_of(reader))
 
 
-def test_stream_goes_on_without_the_damaged_events(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_stream_continues_without_the_damaged_events(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reader = stream(path, **QUARANTINE)
     assert run(reader, *batch_of(reader)) == EVERYTHING_READABLE
     assert "the read continues without the damaged events" in caplog.text
@@ -117,7 +117,7 @@ def test_other_streams_fail_at_the_loss_unless_they_quarantine_too(path: Path) -
     assert run(third, *batch_of(third)) == EVERYTHING_READABLE
 
 
-def test_batch_read_goes_on_too_and_changes_nothing(path: Path) -> None:
+def test_batch_read_continues_too_and_changes_nothing(path: Path) -> None:
     with ss.Channel(path) as channel:
         schema = struct_type(channel.schema)
     assert run(SpillableBatchReader(str(path), BatchOptions.of(QUARANTINE), schema)) == EVERYTHING_READABLE
@@ -142,7 +142,7 @@ def test_channel_is_as_sound_as_before(path: Path) -> None:
     assert len([f for f in verify(path).findings if f.severity == "damage"]) <= len(before)
 
 
-def test_another_channel_at_the_path_is_told_of_no_loss(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_channel_at_the_path_is_told_about_no_loss(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with ss.Channel(path) as channel:
         [plan] = channel.port().plan_read([[(1, 20)]])
     events = plan.open()

@@ -116,7 +116,7 @@ def test_what_is_before_the_beginning_of_a_new_query_is_covered(query: QueryPosi
     assert query.covered_id == 10
 
 
-def test_what_spark_was_told_of_last_is_covered(query: QueryPosition) -> None:
+def test_what_spark_was_told_about_last_is_covered(query: QueryPosition) -> None:
     query.begin(0)
     first = asked(query, at(0), 0, 10)
     assert query.covered_id == 10

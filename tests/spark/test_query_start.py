@@ -68,7 +68,7 @@ def test_an_event_that_has_left_is_refused_and_the_first_that_is_kept_is_named(k
     assert start_of({"starting_offsets": "2", "fail_on_data_loss": False}).position(kept) == 3
 
 
-def test_only_a_group_that_the_options_name_is_made(kept: ss.Channel) -> None:
+def test_only_a_group_that_the_options_name_is_created(kept: ss.Channel) -> None:
     start_of({}).position(kept)
     assert set(kept.stats().groups) == {"g"}
     start_of({"group": "new"}).position(kept)

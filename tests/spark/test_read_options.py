@@ -24,7 +24,7 @@ def test_options_are_those_of_the_table_with_their_defaults(
     assert asdict(kind.of()) == {**plain, "cache": None, "of_set": False}
 
 
-def test_given_options_count_and_can_not_be_changed() -> None:
+def test_given_options_count_and_cannot_be_changed() -> None:
     options = BatchOptions.of({"group": "g", "on_corruption": "quarantine"})
     assert (options.group, options.passes_damage, options.fail_on_data_loss) == ("g", True, True)
     assert pickle.loads(pickle.dumps(options)) == options

@@ -83,7 +83,7 @@ def test_a_pattern_that_fits_nothing_says_so(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_stream_of_a_set_goes_on_from_its_checkpoint_and_takes_what_it_read(
+def test_a_stream_of_a_set_continues_from_its_checkpoint_and_takes_what_it_read(
     spark: SparkSession, tmp_path: Path, fill: Callable[[str, int], None]
 ) -> None:
     def run() -> None:

@@ -487,7 +487,7 @@ def test_named_channels_are_read_by_path_and_made_where_the_options_say_so(open_
     assert drain(reader, at)[1] == [["a0", "b1"]]
 
 
-def test_a_pattern_that_fits_nothing_says_so_and_proposes_no_option_that_makes_no_channel_for_it(
+def test_a_pattern_that_fits_nothing_says_so_and_proposes_no_option_that_creates_no_channel_for_it(
     open_at: Open, source: Source
 ) -> None:
     pattern = f"{open_at.root}/orders-*"  # type: ignore[attr-defined]
@@ -499,7 +499,7 @@ def test_a_pattern_that_fits_nothing_says_so_and_proposes_no_option_that_makes_n
             SpillableDataSource({"path": pattern, **options}).schema()
 
 
-def test_an_old_checkpoint_of_a_set_is_told_of_options_that_a_set_takes(open_at: Open, source: Source) -> None:
+def test_an_old_checkpoint_of_a_set_is_told_about_options_that_a_set_takes(open_at: Open, source: Source) -> None:
     """A set refuses startingOffsets with an ID, which a single channel is told of."""
     with open_at("orders-a") as a, open_at("orders-b") as b:
         for each in (a, b):
@@ -531,7 +531,7 @@ def test_a_channel_with_other_columns_is_named(open_at: Open, source: Source) ->
 
 
 @pytest.mark.parametrize("starting", ["5", '{"writeOrderId": 5}'])
-def test_an_id_of_one_channel_is_no_beginning_of_a_set(source: Source, starting: str) -> None:
+def test_an_id_of_one_channel_is_not_a_beginning_of_a_set(source: Source, starting: str) -> None:
     with pytest.raises(OptionError, match="startingOffsets must be earliest or latest for a set of channels"):
         source(starting_offsets=starting)
 

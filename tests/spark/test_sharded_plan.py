@@ -30,7 +30,7 @@ def sharded_plan(
 
 
 @pytest.mark.parametrize("store", ["", "object+file://"])
-def test_channels_are_made_beside_each_other_with_the_writes_options(tmp_path: Path, store: str) -> None:
+def test_channels_are_created_beside_each_other_with_the_writes_options(tmp_path: Path, store: str) -> None:
     base = f"{store}{tmp_path}/orders"
     plan = sharded_plan(base, 11, transactionCapacity=77)
     assert [channel.path for channel in plan.channels] == [f"{base}-{i}" for i in range(11)]
@@ -67,13 +67,13 @@ def test_plan_is_the_same_in_another_process(tmp_path: Path) -> None:
         ({"backupCheckpointDir": "/d0"}, "backupCheckpointDir is for a single channel"),
     ],
 )
-def test_wrong_options_are_refused_and_make_no_channel(tmp_path: Path, options: dict[str, Any], why: str) -> None:
+def test_wrong_options_are_refused_and_create_no_channel(tmp_path: Path, options: dict[str, Any], why: str) -> None:
     with pytest.raises(ss.OptionError, match=why):
         sharded_plan(tmp_path / "orders", **options)
     assert os.listdir(tmp_path) == []
 
 
-def test_channels_that_were_made_before_may_have_directories_of_their_own(tmp_path: Path) -> None:
+def test_channels_that_were_created_before_may_have_directories_of_their_own(tmp_path: Path) -> None:
     schema = pa.schema([("customer", pa.string()), ("n", pa.int64())])
     for i in range(3):
         path, data = tmp_path / f"orders-{i}", tmp_path / f"data-{i}"
@@ -88,7 +88,7 @@ def test_rows_that_do_not_fit_one_of_the_channels_are_refused_with_its_path(tmp_
 
 
 @pytest.mark.parametrize("store", ["", "object+file://"])
-def test_no_channel_is_made_if_another_one_does_not_fit_or_can_not_be_made(tmp_path: Path, store: str) -> None:
+def test_no_channel_is_created_if_another_one_does_not_fit_or_cannot_be_created(tmp_path: Path, store: str) -> None:
     base = f"{store}{tmp_path}/orders"
     (tmp_path / "orders-2").mkdir()
     (tmp_path / "orders-2" / ("channel.json" if store else "stranger")).write_text("{}")

@@ -262,7 +262,7 @@ def test_repetition_with_other_shards_is_refused_before_anything_is_stored(tmp_p
     writer.commit([writer._stage(rows(range(100, 200)), "query", 8)], 8)
 
 
-def test_rows_for_a_channel_that_was_made_again_are_refused_before_a_shard_has_any(
+def test_rows_for_a_channel_that_was_created_again_are_refused_before_a_shard_has_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, messages = staged_for_batch(tmp_path / "orders", range(100))

@@ -22,7 +22,7 @@ def sink_plan(path: Path, schema: StructType = IDS, *, stream: bool = False, **o
     return plan_sink(str(path), SinkOptions.parse({k: str(v) for k, v in given.items()}, stream=stream), schema)
 
 
-def test_plan_is_the_same_in_another_process_and_can_not_be_changed(tmp_path: Path) -> None:
+def test_plan_is_the_same_in_another_process_and_cannot_be_changed(tmp_path: Path) -> None:
     plan = sink_plan(tmp_path / "c", txnAppId="job", txnVersion=5, keepAlive=7)
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert (plan.transaction, plan.keep_alive_seconds) == (SinkBatch("txn:job", 5), 7)
@@ -30,7 +30,7 @@ def test_plan_is_the_same_in_another_process_and_can_not_be_changed(tmp_path: Pa
         plan.path = "another"  # type: ignore[misc]
 
 
-def test_channel_is_made_for_the_rows_and_widened_by_the_next_plan(tmp_path: Path) -> None:
+def test_channel_is_created_for_the_rows_and_widened_by_the_next_plan(tmp_path: Path) -> None:
     wide = StructType([*IDS.fields, StructField("more", LongType())])
     plans = [sink_plan(tmp_path / "c"), sink_plan(tmp_path / "c", wide), sink_plan(tmp_path / "c")]
     assert [plan.stage.schema_id for plan in plans] == [0, 1, 1]
@@ -60,7 +60,7 @@ def test_task_sends_what_the_sinks_option_says_or_else_the_channels_if_that_is_l
         ({"startingOffsets": "latest"}, "startingOffsets is not an option of a Spark sink"),
     ],
 )
-def test_options_of_another_use_are_refused_and_make_no_channel(
+def test_options_of_another_use_are_refused_and_create_no_channel(
     tmp_path: Path, options: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ss.OptionError, match=why):

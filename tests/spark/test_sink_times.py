@@ -62,7 +62,7 @@ def test_a_column_says_each_rows_ttl_and_null_is_the_options(values: list[Any], 
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), 4e9, 1e-8])
-def test_a_ttl_that_can_not_be_is_refused_with_its_column(wrong: float) -> None:
+def test_a_ttl_that_cannot_be_is_refused_with_its_column(wrong: float) -> None:
     with pytest.raises(OptionError, match=r"the column 't' has the ttl .* more than 0 and at most 100 years"):
         times_of(SinkTimes(0, "t"), n=pa.array([1, 2]), t=pa.array([1.0, wrong]))
 

@@ -59,7 +59,7 @@ def test_two_queries_of_one_load_each_get_everything(channel: ss.Channel) -> Non
     assert batches_of(channel) == [(1, 10)], "a new checkpoint gets all that is kept"
 
 
-def test_group_is_made_by_the_first_look_for_events_and_not_before(channel: ss.Channel) -> None:
+def test_group_is_created_by_the_first_look_for_events_and_not_before(channel: ss.Channel) -> None:
     reader = source(channel)
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
@@ -74,7 +74,7 @@ def test_group_is_made_by_the_first_look_for_events_and_not_before(channel: ss.C
     reader.stop()
 
 
-def test_what_a_query_reports_before_its_group_is_made_is_behind_where_it_begins(channel: ss.Channel) -> None:
+def test_what_a_query_reports_before_its_group_is_created_is_behind_where_it_begins(channel: ss.Channel) -> None:
     reader = source(channel, startingOffsets=8)
     reader.initialOffset()
     assert reader.reportLatestOffset()["lagEvents"] == 3
@@ -89,7 +89,7 @@ def test_offsets_of_a_named_group_are_what_they_were(channel: ss.Channel) -> Non
     reader.stop()
 
 
-def test_restart_goes_on_in_the_group_that_the_checkpoint_names(channel: ss.Channel) -> None:
+def test_restart_continues_in_the_group_that_the_checkpoint_names(channel: ss.Channel) -> None:
     reader = source(channel)
     _, end = planned(reader)
     reader.stop()
@@ -179,7 +179,7 @@ def test_worker_that_hears_another_name_than_it_made_up_gives_its_own_group_up(c
 # ── a group that is gone ────────────────────────────────────────────────────────────────────
 
 
-def test_group_that_was_dropped_is_made_again_where_the_checkpoint_is(channel: ss.Channel) -> None:
+def test_group_that_was_dropped_is_created_again_where_the_checkpoint_is(channel: ss.Channel) -> None:
     reader = source(channel)
     _, end = planned(reader)
     reader.stop()
@@ -258,7 +258,9 @@ def test_batch_under_way_whose_group_is_gone_is_planned_again_though_spark_asks_
     again.stop()
 
 
-def test_group_that_is_gone_after_its_last_batch_is_made_again_by_the_next_look_for_events(channel: ss.Channel) -> None:
+def test_group_that_is_gone_after_its_last_batch_is_created_again_by_the_next_look_for_events(
+    channel: ss.Channel,
+) -> None:
     """As Spark 4.0 and 4.1 ask: first for the last batch's end, though that batch is done."""
     reader = source(channel)
     _, end = planned(reader)
@@ -324,7 +326,9 @@ def test_new_query_on_a_busy_channel_begins_with_the_first_event_that_is_still_t
         again.stop()
 
 
-def test_group_that_went_before_anything_was_planned_is_made_again_where_the_query_begins(channel: ss.Channel) -> None:
+def test_group_that_went_before_anything_was_planned_is_created_again_where_the_query_begins(
+    channel: ss.Channel,
+) -> None:
     reader = source(channel, startingOffsets="latest")
     start = reader.initialOffset()
     assert reader.latestOffset(start) == start
@@ -337,7 +341,7 @@ def test_group_that_went_before_anything_was_planned_is_made_again_where_the_que
     reader.stop()
 
 
-def test_older_copy_of_the_channel_is_refused_and_no_group_is_made(channel: ss.Channel) -> None:
+def test_older_copy_of_the_channel_is_refused_and_no_group_is_created(channel: ss.Channel) -> None:
     reader = source(channel)
     start = {**reader.initialOffset(), "group": "auto-1", "writeOrderId": 12}
     with pytest.raises(CheckpointMismatchError, match="up to the event 12, but that has only 10: it is an older copy"):
@@ -348,7 +352,7 @@ def test_older_copy_of_the_channel_is_refused_and_no_group_is_made(channel: ss.C
 # ── a checkpoint without a name ─────────────────────────────────────────────────────────────
 
 
-def test_checkpoint_of_an_earlier_version_goes_on_in_the_default_group(channel: ss.Channel) -> None:
+def test_checkpoint_of_an_earlier_version_continues_in_the_default_group(channel: ss.Channel) -> None:
     reader = source(channel, group="default")
     _, end = planned(reader)
     reader.commit(end)
@@ -375,7 +379,7 @@ def test_first_batch_of_an_earlier_version_is_planned_again_in_the_default_group
 
 @pytest.mark.parametrize("fail", [True, False])
 @pytest.mark.parametrize("default", [None, 0, 4])
-def test_query_that_lost_its_option_group_does_not_go_on_in_another_one(
+def test_query_that_lost_its_option_group_does_not_continue_in_another_one(
     channel: ss.Channel, fail: bool, default: int | None
 ) -> None:
     if default is not None:

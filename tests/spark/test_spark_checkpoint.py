@@ -102,7 +102,7 @@ def test_a_checkpoint_elsewhere_is_left_to_its_store(tmp_path: Path, place: str)
         assert peek(channel) == [b"INFO x"]
 
 
-def test_a_batch_is_not_stored_if_its_offsets_can_not_be_kept(
+def test_a_batch_is_not_stored_if_its_offsets_cannot_be_kept(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink, real = writer(tmp_path / "sink", str(checkpoint)), os.fsync
@@ -121,7 +121,7 @@ def test_a_batch_is_not_stored_if_its_offsets_can_not_be_kept(
         assert peek(channel) == []
 
 
-def test_a_file_system_that_can_not_sync_stops_no_query(
+def test_a_file_system_that_cannot_sync_stops_no_query(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def can_not(descriptor: int, real: Callable[[int], None] = os.fsync) -> None:

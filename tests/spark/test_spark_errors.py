@@ -132,7 +132,7 @@ def test_sentence_is_all_of_the_message_and_nothing_else(message: str, after: st
     assert explain(SparksError(text)) == message
 
 
-def test_of_several_errors_the_last_one_counts_that_is_no_repetition_in_a_trace_of_java() -> None:
+def test_of_several_errors_the_last_one_counts_that_is_not_a_repetition_in_a_trace_of_java() -> None:
     text = (
         f"failed: {TRACE}ChannelFullError: no room\n\nDuring handling of the above exception, another exception "
         f"occurred:\n\n{TRACE}StorageError: no disk\n\nJVM stacktrace:\nSuppressed: {TRACE}ChannelClosedError: closed\n"

@@ -84,7 +84,7 @@ def test_every_event_goes_through_once_and_in_order(
     assert bodies(tmp_path / "b") == numbered(0, 700)
 
 
-def test_restart_from_its_checkpoint_goes_on_where_it_was(
+def test_restart_from_its_checkpoint_continues_where_it_was(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
     path = put("a", *numbered(0, 50))
@@ -421,7 +421,7 @@ def test_rows_stay_in_the_order_of_their_tasks_whatever_their_sizes(spark: Spark
         assert [row["id"] for row in tx.take_many(1000)] == list(range(400))
 
 
-def test_create_if_missing_makes_a_channel_of_the_schema_that_is_given(spark: SparkSession, tmp_path: Path) -> None:
+def test_create_if_missing_creates_a_channel_of_the_schema_that_is_given(spark: SparkSession, tmp_path: Path) -> None:
     reader = spark.readStream.schema("a INT, b STRING").format("spillable").option("createIfMissing", "true")
     run(reader.load(str(tmp_path / "a")), tmp_path / "checkpoint", tmp_path / "b")
     with ss.Channel(tmp_path / "a", create=False) as channel:
@@ -436,7 +436,7 @@ def test_create_if_missing_makes_a_channel_of_the_schema_that_is_given(spark: Sp
         ({"group": "grup"}, "has no group 'grup'; its groups are: none"),
     ],
 )
-def test_what_a_batch_read_can_not_do_is_refused(
+def test_what_a_batch_read_cannot_do_is_refused(
     spark: SparkSession, put: Put, options: dict[str, str], message: str
 ) -> None:
     source = put("a", b"x")

@@ -123,7 +123,7 @@ def test_a_batch_of_expired_events_has_no_rows_and_is_done(
 # ── where a new group starts ────────────────────────────────────────────────────────────────
 
 
-def test_starting_offset_of_another_query_goes_on_after_it(channel: ss.Channel) -> None:
+def test_starting_offset_of_another_query_continues_after_it(channel: ss.Channel) -> None:
     put(channel, 5)
     shown = source(channel, group="a").latestOffset(None)
     put(channel, 2)
@@ -136,7 +136,7 @@ def test_starting_offset_of_another_channel_is_refused(channel: ss.Channel) -> N
 
 
 @pytest.mark.parametrize("value", ["{", '{"writeOrderId": "1"}', "[1]", "-1", '{"offset": 1}', "soon"])
-def test_starting_offset_that_makes_no_sense_is_refused(channel: ss.Channel, value: str) -> None:
+def test_starting_offset_that_is_invalid_is_refused(channel: ss.Channel, value: str) -> None:
     with pytest.raises(OptionError, match="startingOffsets must be earliest, latest"):
         source(channel, startingOffsets=value)
 
@@ -176,7 +176,7 @@ def test_start_at_an_event_that_left_is_an_error_or_passed_over(
     assert "begins with the event 4; the read continues without the events 2 to 3" in caplog.text
 
 
-def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
+def test_group_that_exists_continues_at_its_position(channel: ss.Channel) -> None:
     for options, found in (
         ({}, [(1, 5)]),
         ({"startingOffsets": "earliest"}, [(6, 10)]),
@@ -218,7 +218,7 @@ def test_ends_stay_the_same_to_the_letter_where_spark_passes_no_start(channel: s
     assert again.latestOffset()["writeOrderId"] == 6
 
 
-def test_checkpoint_of_a_query_that_goes_on_may_end_where_a_listener_committed(channel: ss.Channel) -> None:
+def test_checkpoint_of_a_query_that_continues_may_end_where_a_listener_committed(channel: ss.Channel) -> None:
     """Spark 4.0 and 4.1 call ``partitions(x, x)`` then, and x may be the end of the first batch."""
     put(channel, 5)
     reader = source(channel)
@@ -333,7 +333,7 @@ def test_lag_is_what_no_batch_has_covered(channel: ss.Channel) -> None:
 
 
 @pytest.mark.parametrize("async_progress", [False, True])
-def test_after_a_restart_the_last_batch_is_no_lag(channel: ss.Channel, async_progress: bool) -> None:
+def test_after_a_restart_the_last_batch_is_not_lag(channel: ss.Channel, async_progress: bool) -> None:
     put(channel, 10)
     reader = source(channel, asyncProgressTrackingEnabled=async_progress)
     start = reader.initialOffset()
@@ -348,7 +348,7 @@ def test_after_a_restart_the_last_batch_is_no_lag(channel: ss.Channel, async_pro
     again.stop()
 
 
-def test_what_others_took_ahead_is_no_lag(channel: ss.Channel) -> None:
+def test_what_others_took_ahead_is_not_lag(channel: ss.Channel) -> None:
     put(channel, 4, 4, 2)
     with ss.Channel(channel.path) as other:
         other.consumer("default").commit([(5, 8)])
@@ -369,7 +369,7 @@ def test_schema_is_checked_at_the_first_call(channel: ss.Channel) -> None:
         reader.initialOffset()
 
 
-def test_query_goes_on_with_its_columns_when_the_channel_gets_more(tmp_path: Path) -> None:
+def test_query_continues_with_its_columns_when_the_channel_gets_more(tmp_path: Path) -> None:
     with ss.Channel(tmp_path / "t", schema=pa.schema({"a": pa.int32(), "b": pa.string()})) as channel:
         reader = source(channel)
         start = reader.initialOffset()

@@ -97,7 +97,7 @@ def test_events_that_moved_to_disk_after_the_planning_are_read_there_at_every_at
 
 
 @pytest.mark.parametrize("first", ["flush", "put"])
-def test_events_are_read_though_the_log_went_on_in_another_file_after_the_planning(
+def test_events_are_read_though_the_log_continued_in_another_file_after_the_planning(
     channel: ss.Channel, plan: Callable[..., Planned], first: str
 ) -> None:
     """They are in the file of the planning, which is complete now, or in the new one."""

@@ -139,7 +139,7 @@ def test_task_that_fails_leaves_no_file_in_any_channel(monkeypatch: pytest.Monke
     assert [plan.staged for plan in stages] == [{}, {}, {}]
 
 
-def test_a_file_that_can_not_be_discarded_does_not_hide_why_the_task_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_discarded_does_not_hide_why_the_task_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     def discard(file: StagedObject) -> None:
         raise StorageError("discarding")
 

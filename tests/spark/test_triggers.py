@@ -44,7 +44,9 @@ def bodies(spark: SparkSession, path: Path) -> list[bytes]:
     return [bytes(row.body) for row in spark.read.format("spillable").load(str(path)).collect()]
 
 
-def test_available_now_ends_though_a_producer_goes_on(put: Put, start: Callable[..., Any], numbered: Numbered) -> None:
+def test_available_now_ends_though_a_producer_continues(
+    put: Put, start: Callable[..., Any], numbered: Numbered
+) -> None:
     path, stop = put("a", *numbered(0, 30)), threading.Event()
 
     def produce() -> None:
@@ -67,7 +69,7 @@ def test_available_now_ends_though_a_producer_goes_on(put: Put, start: Callable[
 
 @pytest.mark.slow
 @LIMITS
-def test_available_now_goes_on_where_the_last_one_ended(
+def test_available_now_continues_where_the_last_one_ended(
     spark: SparkSession, put: Put, start: Callable[..., Any], numbered: Numbered, tmp_path: Path
 ) -> None:
     for run in range(3):

@@ -88,7 +88,7 @@ def test_after_a_worker_was_killed_the_next_close_moves_memory_to_disk(path: Pat
     assert not os.path.lexists(path / "memory")
 
 
-def test_a_program_that_is_no_worker_of_spark_decides_itself_about_signals(path: Path) -> None:
+def test_a_program_that_is_not_a_worker_of_spark_decides_itself_about_signals(path: Path) -> None:
     with worker(path, "program") as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == -signal.SIGTERM

@@ -117,7 +117,7 @@ def test_delays_are_refused_where_no_event_can_wait(
 
 
 @pytest.mark.parametrize("ttl", ["0", "-1s", "soon", "nan", "true"])
-def test_a_ttl_that_can_not_be_is_refused_and_makes_no_channel(tmp_path: Path, ttl: str) -> None:
+def test_a_ttl_that_cannot_be_is_refused_and_creates_no_channel(tmp_path: Path, ttl: str) -> None:
     source = SpillableDataSource({"path": str(tmp_path / "c"), "ttl": ttl})
     with pytest.raises(ss.OptionError, match=r"ttl must be seconds, or a number .*; more than 0"):
         source.writer(StructType([StructField("id", LongType())]), overwrite=False)
@@ -203,7 +203,7 @@ def test_staged_file_that_a_failed_commit_moved_to_disk_is_removed(
     assert segments(tmp_path / "c") == (0, 0)
 
 
-def test_rows_that_can_not_be_staged_by_the_driver_leave_no_file(
+def test_rows_that_cannot_be_staged_by_the_driver_leave_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, messages = staged_writer(tmp_path / "c")
@@ -230,7 +230,7 @@ def test_write_that_fails_once_it_is_committed_keeps_its_rows(
     assert values(spark, tmp_path / "c") == list(range(1003))
 
 
-def test_an_abort_that_can_not_reach_the_channel_leaves_the_error_to_the_commit(
+def test_an_abort_that_cannot_reach_the_channel_leaves_the_error_to_the_commit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spark says "Writing job failed" of a write whose abort fails too, and nothing else."""
@@ -345,7 +345,7 @@ def test_task_refuses_text_that_is_not_utf8_and_leaves_no_staged_file(tmp_path: 
     assert segments(tmp_path / "c") == (0, 0)
 
 
-def test_rows_of_a_channel_that_was_made_again_meanwhile_are_refused(tmp_path: Path) -> None:
+def test_rows_of_a_channel_that_was_created_again_meanwhile_are_refused(tmp_path: Path) -> None:
     """They would land in columns of other names, in another order."""
     path = tmp_path / "c"
     writer, messages = staged_writer(path)
@@ -356,7 +356,7 @@ def test_rows_of_a_channel_that_was_made_again_meanwhile_are_refused(tmp_path: P
         assert made_again.stats().channel_size == 0
 
 
-def test_frame_without_columns_is_refused_and_makes_no_channel(spark: SparkSession, tmp_path: Path) -> None:
+def test_frame_without_columns_is_refused_and_creates_no_channel(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="a frame without columns has nothing that a channel could store"):
         append(spark.range(0, 3).select(), tmp_path / "c")
     assert not (tmp_path / "c").exists()

@@ -50,7 +50,7 @@ def test_times_of_a_long_backlog_are_known_less_exactly_and_take_little_room() -
     assert index.time_of(2 * day + 2) == day * 1_000_000 + 500_000
 
 
-def test_an_index_goes_on_from_its_image_as_it_would_have() -> None:
+def test_an_index_continues_from_its_image_as_it_would_have() -> None:
     whole, half = trickle(4000, 0.5), trickle(2000, 0.5)
     again = Blocks(Block(*b) for b in half.image())  # type: ignore[arg-type]
     for i in range(4000, 8000):

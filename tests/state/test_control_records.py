@@ -62,7 +62,7 @@ def test_a_group_made_after_a_loss_learns_of_what_was_lost_after_its_start() -> 
     assert [(g.position, list(g.ahead)) for g in groups.values()] == [(0, [(4, 6)]), (6, []), (6, []), (10, [])]
 
 
-def test_a_group_passes_over_what_had_left_when_it_was_made_or_moved() -> None:
+def test_a_group_passes_over_what_had_left_when_it_was_created_or_moved() -> None:
     log = filled()
     log.control(2, FrameType.GROUP, {"group": "made", "position": 1, "left": [(4, 6)]})
     log.group(3, "moved", 10)
@@ -120,7 +120,7 @@ def test_a_group_goes_no_further_back_than_what_is_there_and_no_further_than_the
     assert (log.state.groups["g"].position, log.state.missing()) == (position, [])
 
 
-def test_a_group_that_goes_back_over_a_loss_is_told_of_it() -> None:
+def test_a_group_that_goes_back_over_a_loss_is_told_about_it() -> None:
     log = filled()
     log.control(1, FrameType.OPTIONS, {"retention_ms": 1000})
     log.group(2, "g", 10)

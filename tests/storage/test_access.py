@@ -30,7 +30,7 @@ def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 
 
 @NEEDS_USERS
-def test_what_is_made_gets_the_group(tmp_path: Path) -> None:
+def test_what_is_created_gets_the_group(tmp_path: Path) -> None:
     access = Access(0o770, GROUP)
     os.close(access.open_or_make(tmp_path / "file", os.O_RDWR, exclusive=True))
     access.make_directory(tmp_path / "directory")

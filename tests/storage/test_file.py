@@ -116,7 +116,7 @@ def test_an_open_file_tells_whether_its_path_leads_to_it(tmp_path: Path) -> None
     file.close()
 
 
-def test_a_closed_file_is_not_linked_and_one_that_can_not_be_looked_at_is_an_error(
+def test_a_closed_file_is_not_linked_and_one_that_cannot_be_looked_at_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever asks till a file is linked would ask for ever."""

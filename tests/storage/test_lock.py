@@ -40,7 +40,7 @@ def test_many_share_a_lock(tmp_path: Path) -> None:
     assert not third.try_acquire()
 
 
-def test_a_look_whether_a_lock_is_free_does_not_take_it(tmp_path: Path) -> None:
+def test_a_look_at_whether_a_lock_is_free_does_not_take_it(tmp_path: Path) -> None:
     holder, looker, other = lock(tmp_path), lock(tmp_path), lock(tmp_path)
     assert looker.is_free_within(0)
     assert holder.acquire_alone(0)

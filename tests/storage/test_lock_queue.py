@@ -82,7 +82,7 @@ def test_more_may_wait_than_there_are_places(tmp_path: Path, now: int) -> None:
     assert many[0].nobody_waits()
 
 
-def test_a_lock_is_left_to_who_waits_for_it(tmp_path: Path, now: int) -> None:
+def test_a_lock_is_left_to_whoever_waits_for_it(tmp_path: Path, now: int) -> None:
     mine, waiting = FileLock.open(FS, tmp_path / "lock"), table(tmp_path)
     turns = table(tmp_path)
     waiting.wait(now - 1)

@@ -62,7 +62,7 @@ def test_a_file_that_nothing_was_written_over_shows_what_others_write(fs: Overla
     assert (file.size(), file.read(0, 6), file.load(6)) == (600, b"longer", b"longer")
 
 
-def test_files_are_made_renamed_and_removed_in_the_view_alone(fs: OverlayFileSystem, path: Path) -> None:
+def test_files_are_created_renamed_and_removed_in_the_view_alone(fs: OverlayFileSystem, path: Path) -> None:
     before = snapshot(path.parent)
     fs.write_atomically(path.with_name("new"), b"new")
     fs.write_atomically(path, b"other")

@@ -79,7 +79,7 @@ def test_an_option_is_changed_for_all(channel: Channel, path: Path) -> None:
     assert channel.options["retention_ms"] == 60_000
 
 
-def test_a_checkpoint_is_made(channel: Channel, path: Path) -> None:
+def test_a_checkpoint_is_created(channel: Channel, path: Path) -> None:
     before = set((path / "checkpoint").iterdir()) if (path / "checkpoint").exists() else set()
     assert Changes(allowed=True).checkpoint(str(path)) == "A checkpoint was created."
     assert set((path / "checkpoint").iterdir()) - before

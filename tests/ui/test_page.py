@@ -86,7 +86,7 @@ def test_it_is_as_light_or_dark_as_the_browser_wants_until_somebody_chooses(
 
 
 @pytest.mark.slow
-def test_a_number_that_is_no_channels_is_said_so(served: Served, tab: Any) -> None:
+def test_a_number_that_is_not_a_channels_is_said_so(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/99")
     tab.get_by_text("No such channel").wait_for()
 

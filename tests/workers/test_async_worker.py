@@ -200,7 +200,7 @@ def test_a_second_run_is_refused_and_disturbs_no_call_of_the_first(channel: Chan
     asyncio.run(main())
 
 
-def test_a_call_that_the_end_of_the_loop_cancels_is_no_attempt(channel: Channel, tmp_path: Path) -> None:
+def test_a_call_that_the_end_of_the_loop_cancels_is_not_an_attempt(channel: Channel, tmp_path: Path) -> None:
     async def main(dead: Channel) -> None:
         async def work(event: Event) -> None:
             began.set()
@@ -218,7 +218,7 @@ def test_a_call_that_the_end_of_the_loop_cancels_is_no_attempt(channel: Channel,
     assert channel.stats().groups["g"].lag == 10
 
 
-def test_a_run_that_is_cancelled_twice_cancels_its_calls_and_they_are_no_attempts(
+def test_a_run_that_is_cancelled_twice_cancels_its_calls_and_they_are_not_attempts(
     channel: Channel, tmp_path: Path
 ) -> None:
     async def main(dead: Channel) -> None:
@@ -259,7 +259,7 @@ def test_a_cancellation_that_the_function_lets_out_by_itself_is_an_attempt(chann
         } == {("CancelledError", "2")}
 
 
-def test_a_call_to_a_loop_that_is_closed_is_no_attempt() -> None:
+def test_a_call_to_a_loop_that_is_closed_is_not_an_attempt() -> None:
     async def work(event: Event) -> None:
         pass
 

@@ -119,7 +119,7 @@ def test_a_suspect_is_called_when_nothing_else_is_under_way_and_nothing_else_mea
     assert began == ["alone", "last"]
 
 
-def test_a_note_that_can_not_be_written_holds_no_call_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_note_that_cannot_be_written_holds_no_call_back(caplog: pytest.LogCaptureFixture) -> None:
     def refuse(note: str) -> None:
         raise StorageError("the disk is full")
 
@@ -451,7 +451,9 @@ def test_in_a_store_the_note_is_said_again_under_the_same_ownership() -> None:
         kill(channel)
 
 
-def test_a_group_that_is_made_again_knows_nothing_of_the_failures_of_the_one_that_was_dropped(tmp_path: Path) -> None:
+def test_a_group_that_is_created_again_knows_nothing_of_the_failures_of_the_one_that_was_dropped(
+    tmp_path: Path,
+) -> None:
     with stores_in_memory():
         for path in (str(tmp_path / "c"), URL):
             with Channel(path) as channel, Channel(tmp_path / "dead") as letters:

@@ -98,7 +98,7 @@ def without_arguments() -> None: ...
 async def of_two(channel: object, event: object) -> None: ...
 
 
-def test_a_function_that_can_not_be_called_with_one_argument_is_refused() -> None:
+def test_a_function_that_cannot_be_called_with_one_argument_is_refused() -> None:
     """Every event would be a dead letter."""
     config = WorkerConfig(**GOOD)
     for function, is_async in ((without_arguments, False), (of_two, True), (lambda event, more: None, False)):

@@ -36,7 +36,7 @@ def test_a_dead_letter_says_what_happened_and_where_it_comes_from() -> None:
     assert event_of(first) == Event(b"a", {"k": "v"})
 
 
-def test_an_error_that_is_no_unicode_or_too_long_is_told_as_far_as_it_can_be() -> None:
+def test_an_error_that_is_not_unicode_or_too_long_is_told_as_far_as_it_can_be() -> None:
     origin = ORIGIN._replace(error=ValueError("\udc80" + "x" * 10_000))
     message = origin.headers(1, 0)["dead_letter_error_message"]
     assert message.startswith("\\udc80xxx") and len(message) == 4000
@@ -58,7 +58,7 @@ def test_a_whole_batch_of_a_producer_becomes_its_rows_again() -> None:
     assert table_of([letter]).num_rows == 3
 
 
-def test_what_holds_no_rows_can_not_become_rows() -> None:
+def test_what_holds_no_rows_cannot_become_rows() -> None:
     with pytest.raises(SchemaError, match="is an event, and a typed channel can't take it"):
         table_of([Event(b"a")])
     with pytest.raises(SchemaError, match="can't be read"):

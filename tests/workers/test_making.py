@@ -43,7 +43,7 @@ def test_a_handle_that_only_looks_has_no_worker_and_takes_no_dead_letters(tmp_pa
             another.worker("g", print, dead_letter=channel)
 
 
-def test_nothing_is_made_by_a_call_that_is_refused(tmp_path: Path) -> None:
+def test_nothing_is_created_by_a_call_that_is_refused(tmp_path: Path) -> None:
     with Channel(tmp_path / "c", schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as channel:
         with pytest.raises(OptionError, match="needs batch_size"):
             channel.worker("g", print, dead_letter=tmp_path / "dead")

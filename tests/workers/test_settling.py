@@ -87,7 +87,7 @@ def test_a_batch_may_be_given_up_whole(channel: Channel, dead: Channel) -> None:
     assert [x["headers"]["dead_letter_write_order_id"] for x in found] == [str(i) for i in range(1, 11)]
 
 
-def test_a_retry_keeps_the_batch_whole_and_is_no_attempt(channel: Channel) -> None:
+def test_a_retry_keeps_the_batch_whole_and_is_not_an_attempt(channel: Channel) -> None:
     calls: list[int] = []
 
     def work(events: list[Event]) -> None:

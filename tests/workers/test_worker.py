@@ -335,7 +335,7 @@ def test_a_worker_of_a_channel_that_was_closed_says_that_it_is_closed(channel: C
         worker.run(until_empty=True)
 
 
-def test_a_worker_that_was_made_before_a_fork_runs_in_the_child(channel: Channel) -> None:
+def test_a_worker_that_was_created_before_a_fork_runs_in_the_child(channel: Channel) -> None:
     worker = made(channel, lambda _: None)
     child = os.fork()
     if child == 0:
@@ -359,7 +359,7 @@ def test_the_channels_stats_show_its_workers(channel: Channel) -> None:
     assert channel.stats().workers == (worker.stats(),)
 
 
-def test_a_worker_that_can_not_own_its_group_says_so_and_has_failed(
+def test_a_worker_that_cannot_own_its_group_says_so_and_has_failed(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "Consumer", partial(Consumer, owner_timeout_seconds=0.0))

@@ -141,7 +141,7 @@ def test_a_secret_in_plain_text_is_found_and_not_shown() -> None:
     assert "secret" not in codes(text.replace("hunter2", "${env:PASSWORD:-hunter2}"))
 
 
-def test_a_file_with_a_secret_is_no_secret() -> None:
+def test_a_file_with_a_secret_is_not_a_secret() -> None:
     assert "secret" not in codes(SMALL + "    a1.channels.c1.keyStorePasswordFile = /x\n")
 
 

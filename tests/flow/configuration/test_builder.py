@@ -75,7 +75,7 @@ def test_an_entry_point_names_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
         (JAVA, {JAVA: "acme_flaw:Mask"}, "is mapped to acme_flaw:Mask"),
     ],
 )
-def test_a_class_that_can_not_be_loaded_is_an_error_that_says_why(name: str, mapped: dict[str, str], part: str) -> None:
+def test_a_class_that_cannot_be_loaded_is_an_error_that_says_why(name: str, mapped: dict[str, str], part: str) -> None:
     with pytest.raises(OptionError) as error:
         PythonClasses(mapped).find(Kind.INTERCEPTOR, name)
     assert part in str(error.value)

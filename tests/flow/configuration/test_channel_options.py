@@ -55,7 +55,7 @@ def test_a_property_takes_what_the_option_takes_and_refuses_the_rest() -> None:
             known.parse(value)
 
 
-def test_a_directory_stays_as_it_is_given_and_is_no_address() -> None:
+def test_a_directory_stays_as_it_is_given_and_is_not_an_address() -> None:
     (spool,) = own_options("spool")
     assert spool.parse("~/spool") == "~/spool"
     with pytest.raises(ValueError):

@@ -40,7 +40,7 @@ def findings(*lines: str) -> str:
         (["type = SPILLABLEMEMORY", "overflowCapacity = 0", "deliverAfterHeader = a"], "deliverAfterHeader needs"),
     ],
 )
-def test_a_channel_that_can_not_have_such_times_does_not_run(lines: list[str], text: str) -> None:
+def test_a_channel_that_cannot_have_such_times_does_not_run(lines: list[str], text: str) -> None:
     assert text in findings(*lines)
 
 

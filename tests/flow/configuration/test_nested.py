@@ -76,7 +76,7 @@ def test_a_serializer_that_is_not_described_or_needs_more_drops_the_source() -> 
         assert f" error {code} a1.sources.r1.interceptors.i1" in " ".join(found(loaded))
 
 
-def test_a_component_that_can_not_be_built_is_dropped_with_its_reason() -> None:
+def test_a_component_that_cannot_be_built_is_dropped_with_its_reason() -> None:
     class Picky(NoClasses):
         def check(self, component: ComponentConfig) -> None:
             if component.kind is Kind.INTERCEPTOR:

@@ -67,14 +67,14 @@ def test_times_and_sizes_have_a_unit_or_are_plain_numbers_of_flumes() -> None:
 @pytest.mark.parametrize(
     "value", ["", "1.0", "1_0", "_5_", "1_0s", "१", "ten", "-1", "30 sec", "64MB", "-5s", "100d", "9TiB", "9" * 5000]
 )
-def test_what_is_no_time_or_size_or_out_of_range_is_refused(
+def test_what_is_not_a_time_or_size_or_out_of_range_is_refused(
     kind: Callable[..., Callable[[str], int]], value: str
 ) -> None:
     with pytest.raises(ValueError):
         kind(1, 1000)(value)
 
 
-def test_a_time_that_is_no_whole_second_is_not_rounded_to_none() -> None:
+def test_a_time_that_is_not_a_whole_second_is_not_rounded_to_none() -> None:
     for value in ("500ms", "1.5s", "1.5"):
         with pytest.raises(ValueError):
             seconds(0)(value)

@@ -50,7 +50,7 @@ def test_a_file_that_is_not_utf_8_is_latin_1() -> None:
     assert problems(b"a.b = \xdf") == [(0, "latin-1")]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_key() -> None:
     assert entries("\N{BYTE ORDER MARK}a.b = c") == [(1, "a.b", "c")]
 
 

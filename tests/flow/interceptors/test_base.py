@@ -78,7 +78,7 @@ def test_without_screening_what_an_interceptor_raises_is_raised() -> None:
         InterceptorChain([NoB()]).intercept(batch_of(b"b"))
 
 
-def test_interceptors_are_closed_where_a_later_one_can_not_be_initialized() -> None:
+def test_interceptors_are_closed_where_a_later_one_cannot_be_initialized() -> None:
     told: list[str] = []
     with pytest.raises(RuntimeError, match="two"):
         InterceptorChain([Told(told, "one"), Told(told, "two", fails=True)]).initialize()
@@ -100,7 +100,7 @@ def test_a_chain_goes_to_other_processes() -> None:
     assert headers_of(chain.intercept(batch_of(b"x", b"y"))) == [{"key": "value"}]
 
 
-def test_something_else_is_no_interceptor() -> None:
+def test_something_else_is_not_an_interceptor() -> None:
     with pytest.raises(OptionError, match="must be an Interceptor or an EventInterceptor, not 'timestamp'"):
         InterceptorChain(["timestamp"])  # type: ignore[list-item]
 

@@ -37,6 +37,6 @@ def test_what_becomes_of_a_body(interceptor: SearchReplace, body: bytes, expecte
         ({"search_pattern": "a", "charset": "klingon"}, "there is no charset 'klingon'"),
     ],
 )
-def test_what_can_not_be_used_is_refused(arguments: dict[str, str], says: str) -> None:
+def test_what_cannot_be_used_is_refused(arguments: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
         SearchReplace(**arguments)

@@ -79,7 +79,7 @@ def test_what_is_taken_back_leaves_the_files_as_they_were(old: OpenFile, tmp_pat
     assert old.events == 2
 
 
-def test_a_file_that_can_not_be_cut_is_refused_when_the_others_are_and_is_cut_by_the_next_attempt(
+def test_a_file_that_cannot_be_cut_is_refused_when_the_others_are_and_is_cut_by_the_next_attempt(
     old: OpenFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:

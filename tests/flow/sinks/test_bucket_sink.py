@@ -151,7 +151,7 @@ def test_the_events_of_a_file_that_failed_are_not_written_again_before_it_is_rem
 
 
 @pytest.mark.parametrize("error", [StorageError("the disk is full"), pa.ArrowInvalid("the file is closed")], ids=repr)
-def test_the_events_behind_a_full_file_that_can_not_be_closed_come_again_without_a_restart(
+def test_the_events_behind_a_full_file_that_cannot_be_closed_come_again_without_a_restart(
     open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """They are in the batch that filled the file, and none of them is in another one yet."""

@@ -64,7 +64,7 @@ def test_hadoops_file_system_without_its_parts_says_what_a_user_must_have(monkey
         assert part in str(found.value)
 
 
-def test_a_store_that_can_not_be_used_says_nothing_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_used_says_nothing_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         @staticmethod
         def from_uri(address: str) -> None:
@@ -119,7 +119,7 @@ class Unreachable:
         raise self.error
 
 
-def test_a_name_node_that_does_not_answer_is_no_missing_file() -> None:
+def test_a_name_node_that_does_not_answer_is_not_a_missing_file() -> None:
     """A sink that took it for one would write the events of a file again that has its name already."""
     missing = ArrowFiles(Unreachable(FileNotFoundError(2, "No such file")), is_store=False)
     assert not missing.exists("/a/x")
@@ -129,7 +129,7 @@ def test_a_name_node_that_does_not_answer_is_no_missing_file() -> None:
     assert not ArrowFiles(Unreachable(OSError()), is_store=True).exists("/a/x"), "a store says what it is"
 
 
-def test_a_directory_that_can_not_be_looked_at_is_no_missing_file(
+def test_a_directory_that_cannot_be_looked_at_is_not_a_missing_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = LocalFiles()

@@ -211,7 +211,7 @@ def test_a_note_does_not_grow_by_what_is_committed(open_channel: Callable[..., C
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_the_events_of_a_file_that_can_not_be_cut_back_are_written_when_it_is_or_at_the_next_start(
+def test_the_events_of_a_file_that_cannot_be_cut_back_are_written_when_it_is_or_at_the_next_start(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
 
@@ -324,7 +324,7 @@ def test_a_note_of_another_channel_is_ignored(channel: Channel, tmp_path: Path, 
     assert sorted(files(out).values()) == [b"1\n2\n", b"not ours"]
 
 
-def test_a_new_file_that_can_not_be_noted_is_removed(
+def test_a_new_file_that_cannot_be_noted_is_removed(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each attempt would leave one more."""

@@ -350,7 +350,7 @@ def test_a_dead_letter_is_there_once_though_the_sink_dies_before_its_commit(
     assert lines(tmp_path / "out") == []
 
 
-def test_files_that_a_name_can_not_be_given_to_are_named_later(
+def test_files_that_a_name_cannot_be_given_to_are_named_later(
     channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(channel, "1")

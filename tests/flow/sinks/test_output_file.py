@@ -61,7 +61,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield found
 
 
-def test_a_cut_whose_sync_failed_is_made_again_and_not_only_synced(tmp_path: Path, steps: list[str]) -> None:
+def test_a_cut_whose_sync_failed_is_created_again_and_not_only_synced(tmp_path: Path, steps: list[str]) -> None:
     file = OutputFile(tmp_path / "f")
     file.append(b"one")
     file.keep()
@@ -75,7 +75,7 @@ def test_a_cut_whose_sync_failed_is_made_again_and_not_only_synced(tmp_path: Pat
     assert (tmp_path / "f").read_bytes() == b"one"
 
 
-def test_a_cut_of_an_earlier_runs_file_whose_sync_failed_is_made_again(tmp_path: Path, steps: list[str]) -> None:
+def test_a_cut_of_an_earlier_runs_file_whose_sync_failed_is_created_again(tmp_path: Path, steps: list[str]) -> None:
     (tmp_path / "f").write_bytes(b"12345")
     with pytest.raises(StorageError, match="Input/output error"):
         cut_back(tmp_path / "f", 3)

@@ -22,7 +22,7 @@ def test_events_become_text(name: str, properties: dict[str, str], expected: byt
     assert bytes(serializer(name, properties).encode(BATCH.slice(1, 2))) == expected
 
 
-def test_no_event_is_no_byte() -> None:
+def test_no_event_is_not_a_byte() -> None:
     assert bytes(serializer("TEXT").encode(BATCH.slice(4))) == b""
 
 

@@ -216,7 +216,7 @@ def test_events_of_a_channel_that_was_restored_from_before_its_first_one_are_wri
     assert lines(tmp_path / "out") == [b"1", b"2", b"another 1", b"another 2"]
 
 
-def test_events_of_a_restored_channel_are_written_though_its_group_is_made_when_all_before_have_left(
+def test_events_of_a_restored_channel_are_written_though_its_group_is_created_when_all_before_have_left(
     channel: Channel, opened: Callable[..., BatchSink], tmp_path: Path, path: Path
 ) -> None:
     with restored_behind_its_note(channel, opened, tmp_path, path) as restored:

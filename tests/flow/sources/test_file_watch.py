@@ -69,7 +69,7 @@ class Counted(threading.Event):
         return True
 
 
-def test_a_directory_that_is_made_later_is_watched_from_then_on(tmp_path: Path, stopping: threading.Event) -> None:
+def test_a_directory_that_is_created_later_is_watched_from_then_on(tmp_path: Path, stopping: threading.Event) -> None:
     watch, counted = FileWatch([tmp_path / "later"], lambda _: True), Counted()
     watch.wait(7, counted)
     assert counted.waits == [7]
@@ -78,7 +78,7 @@ def test_a_directory_that_is_made_later_is_watched_from_then_on(tmp_path: Path, 
     wait_until(lambda: (tmp_path / "later" / "x").write_text("1") and not waiting.is_alive())
 
 
-def test_where_changes_can_not_be_watched_a_wait_takes_its_time(
+def test_where_changes_cannot_be_watched_a_wait_takes_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def watch(*_: object, **__: object) -> object:

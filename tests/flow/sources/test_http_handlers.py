@@ -6,7 +6,7 @@ from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.flow.sources.http_handlers import BlobHandler, JsonHandler, Request, handler
 
 
-def test_an_empty_array_is_no_event() -> None:
+def test_an_empty_array_is_not_an_event() -> None:
     assert JsonHandler().events(Request(b"[]", {}, "")).num_rows == 0
 
 
@@ -24,7 +24,7 @@ def test_numbers_and_truth_values_are_the_texts_that_they_are_written_with() -> 
 
 
 @pytest.mark.parametrize("event", [b'{"headers": {"a": null}}', b'{"headers": {"a": [1]}}', b'{"body": {}}', b"1"])
-def test_what_is_no_text_is_malformed(event: bytes) -> None:
+def test_what_is_not_text_is_malformed(event: bytes) -> None:
     with pytest.raises(SchemaError, match="the request is not a JSON array"):
         JsonHandler().events(Request(b"[" + event + b"]", {}, ""))
 

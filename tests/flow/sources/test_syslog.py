@@ -79,7 +79,7 @@ def test_a_datagram_is_a_message() -> None:
     assert kept.headers()[1]["flume.syslog.status"] == "Incomplete"
 
 
-def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
+def test_clients_can_be_created_to_use_tls(tmp_path: Path) -> None:
     pem = self_signed(tmp_path)
     kept, source = KeptBatches(), SyslogTcp(0, host="127.0.0.1", ssl=True, keystore=str(pem))
     source.start(kept)
@@ -96,6 +96,6 @@ def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"keystore": "x", "keystore_type": "JKS"}, {"keystore": "x.p12"}, {"keystore": "/no"}]
 )
-def test_a_keystore_that_can_not_be_used_is_refused(options: dict[str, str]) -> None:
+def test_a_keystore_that_cannot_be_used_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(OptionError):
         SyslogTcp(0, ssl=True, **options).start(KeptBatches())  # type: ignore[arg-type]

@@ -200,7 +200,7 @@ def test_a_file_that_is_truncated_right_before_its_turn_is_read_from_its_copy(lo
 
 @pytest.mark.parametrize("restart", ["none", "before it is seen", "after it is seen"])
 @pytest.mark.parametrize("copied_bytes", [0, 2, 6, 8])
-def test_a_copy_that_is_seen_while_it_is_made_is_read_once(logs: Path, copied_bytes: int, restart: str) -> None:
+def test_a_copy_that_is_seen_while_it_is_created_is_read_once(logs: Path, copied_bytes: int, restart: str) -> None:
     log, kept = logs / "app.log", KeptBatches()
     append(log, "1\n2\n3\n")
     tail = opened(source(logs), kept)
@@ -349,7 +349,7 @@ def test_a_batch_that_is_gone_after_a_crash_is_named(logs: Path, caplog: pytest.
     assert list(again.missed) == [f"{logs}/app.log is gone, and some channels have not got its bytes 0 to 2"]
 
 
-def test_a_file_that_can_not_be_read_is_missed_and_the_others_are_read(
+def test_a_file_that_cannot_be_read_is_missed_and_the_others_are_read(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(logs / "app.1", "1\n")

@@ -71,7 +71,7 @@ def test_a_renamed_file_is_read_on_and_another_one_at_its_path_is_not_it(tmp_pat
         file.open()
 
 
-def test_a_file_that_can_not_be_opened_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(StorageError, match="loop"):

@@ -132,7 +132,7 @@ def test_a_closed_file_that_is_removed_is_forgotten_at_the_second_look(tmp_path:
     assert files.look() == [] and file.mark.inode not in files
 
 
-def test_a_file_that_can_not_be_opened_for_a_while_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_opened_for_a_while_is_read_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, _ = one_that_rests(tmp_path)
     with (tmp_path / "a").open("a") as f:
         f.write("2\n")

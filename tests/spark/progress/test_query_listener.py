@@ -385,7 +385,7 @@ def test_the_last_batch_is_committed_and_not_repeated_by_a_new_checkpoint(
 
 
 @pytest.mark.slow
-def test_a_query_goes_on_from_its_checkpoint_after_the_listener_committed_its_last_batch(
+def test_a_query_continues_from_its_checkpoint_after_the_listener_committed_its_last_batch(
     spark: SparkSession, listener: QueryListener, tmp_path: Path
 ) -> None:
     path = tmp_path / "a"

@@ -84,7 +84,7 @@ def test_a_report_sets_the_gauges(registry: CollectorRegistry) -> None:
     assert gauges(registry) == [1, 0, 0, 2.5, 3], "of nothing the age is 0"
 
 
-def test_what_can_not_be_told_has_no_series(registry: CollectorRegistry) -> None:
+def test_what_cannot_be_told_has_no_series(registry: CollectorRegistry) -> None:
     metrics = QueryMetrics(registry)
     metrics.note(REPORT)
     metrics.note(replace(REPORT, lag_events=None, oldest_age_seconds=None))
@@ -105,7 +105,7 @@ def test_what_was_done_is_counted(registry: CollectorRegistry) -> None:
     assert [value(registry, f"{n}_total") for n in ("events", "batches", "commits")] == [15, 4, 2]
 
 
-def test_a_query_without_a_name_a_path_or_a_group_has_labels_all_the_same(registry: CollectorRegistry) -> None:
+def test_a_query_without_a_name_a_path_or_a_group_has_labels_anyway(registry: CollectorRegistry) -> None:
     QueryMetrics(registry).note(replace(REPORT, query=None, path=None, group=None))
     assert value(registry, "active", {"query": "id", "channel": "uuid", "group": ""}) == 1
 

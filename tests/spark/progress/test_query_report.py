@@ -16,6 +16,6 @@ def test_one_channel_is_one_partition_in_kafkas_words() -> None:
     assert report.avg_offsets_behind_latest == 7.0 and report.oldest_age_seconds is None
 
 
-def test_a_lag_that_can_not_be_told_is_none_and_not_0() -> None:
+def test_a_lag_that_cannot_be_told_is_none_and_not_0() -> None:
     report = REPORT.with_lag(Lag(7, int(time.time() * 1e6))).with_lag(None)
     assert (report.lag_events, report.avg_offsets_behind_latest, report.oldest_age_seconds) == (None, None, None)

@@ -69,7 +69,7 @@ def test_another_channel_at_the_path_is_refused_with_one_line_for_each_run(
     assert caplog.text.count("there is another channel") == 2
 
 
-def test_channel_that_was_made_again_is_opened_anew(channels: RunChannels, path: Path) -> None:
+def test_channel_that_was_created_again_is_opened_anew(channels: RunChannels, path: Path) -> None:
     before = channels.get(str(path), uuid_of(path), "1")
     shutil.rmtree(path)
     with ss.Channel(path, minimum_required_space=0) as made_again:

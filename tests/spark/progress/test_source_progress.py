@@ -63,7 +63,7 @@ def test_the_group_that_a_stream_made_for_itself_is_in_its_offset() -> None:
     assert parsed({"channel": "c", "other": 1, "writeOrderId": 7}) == []
 
 
-def test_an_offset_that_makes_no_sense_is_logged_and_harms_nobody_else(
+def test_an_offset_that_is_invalid_is_logged_and_harms_nobody_else(
     open_channel: Open, path: Path, alone: QueryListener, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(open_channel(), *numbered(0, 10))
