@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError
-from spillable_stream.objects.identity import read_identity
+from spillable_stream.objects.identity import extend_identity, read_identity
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import LOG, ForeignSlotError, Slots, slot_key
 
@@ -54,14 +54,20 @@ class ChannelPresence:
             NotAChannelError: there is no channel, or another one.
             StoreError: the store refused or failed.
         """
-        if self.is_proven:
-            return
-        channel = self._slots.channel
-        if read_identity(self._slots.store) != channel:
+        if not self.is_proven:
+            self._require(read_identity(self._slots.store) == self._slots.channel)
+
+    def extend(self) -> None:
+        """Note in its identity that it is extended (`extend_identity`); raises what `require` does."""
+        self._require(extend_identity(self._slots.store, self._slots.channel))
+
+    def _require(self, is_there: bool) -> None:
+        self.is_proven = is_there
+        if not is_there:
             raise NotAChannelError(
-                f"the channel {channel} is not at {self._location} any more: it was removed, or another one is there"
+                f"the channel {self._slots.channel} is not at {self._location} any more: it was removed, or another "
+                "one is there"
             )
-        self.is_proven = True
 
     def require_after(self, number: int) -> None:
         """Ask the store after an append that found no trace of the channel, or one of another.

@@ -28,7 +28,6 @@ from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.disk_cache import DiskCache
-from spillable_stream.objects.identity import extend_identity
 from spillable_stream.objects.loading import load
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
@@ -268,8 +267,7 @@ class ObjectLog:
             StoreError: the store refused or failed.
         """
         if not self._is_extended:
-            self.require_there()
-            extend_identity(self.store, self.channel)
+            self._presence.extend()
             self._is_extended = True
 
     def obey(self, state: ChannelState) -> None:

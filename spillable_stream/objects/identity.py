@@ -56,11 +56,16 @@ def read_identity(store: Store) -> str | None:
         StoreError: the store refused or failed.
         UnsupportedFormatError: a newer version wrote it.
     """
+    return _read(store)[0]
+
+
+def _read(store: Store) -> tuple[str | None, bool]:
+    """Return the UUID, and whether the channel is extended; raises what `read_identity` raises."""
     where = f"{store.root}/{IDENTITY}"
     try:
         data = bytes(store.get(IDENTITY))
     except ObjectMissingError:
-        return None
+        return None, False
     try:
         value = json.loads(data)
         version = int(value["format"])
@@ -71,7 +76,7 @@ def read_identity(store: Store) -> str | None:
         if version in (OBJECT_FORMAT_VERSION, EXTENDED_FORMAT_VERSION):
             if value["checksum"] != _checksum(value):
                 raise ValueError("its checksum does not match")
-            return str(uuid.UUID(value["channel"]))
+            return str(uuid.UUID(value["channel"])), version == EXTENDED_FORMAT_VERSION
     except NONSENSE as e:
         mend = f"'spillable repair {store.root}' writes it anew if other objects say it, else restore it from a copy"
         raise CorruptionError(f"the channel's identity can't be read ({e}); {mend}", where) from e
@@ -178,16 +183,20 @@ def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> N
     store.replace(IDENTITY, _encoded(channel, extended=extended))
 
 
-def extend_identity(store: Store, channel: str) -> None:
-    """Note that the channel has records from now on that earlier versions of this package can't read.
+def extend_identity(store: Store, channel: str) -> bool:
+    """Note that a channel has records from now on that earlier versions of this package can't read.
 
     They refuse to open it then. Whoever does so writes the same bytes, so no two writers are in each other's way.
 
-    Raises:
-        StoreError: the store refused or failed.
+    Returns:
+        Whether it is there; if not, nothing is written.
+
+    Raises what `read_identity` raises.
     """
-    if bytes(store.get(IDENTITY)) != _encoded(channel, extended=True):
+    found, is_extended = _read(store)
+    if found == channel and not is_extended:
         rewrite_identity(store, channel, extended=True)
+    return found == channel
 
 
 def _encoded(channel: str, *, extended: bool = False) -> bytes:

@@ -147,13 +147,24 @@ def test_an_identity_that_is_invalid_is_damage_and_not_a_missing_channel(memory:
 
 def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(memory: MemoryStore) -> None:
     channel = make(memory)
-    extend_identity(memory, channel)
+    assert extend_identity(memory, channel)
     written = memory.objects[IDENTITY]
     assert json.loads(written)["format"] == 3
     assert read_identity(memory) == channel
     store = FaultyStore(memory, lambda r: Fault.REFUSED if r.kind == "replace" else None)
-    extend_identity(store, channel)  # it is so already: nothing is written
+    assert extend_identity(store, channel), "it is so already: nothing is written"
     assert memory.objects[IDENTITY] == written
+
+
+@pytest.mark.parametrize("is_another", [False, True])
+def test_a_channel_that_is_not_there_any_more_is_not_extended(memory: MemoryStore, is_another: bool) -> None:
+    channel = make(memory)
+    memory.objects.clear()
+    if is_another:
+        make(memory)
+    before = dict(memory.objects)
+    assert not extend_identity(memory, channel)
+    assert memory.objects == before
 
 
 def test_a_channel_that_is_restored_with_events_that_expire_is_extended_at_once(memory: MemoryStore) -> None:
