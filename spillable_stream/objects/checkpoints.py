@@ -8,6 +8,7 @@ and then the checkpoints are listed.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spillable_stream.errors import CorruptionError, StorageError
@@ -107,13 +108,16 @@ class Checkpoints:
                 "on it yet"
             )
 
-    def newest(self) -> Checkpoint | None:
-        """Return the newest whole checkpoint by a listing; None if there is none.
+    def newest_of(self, numbers: Sequence[int]) -> Checkpoint | None:
+        """Return the newest whole checkpoint of some slots; None if there is none.
+
+        Args:
+            numbers: the slots, ascending.
 
         Raises:
             StoreError: the store refused or failed.
         """
-        for number in reversed(self.numbers()):
+        for number in reversed(numbers):
             if (found := self._read(number)) is not None:
                 return found
         return None

@@ -15,6 +15,7 @@ from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
+from spillable_stream.option_names import named
 from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
 
@@ -61,27 +62,32 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         root = slots.store.root
         text = f"a repair was not finished: wait for it if it runs now, else run 'spillable repair {root}' again"
         raise CorruptionError(text, root)
-    raise ChannelBusyError(f"{slots.store.root} changes faster than it can be read; try again")
+    raise ChannelBusyError(
+        f"{slots.store.root} changes faster than it can be read: objects are deleted before an open comes to them; try "
+        f"again, and with a longer {named('gcDelay')} if it stays so"
+    )
 
 
 def _newest(slots: Slots, checkpoints: Checkpoints, *, is_last: bool) -> Checkpoint | None:
     """Return the newest checkpoint, or the state with which the channel began.
 
     Returns:
-        None if slot 0 was collected: there is a checkpoint by now.
+        None if slot 0 was collected: there is a checkpoint by now, or others than those that were listed.
 
     Raises:
-        DataLossError: that is so in the last look, too.
+        DataLossError: slot 0 is missing in the last look, too, and no checkpoint came or went beside it.
     """
     first = begin(partial(slots.read, 0))  # most likely there is no checkpoint yet
-    found = checkpoints.newest()
+    numbers = checkpoints.numbers()
+    found = checkpoints.newest_of(numbers)
     if found is not None:
         first.cancel()
         return found
     slot = first.result()
-    if slot is None and is_last:
+    if slot is None and is_last and checkpoints.numbers() == numbers:
         raise DataLossError(
-            "slot 0 is missing, and there is no whole checkpoint: objects of the channel were removed",
+            "slot 0 is missing, and there is no whole checkpoint: objects of the channel were removed. Run `spillable "
+            "verify`, and `spillable repair` to continue with what is left",
             f"{slots.store.root}/{slot_key(0)}",
         )
     return None if slot is None else _state_of(slots, slot)

@@ -165,19 +165,51 @@ def test_a_load_looks_again_at_once_where_all_that_it_found_was_collected_meanwh
     store.schedule = collected_meanwhile  # type: ignore[assignment]
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it only makes the checkpoint older"))
     if collections == 10:
-        with pytest.raises(ChannelBusyError, match="changes faster than it can be read; try again"):
+        with pytest.raises(
+            ChannelBusyError, match=r"changes faster than it can be read.*; try again, and with a longer gc_delay"
+        ):
             Writer(store, slots)
     else:
         assert Writer(store, slots).state.image() == writer.state.image()
     assert store.counts["list"] == min(10, collections + 1)
 
 
-def test_without_slot_0_and_without_a_checkpoint_data_is_lost_and_it_is_said(
-    writer: Writer, memory: MemoryStore
+@pytest.mark.parametrize("looks", [1, 9, 10])
+def test_a_load_whose_checkpoints_are_deleted_for_later_ones_before_it_reads_them_says_that_the_channel_is_busy(
+    writer: Writer, memory: MemoryStore, looks: int
+) -> None:
+    writer.put(b"0")
+    checkpoint(writer)
+    store, slots = FaultyStore(memory), writer.slots.channel
+
+    def overtaken(request: Request) -> None:
+        if request.kind == "list" and store.counts["list"] <= looks + looks // 10:  # the last look lists once more
+            older = writer.checkpoints.numbers()
+            for _ in range(2):
+                writer.put(b"x")
+                checkpoint(writer)
+            collect(writer, writer.tail.number - 2)
+            for number in older:
+                writer.checkpoints.delete(number)
+
+    store.after = overtaken
+    if looks == 10:
+        with pytest.raises(ChannelBusyError, match="changes faster than it can be read"):
+            Writer(store, slots)
+    else:
+        assert Writer(store, slots).state.image() == writer.state.image()
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_without_slot_0_and_without_a_whole_checkpoint_data_is_lost_and_it_is_said_with_what_to_do(
+    writer: Writer, memory: MemoryStore, is_damaged: bool
 ) -> None:
     writer.put(b"1")
     collect(writer, 0)
-    with pytest.raises(DataLossError, match="slot 0 is missing, and there is no whole checkpoint") as caught:
+    if is_damaged:
+        memory.objects[key(1)] = b"damaged"
+    said = "slot 0 is missing, and there is no whole checkpoint: .* `spillable verify`, and `spillable repair`"
+    with pytest.raises(DataLossError, match=said) as caught:
         load(writer.slots, writer.checkpoints)
     assert caught.value.path == f"{memory.root}/{slot_key(0)}"
 
