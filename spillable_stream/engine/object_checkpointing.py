@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -29,7 +30,7 @@ from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_merging import ObjectMerging
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.errors import LockTimeoutError
+from spillable_stream.errors import LockTimeoutError, NotAChannelError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.log_records import fields
@@ -195,6 +196,7 @@ class ObjectCheckpointing:
         with self._appender.committing():
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
         log.checkpoints.write(tail, taken)
+        self._require_there(tail.number)
         self._made_at, self._made_of = self._monotonic(), tail.number
         if tail.number != log.checkpoint_number:  # a second one of the same slot is the same one
             self._own.append(tail.number)
@@ -218,6 +220,18 @@ class ObjectCheckpointing:
             self.collector.forget_trims()
         self.collector.note_left(log.delayed.left)
         self.collector.collect(trimmed, named, log.checkpoint_number)
+
+    def _require_there(self, number: int) -> None:
+        """Take a checkpoint back where the channel was removed: it would be damage in one that is created there.
+
+        Raises what `ChannelPresence.require` does.
+        """
+        try:
+            self._log.require_there()
+        except NotAChannelError:
+            with suppress(StoreError):
+                self._log.checkpoints.take_back(number)
+            raise
 
     def _delete_own(self) -> None:
         """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed."""

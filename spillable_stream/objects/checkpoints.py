@@ -143,6 +143,11 @@ class Checkpoints:
         """Delete the checkpoint of a slot."""
         self._store.delete(checkpoint_key(number))
 
+    def take_back(self, number: int) -> None:
+        """Delete the checkpoint of a slot if it is there and of this channel, which is not. Raises `StoreError`."""
+        if self._read(number) is not None:
+            self.delete(number)
+
     def _read(self, number: int) -> Checkpoint | None:
         try:
             found = _parse(self._store.get(checkpoint_key(number)), self._seed)

@@ -376,3 +376,18 @@ def test_a_collection_that_is_paused_deletes_nothing_of_a_channel_that_was_creat
     """But for a pause between the question whether the channel is there and a deletion."""
     done = list(takewhile(lambda each: each is not None, map(replaced_behind, count(1))))
     assert sum(map(bool, done)) > 5
+
+
+@pytest.mark.parametrize("is_another", [False, True], ids=["nothing is there", "another one is there"])
+def test_a_checkpoint_where_the_channel_was_removed_leaves_nothing_there(open_handle: Open, is_another: bool) -> None:
+    """As a close makes one: in the channel that is created there, none of that slot could be created or read."""
+    channel = open_handle(checkpoint_on_close=True)
+    for number in range(20):
+        put(channel, b"%d" % number)
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    objects.clear()
+    if is_another:
+        put(open_handle(), b"theirs")
+    before = dict(objects)
+    channel.close()
+    assert objects == before

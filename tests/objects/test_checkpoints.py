@@ -65,6 +65,13 @@ def test_one_that_others_delete_for_they_have_later_ones_is_not_a_failure(writer
     assert paused.numbers() == [2]
 
 
+@pytest.mark.parametrize("is_own", [False, True])
+def test_only_one_of_this_channel_is_taken_back(writer: Writer, memory: MemoryStore, is_own: bool) -> None:
+    writer.checkpoints.write(writer.tail, writer.state)
+    Checkpoints(memory, writer.slots.channel if is_own else "another").take_back(1)
+    assert (key(1) in memory.objects) is not is_own
+
+
 @pytest.mark.parametrize("at", [0, 10, 30, 46, 60, -1])
 def test_a_flipped_bit_makes_it_none(writer: Writer, memory: MemoryStore, at: int) -> None:
     writer.checkpoints.write(writer.tail, writer.state)
