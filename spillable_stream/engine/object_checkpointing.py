@@ -195,6 +195,7 @@ class ObjectCheckpointing:
         log, follower = self._log, self._follower
         with self._appender.committing():
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
+        self._renew()
         log.checkpoints.write(tail, taken)
         self._require_there(tail.number)
         self._made_at, self._made_of = self._monotonic(), tail.number
@@ -215,11 +216,19 @@ class ObjectCheckpointing:
         with follower.as_known as state:
             trimmed, named = state.trimmed, state.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
-        if log.chain is not self._chain:  # the state was loaded anew, perhaps since a repair found that more is needed
-            self._chain = log.chain
-            self.collector.forget_trims()
+        self._renew()
         self.collector.note_left(log.delayed.left)
-        self.collector.collect(trimmed, named, log.checkpoint_number)
+        self.collector.collect(trimmed, named, self._older, log.checkpoint_number)
+
+    def _renew(self) -> None:
+        """Forget checkpoints and trims if the state was loaded anew.
+
+        Perhaps a repair has found that more is needed, or somebody has put the bucket back to an earlier version.
+        """
+        if self._log.chain is not self._chain:
+            self._chain, self._older = self._log.chain, 0
+            self._own.clear()
+            self.collector.forget_trims()
 
     def _require_there(self, number: int) -> None:
         """Take a checkpoint back where the channel was removed: it would be damage in one that is created there.

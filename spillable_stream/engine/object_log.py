@@ -166,7 +166,7 @@ class ObjectLog:
         loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
-            self.checkpoint_number = max(self.checkpoint_number, loaded.base)
+            self.checkpoint_number = loaded.base
         return loaded.state, Positions.of(self._known.point)
 
     def _found(self) -> Checkpoint:

@@ -101,12 +101,13 @@ class Checkpoints:
             StorageError: the store refused or failed, or what is there is not that state.
         """
         self._store.create(checkpoint_key(tail.number), _encoded(tail, state, self._seed))
-        is_there = self._read(tail.number) is not None
-        if not is_there and max(self.numbers(), default=0) <= tail.number:  # else others deleted it for later ones
-            raise StorageError(
-                f"{self._store.root}/{checkpoint_key(tail.number)} can't be read after it was written; nothing depends "
-                "on it yet"
-            )
+        if self._read(tail.number) is None:
+            later = self.newest_of(self.numbers())
+            if later is None or later.tail.number <= tail.number:  # else others deleted it for later ones
+                raise StorageError(
+                    f"{self._store.root}/{checkpoint_key(tail.number)} can't be read after it was written; nothing "
+                    "depends on it yet. If it was there before, it is damaged, or is a removed channel's"
+                )
 
     def newest_of(self, numbers: Sequence[int]) -> Checkpoint | None:
         """Return the newest whole checkpoint of some slots; None if there is none.

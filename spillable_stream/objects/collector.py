@@ -24,7 +24,6 @@ from spillable_stream.state.contents import Trimmed
 
 __all__ = ["Collector"]
 
-_KEPT_CHECKPOINTS = 2
 _MOST_SAMPLES = 1_000
 _UNPROVEN = 32  # slots that are deleted without another question whether the channel is there
 _CUT_SECONDS = 2.0  # what is lost of the difference of two times that stores cut to seconds
@@ -115,12 +114,13 @@ class Collector:
         """Begin to wait anew: what was trimmed before may be needed, as a repair has found."""
         self._trims.clear()
 
-    def collect(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
+    def collect(self, trimmed: Trimmed, named: Set[str], older_checkpoint: int, newest_checkpoint: int) -> None:
         """Delete what may go by now.
 
         Args:
             trimmed: what the channel's state says of trims.
             named: the segments that events are in, by that state, which nobody changed meanwhile.
+            older_checkpoint: the slot of the checkpoint before the newest, which can be read; 0 if none is known.
             newest_checkpoint: the slot of a checkpoint that can be read.
 
         Raises:
@@ -137,9 +137,8 @@ class Collector:
             _, ripe = self._trims.popleft()
         if ripe is not None:
             self._let_go(ripe, named, newest_checkpoint)
-            # Later ones may be whole or not: a handle of a channel that was in this place may have left them.
-            known = [number for number in self._checkpoints.numbers() if number <= newest_checkpoint]
-            self._delete_checkpoints(known[:-_KEPT_CHECKPOINTS])
+            # How many are there says nothing: a handle of a channel that was in this place may have left some.
+            self._delete_checkpoints([n for n in self._checkpoints.numbers() if n < older_checkpoint])
         if not self._has_looked_back and trimmed.through > self.deleted_through:
             self._look_back(named, newest_checkpoint)
             self._has_looked_back = True
@@ -150,15 +149,15 @@ class Collector:
 
     def _look_back(self, named: Set[str], newest_checkpoint: int) -> None:
         """Delete what was trimmed before this process began, as far as the store's clock says that it was long ago."""
-        times = self._checkpoints.times()
+        # The time of a later one says nothing: a handle of a channel that was in this place may have left it.
+        times = {number: at for number, at in self._checkpoints.times().items() if number <= newest_checkpoint}
         number = _newest_of(times, self.gc_delay_seconds)
         found = None if number is None else self._checkpoints.at(number)
         if found is None or number is None:
             return
         if found.state.trimmed.through > self.deleted_through:
             self._let_go(found.state.trimmed, named, newest_checkpoint)
-        older = [n for n in sorted(times)[:-_KEPT_CHECKPOINTS] if n < number]  # the others will be old enough one day
-        self._delete_checkpoints(older)
+        self._delete_checkpoints([n for n in times if n < number])  # the others will be old enough one day
 
     def _let_go(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete slots that were trimmed, and what writers and tasks left before that."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from itertools import count, takewhile
 from typing import Any
 
@@ -17,11 +17,12 @@ from spillable_stream.engine import object_checkpointing
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing, Trim
 from spillable_stream.errors import TransactionStateError
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.objects.checkpoints import checkpoint_key
 from spillable_stream.objects.identity import IDENTITY
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
-from tests.support.object_channels import URL, collect_now, make_two_checkpoints, store_of, stores_in_memory
+from tests.support.object_channels import URL, collect_now, log_of, make_two_checkpoints, store_of, stores_in_memory
 from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
@@ -391,3 +392,49 @@ def test_a_checkpoint_where_the_channel_was_removed_leaves_nothing_there(open_ha
     before = dict(objects)
     channel.close()
     assert objects == before
+
+
+def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_stay(open_handle: Open) -> None:
+    """A channel opens with the older one that can be read where the newest is damaged."""
+    channel = open_handle(gc_delay=0)
+    checkpointing_of(channel).worth_a_trim = 1
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    for number in range(12):
+        put(channel, b"%d" % number)
+        take(channel)
+        tail = log_of(channel).tail.number
+        places = [tail, tail - 1, 1000] if number in (5, 6) else [tail - 1]
+        for place in places:
+            objects.setdefault(checkpoint_key(place), b"a removed channel's")
+        with pytest.raises(StorageError) if number in (5, 6) else nullcontext():
+            channel.checkpoint()
+    older, newest = [n for n in keys(channel, "checkpoints/") if log_of(channel).checkpoints.at(n)][-2:]
+    assert trimmed_through(channel) == older - 1 == keys(channel, "log/")[0] - 1
+    objects[checkpoint_key(newest)] = b"damaged"
+    assert open_handle().stats().last_id == 12
+
+
+def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_two_checkpoints_that_are_there(
+    open_handle: Open,
+) -> None:
+    channel = open_handle(gc_delay=0)
+    checkpointing_of(channel).worth_a_trim = 1
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+
+    def put_and_take(times: int) -> None:
+        for _ in range(times):
+            put(channel, b"x")
+            take(channel)
+            channel.checkpoint()
+
+    put_and_take(2)
+    before = dict(objects)
+    put_and_take(5)
+    objects.clear()
+    objects.update(before)
+    channel.engine().follow()
+    for _ in range(3):
+        put_and_take(1)
+        older, newest = keys(channel, "checkpoints/")[-2:]
+        assert log_of(channel).checkpoints.at(older) and log_of(channel).checkpoints.at(newest)
+        assert trimmed_through(channel) < older, "others would delete the slots behind it"

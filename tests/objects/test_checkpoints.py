@@ -65,6 +65,15 @@ def test_one_that_others_delete_for_they_have_later_ones_is_not_a_failure(writer
     assert paused.numbers() == [2]
 
 
+def test_one_that_another_channel_left_further_on_does_not_speak_for_one_that_cannot_be_read(
+    writer: Writer, memory: MemoryStore
+) -> None:
+    """Slots would be trimmed up to a checkpoint with which nobody can begin."""
+    memory.objects |= {key(1): b"another channel's", key(1000): b"another channel's"}
+    with pytest.raises(StorageError, match=r"can't be read after it was written.*or is a removed channel's"):
+        writer.checkpoints.write(writer.tail, writer.state)
+
+
 @pytest.mark.parametrize("is_own", [False, True])
 def test_only_one_of_this_channel_is_taken_back(writer: Writer, memory: MemoryStore, is_own: bool) -> None:
     writer.checkpoints.write(writer.tail, writer.state)

@@ -18,7 +18,7 @@ from tests.support.faulty_store import Fault, FaultyStore, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime, Writer, new_channel, new_state
 
-NEWEST = 9
+OLDER, NEWEST = 6, 9
 
 
 @pytest.fixture
@@ -39,13 +39,21 @@ class Collecting:
     def __init__(self, memory: MemoryStore, channel: str = "it deletes by names, so no bytes are read") -> None:
         self.store = FaultyStore(memory)
         self.time = FakeTime()
+        self.looks = list[float]()
+        self.pause_seconds = 0.0  # behind each
         slots, checkpoints = Slots(self.store, channel), Checkpoints(self.store, channel)
         self.cache = ObjectCache(1 << 20)
-        self.collector = Collector(self.store, slots, checkpoints, self.cache, lambda: None, self.time.monotonic)
+        self.collector = Collector(self.store, slots, checkpoints, self.cache, self._look, self.time.monotonic)
 
-    def collect(self, state: ChannelState, after_seconds: float = 0.0) -> None:
+    def _look(self) -> None:
+        self.looks.append(self.time.now)
+        self.time.now += self.pause_seconds
+
+    def collect(
+        self, state: ChannelState, after_seconds: float = 0.0, checkpoints: tuple[int, int] = (OLDER, NEWEST)
+    ) -> None:
         self.time.now += after_seconds
-        self.collector.collect(state.trimmed, state.blocks.segments(), NEWEST)
+        self.collector.collect(state.trimmed, state.blocks.segments(), *checkpoints)
 
     def deleted(self) -> list[str]:
         return [request.key for request in self.store.requests if request.kind == "delete"]
@@ -167,6 +175,21 @@ def test_later_checkpoints_that_are_another_channels_let_none_go_that_is_needed(
     ]
 
 
+def test_checkpoints_between_that_are_another_channels_do_not_count_as_the_two_that_stay(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    memory.objects |= {f"checkpoints/{number:020d}": b"another channel's" for number in (7, 8)}
+    collecting.collector.gc_delay_seconds = 0
+    collecting.collect(trimmed(4))
+    assert collecting.collector._checkpoints.numbers() == [OLDER, 7, 8, NEWEST]
+
+
+def test_none_goes_where_only_the_newest_is_known(collecting: Collecting) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    collecting.collect(trimmed(4), checkpoints=(0, NEWEST))
+    assert collecting.collector._checkpoints.numbers() == [3, OLDER, NEWEST]
+
+
 def in_segment(state: ChannelState, key: str) -> ChannelState:
     """Return the state with an event in a segment."""
     state.blocks.add(Block(file=key, offset=0, first_id=1, count=1, payload_bytes=8, time_us=1))
@@ -246,21 +269,29 @@ def test_a_process_that_lives_short_deletes_what_was_trimmed_long_ago_by_the_clo
     seconds: dict[int, float], slots: range
 ) -> None:
     collecting, memory = after(seconds)
-    collecting.collector.collect(Trimmed(5), set(), 8)
+    collecting.collector.collect(Trimmed(5), set(), 6, 8)
     assert slots_of(memory) == list(slots)
 
 
 def test_checkpoints_go_that_are_older_than_one_which_was_old_enough() -> None:
     collecting, _ = after({2: 0, 4: 10, 6: 3000, 8: 3700, 9: 3701})
-    collecting.collector.collect(Trimmed(5), set(), 9)
+    collecting.collector.collect(Trimmed(5), set(), 8, 9)
     assert collecting.collector._checkpoints.numbers() == [4, 6, 8, 9]
 
 
 def test_a_process_looks_back_once() -> None:
     collecting, _ = after({2: 0, 4: 10, 6: 20})
     for _ in range(3):
-        collecting.collector.collect(Trimmed(5), set(), 6)
+        collecting.collector.collect(Trimmed(5), set(), 4, 6)
     assert collecting.store.counts["list"] == 1
+
+
+def test_a_checkpoint_that_another_channel_left_further_on_keeps_no_process_from_looking_back() -> None:
+    collecting, memory = after({2: 0, 4: 10, 6: 3000, 8: 6700})
+    memory.now = 1  # it was there before most of the others
+    memory.create("checkpoints/00000000000000001000", b"another channel's")
+    collecting.collector.collect(Trimmed(5), set(), 6, 8)
+    assert (slots_of(memory), collecting.collector._checkpoints.numbers()) == (list(range(4, 9)), [6, 8, 1000])
 
 
 def test_births_before_a_process_began_are_by_the_clock_of_the_store() -> None:
