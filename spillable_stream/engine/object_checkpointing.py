@@ -244,19 +244,13 @@ class ObjectCheckpointing:
 
     def _delete_own(self) -> None:
         """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed."""
-        while len(self._own) > _KEPT:
-            try:
-                self._log.require_there()
-                self._log.checkpoints.delete(self._own[0])
-            except StoreError as e:
-                _log.info(
-                    "%s: an old checkpoint stays for now: %s",
-                    self._log.path,
-                    e,
-                    extra=fields(self._log.path, slot=self._own[0]),
-                )
-                return
-            del self._own[0]
+        try:
+            self.collector.delete_checkpoints(self._own[:-_KEPT])
+        except StoreError as e:
+            where = self._log.path
+            _log.info("%s: old checkpoints stay for now: %s", where, e, extra=fields(where, slot=self._own[0]))
+            return
+        del self._own[:-_KEPT]
 
     def _trim(self) -> None:
         """Say which slots nobody needs, if that is worth a slot."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, MutableSequence, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Set
 
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
@@ -25,7 +25,8 @@ from spillable_stream.state.contents import Trimmed
 __all__ = ["Collector"]
 
 _MOST_SAMPLES = 1_000
-_UNPROVEN = 32  # slots that are deleted without another question whether the channel is there
+_UNPROVEN = 32  # objects that are deleted without another question whether the channel is there
+_PROVEN_SECONDS = 5.0  # and how long after it
 _CUT_SECONDS = 2.0  # what is lost of the difference of two times that stores cut to seconds
 
 
@@ -138,7 +139,7 @@ class Collector:
         if ripe is not None:
             self._let_go(ripe, named, newest_checkpoint)
             # How many are there says nothing: a handle of a channel that was in this place may have left some.
-            self._delete_checkpoints([n for n in self._checkpoints.numbers() if n < older_checkpoint])
+            self.delete_checkpoints([n for n in self._checkpoints.numbers() if n < older_checkpoint])
         if not self._has_looked_back and trimmed.through > self.deleted_through:
             self._look_back(named, newest_checkpoint)
             self._has_looked_back = True
@@ -157,7 +158,7 @@ class Collector:
             return
         if found.state.trimmed.through > self.deleted_through:
             self._let_go(found.state.trimmed, named, newest_checkpoint)
-        self._delete_checkpoints([n for n in times if n < number])  # the others will be old enough one day
+        self.delete_checkpoints([n for n in times if n < number])  # the others will be old enough one day
 
     def _let_go(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete slots that were trimmed, and what writers and tasks left before that."""
@@ -176,21 +177,18 @@ class Collector:
 
     def _delete_slots(self, through: int) -> None:
         """Delete slots in ascending order, each after the one before it is gone: the proofs of all writers need it."""
-        for i, number in enumerate(range(self.deleted_through + 1, through + 1)):
-            if i % _UNPROVEN == 0:
-                self._require_there()
-            self._slots.delete(number)
-            self.deleted_through = number
-            self._cache.forget(slot_key(number))
+        self._delete_numbers(range(self.deleted_through + 1, through + 1), self._delete_slot)
+
+    def _delete_slot(self, number: int) -> None:
+        self._slots.delete(number)
+        self.deleted_through = max(self.deleted_through, number)
+        self._cache.forget(slot_key(number))
 
     def _delete_strays(self) -> None:
         """Delete what writers that slept created in the place of slots that were gone: it counts for nobody."""
         names = [info.key.removeprefix(LOG) for info in self._store.list(LOG)]
         strays = [int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through]
-        if strays:
-            self._require_there()
-        for number in strays:
-            self._slots.delete(number)
+        self._delete_numbers(strays, self._delete_slot)
 
     def _delete_segments(self, named: Set[str], births: int) -> None:
         born = [(info.key, birth_of(info.key)) for info in self._store.list(SEGMENTS)]
@@ -200,11 +198,26 @@ class Collector:
         for key in unnamed:
             self._delete(key)
 
-    def _delete_checkpoints(self, numbers: Sequence[int]) -> None:
-        if numbers:
-            self._require_there()
-        for number in numbers:
-            self._checkpoints.delete(number)
+    def delete_checkpoints(self, numbers: Iterable[int]) -> None:
+        """Delete the checkpoints of some slots; raises what `collect` raises."""
+        self._delete_numbers(numbers, self._checkpoints.delete)
+
+    def _delete_numbers(self, numbers: Iterable[int], delete: Callable[[int], None]) -> None:
+        """Delete objects whose names come again in a channel that is created in this place, as long as none is.
+
+        After a pause behind the question the rest stays for a later call.
+        """
+        asked_at = float("-inf")
+        for i, number in enumerate(numbers):
+            if i % _UNPROVEN == 0 or self._is_long_ago(asked_at):
+                asked_at = self._monotonic()
+                self._require_there()
+                if self._is_long_ago(asked_at):
+                    return
+            delete(number)
+
+    def _is_long_ago(self, at: float) -> bool:
+        return self._monotonic() - at >= _PROVEN_SECONDS
 
 
 def _newest_of(times: Mapping[int, float], seconds: float) -> int | None:

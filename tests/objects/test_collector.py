@@ -14,7 +14,7 @@ from spillable_stream.objects.store import StoreError
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Trimmed
-from tests.support.faulty_store import Fault, FaultyStore, once
+from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime, Writer, new_channel, new_state
 
@@ -188,6 +188,33 @@ def test_none_goes_where_only_the_newest_is_known(collecting: Collecting) -> Non
     collecting.collector.gc_delay_seconds = 0
     collecting.collect(trimmed(4), checkpoints=(0, NEWEST))
     assert collecting.collector._checkpoints.numbers() == [3, OLDER, NEWEST]
+
+
+@pytest.mark.parametrize(("seconds", "looks"), [(0.03, 2), (1.0, 9), (4.0, 20), (6.0, 40)])
+def test_the_channel_is_asked_for_every_32_slots_and_every_5_seconds(seconds: float, looks: int) -> None:
+    memory = MemoryStore()
+    memory.objects |= {slot_key(number): b"" for number in range(41)}
+    collecting = Collecting(memory)
+    collecting.collector.gc_delay_seconds = 0
+
+    def take_long(request: Request) -> None:
+        collecting.time.now += seconds if request.kind == "delete" else 0
+
+    collecting.store.after = take_long
+    collecting.collect(trimmed(39), checkpoints=(40, 40))
+    assert (slots_of(memory), len(collecting.looks)) == ([40], looks)
+
+
+def test_nothing_is_deleted_after_a_pause_behind_the_question_whether_the_channel_is_there(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    collecting.pause_seconds = 5
+    collecting.collect(trimmed(4))
+    assert (collecting.deleted(), collecting.collector.deleted_through) == ([], -1)
+    collecting.pause_seconds = 0
+    collecting.collect(trimmed(4))
+    assert slots_of(memory) == list(range(5, 10))
 
 
 def in_segment(state: ChannelState, key: str) -> ChannelState:
