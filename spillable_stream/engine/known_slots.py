@@ -68,6 +68,7 @@ class KnownSlots:
         self._news.clear()
         self._cache.clear()  # there may be other slots of the same numbers now
         self.must_load = False
+        self._settle(loaded.tail)
         point = self._point_at(loaded.tail)
         self._tail, self.chain, self.point = loaded.tail, loaded.chain, point  # no call in between, as in `_move_to`
 
@@ -104,10 +105,19 @@ class KnownSlots:
 
     def _move_to(self, tail: Tail) -> None:
         if tail is not self._tail:
+            self._settle(tail)
             point = self._point_at(tail)
             # No call in between: an interrupt that left a tail without its point would let the next commit be planned
             # on a state without that slot, and give out its IDs once more.
             self._tail, self.point = tail, point
+
+    def _settle(self, tail: Tail) -> None:
+        """Forget this handle's append whose outcome is not known if the log is known up to its place.
+
+        To ask for it would refuse all later appends once that place is collected.
+        """
+        if self.unsettled is not None and self.unsettled.number <= tail.number:
+            self.unsettled = None
 
     def apply(self, state: ChannelState, start: Positions, end: Positions) -> int:
         """Apply to a state the slots between two positions, and return how many there were.

@@ -60,6 +60,31 @@ def test_the_next_commit_settles_first_whether_the_last_one_counts(open_handle: 
     assert peek_by_another(open_handle, channel) == expected
 
 
+@pytest.mark.parametrize("arrived", [True, False])
+@pytest.mark.parametrize("is_collected", [True, False])
+def test_a_commit_that_a_look_has_settled_refuses_no_later_one(
+    open_handle: Open, arrived: bool, is_collected: bool
+) -> None:
+    """A look finds what is in its place, and follows the log; then that place is collected."""
+    channel, other = open_handle(gc_delay=0), open_handle(gc_delay=0)
+    put(channel, b"0")
+    unanswered(channel, b"unknown")
+    if arrived:
+        store_of(channel).release(0)
+    for number in range(3):
+        put(other, b"%d" % number)
+        take(other)
+    channel.engine().follow()
+    if is_collected:
+        collect_now(other)
+        assert slot_key(2) not in store_of(other).inner.objects  # type: ignore[attr-defined]
+        channel.engine().follow()
+    store_of(channel).forget_counts()
+    put(channel, b"next")
+    assert take(other) == [b"next"]
+    assert slot_key(2) not in [key for _, key in asked(store_of(channel))]
+
+
 def peek_by_another(open_handle: Open, channel: Channel) -> list[bytes]:
     channel.close()
     return peek(open_handle())
