@@ -109,11 +109,13 @@ def extend_identity(fs: FileSystem, layout: Layout) -> None:
     They refuse to open it then. The caller holds the commit lock.
 
     Raises:
-        StorageError: the file system refused; nothing was changed.
+        StorageError: the file system refused; what the file says now may not outlive a power cut.
     """
     found = read_identity(fs, layout.path)
     if found.format < EXTENDED_FORMAT_VERSION:
         write_identity(fs, found, extended=True)
+    else:  # its writer may have failed, or been killed, before its name was durable
+        fs.sync_directory(layout.path)
 
 
 def remove_unfinished_identity(fs: FileSystem, layout: Layout) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.identity_file import extend_identity, planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
+from tests.support.fake_files import FaultyFileSystem, nth
 
 FS = FileSystem()
 
@@ -52,6 +53,17 @@ def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(tmp_pat
     assert read_identity(FS, tmp_path) == replace(layout, format=3)
     extend_identity(FS, layout)
     assert (tmp_path / "channel.json").read_bytes() == written
+
+
+def test_an_extension_that_was_not_synced_is_synced_by_the_next_one(tmp_path: Path) -> None:
+    """A power cut would let an earlier version open a channel with records that it can't read."""
+    fs, layout = FaultyFileSystem(), made(tmp_path)
+    with fs.failing(nth("sync_directory", 1)), pytest.raises(StorageError):
+        extend_identity(fs, layout)
+    assert read_identity(FS, tmp_path).format == 3, "it has its name, which may not be durable"
+    before = fs.count("sync_directory", tmp_path.name)
+    extend_identity(fs, layout)
+    assert fs.count("sync_directory", tmp_path.name) == before + 1
 
 
 def test_a_channel_of_objects_is_not_one_of_files_whatever_its_version(tmp_path: Path) -> None:
