@@ -182,10 +182,9 @@ def _is_readable(fs: FileSystem, directory: Path) -> bool:
 
 
 def _own(fs: FileSystem, directory: Path, owner: Owner) -> None:
-    found = read_owner(fs, directory)
-    _require_no_other(found, directory, owner.channel, owner.role)
-    if found is None or found.token != owner.token:
-        write_owner(fs, directory, owner)
+    """Write a directory's owner file, also over one that says the same: its name may not be durable."""
+    _require_no_other(read_owner(fs, directory), directory, owner.channel, owner.role)
+    write_owner(fs, directory, owner)
 
 
 def _require_no_other(found: Owner | None, directory: Path, channel: str, role: str) -> None:

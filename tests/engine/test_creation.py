@@ -46,6 +46,25 @@ def test_what_a_failed_creation_did_not_sync_is_synced_before_anything_is_acknow
     assert made, "the last sync of a creation is the identity's"
 
 
+@pytest.mark.parametrize("name", ["images", "rows-0"])
+def test_an_owner_file_that_a_failed_creation_did_not_sync_is_synced_before_anything_is_acknowledged(
+    tmp_path: Path, name: str
+) -> None:
+    """Else a power cut takes it away, and the channel is refused for a directory that is not proven to be its own."""
+    options = {
+        "checkpoint_dir": str(tmp_path / "images"),
+        "data_dirs": [str(tmp_path / "rows-0"), str(tmp_path / "rows-1")],
+        "minimum_required_space": 0,
+    }
+    fs = FaultyFileSystem()
+    with fs.failing(nth("sync_directory", 1, name)), pytest.raises(StorageError):
+        Channel(tmp_path / "channel", fs=fs, **options)
+    assert (tmp_path / name / "owner.json").exists()
+    fs = FaultyFileSystem()
+    with Channel(tmp_path / "channel", fs=fs, **options):
+        assert fs.count("sync_directory", name)
+
+
 def test_a_creation_that_was_cut_short_is_done_again_with_directories_of_any_name(tmp_path: Path) -> None:
     path = tmp_path / "channel"
     options = {
