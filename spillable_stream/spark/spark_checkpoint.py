@@ -10,6 +10,9 @@ the query's ID, Spark refuses the checkpoint, or makes another ID, for which a s
     metadata               the query's ID, by which a sink knows the batch
     the directory itself, and those above it
 
+Each file is written again before its sync: one that failed before, for a driver that is gone by now, has left the bytes
+clean in memory, where Spark reads them, and a second sync would say that they are on the medium.
+
 Spark names a sink the checkpoint's place where the query's option says it. One that is not on a file system of the
 driver's host is left to the store that it is in; so are offsets that Spark writes late
 (``asyncProgressTrackingEnabled``).
@@ -70,9 +73,12 @@ def _sync_query(metadata: Path, content: bytes) -> None:
 
 def _sync(path: Path) -> bool:
     """Sync a file or a directory; False where its file system can't, or lets only others do that."""
+    is_file = path.is_file()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, (os.O_RDWR if is_file else os.O_RDONLY) | os.O_CLOEXEC)
         try:
+            if is_file:
+                os.pwrite(descriptor, path.read_bytes(), 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -121,6 +121,27 @@ def test_a_batch_is_not_stored_if_its_offsets_cannot_be_kept(
         assert peek(channel) == []
 
 
+@pytest.mark.parametrize("file", ["offsets/3", "metadata"])
+def test_a_sync_that_failed_is_not_believed_the_next_time(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """The kernel takes what it could not write for clean, so only what is written again is synced again."""
+    spark, real, content = SparkCheckpoint(checkpoint), os.fsync, (checkpoint / file).read_bytes()
+
+    def fails(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(file):
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    with monkeypatch.context() as failing, pytest.raises(ss.StorageError):
+        failing.setattr(os, "fsync", fails)
+        spark.sync_batch(3)
+    os.utime(checkpoint / file, ns=(0, 0))
+    spark.sync_batch(3)
+    assert (checkpoint / file).stat().st_mtime_ns > 0, "it was synced, and not written"
+    assert (checkpoint / file).read_bytes() == content
+
+
 def test_a_file_system_that_cannot_sync_stops_no_query(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
