@@ -8,11 +8,13 @@ there before it returns an event::
     noted of the group           this batch is the first       any later one
     ──────────────────────────   ───────────────────────────   ─────────────
     nothing, or another query    note it, or *                 note the query
-    this query, the same batch   –                             –
+    this query, the same batch   note it again                 –
     this query, another batch    refuse
 
     *  A stream without the option `group` has a new group whenever it begins. Where another one of them has a note of
        this query, by an earlier run: note that the query is past its first batch, and refuse.
+
+The same batch is noted again: the task before may have failed, or been killed, before its note was durable.
 
 A query with two sources of a channel has two such groups, and a crash may keep one of them from being noted. So a note
 counts only if its batch was planned before the group was created.
@@ -129,7 +131,10 @@ def note_batch(events: PlanReader, planned: PlannedBatch, task: QueryTask | None
     batch = FirstBatch(task.batch_id, planned.first_id, planned.last_id, planned.reset)
     noted = events.query_note(planned.group)
     known = noted if noted is not None and noted.query == task.query else None
-    if known is not None and (not planned.is_first or _is_again(batch, known)):
+    if known is not None and not planned.is_first:
+        return
+    if known is not None and _is_again(batch, known):
+        _note(events, planned, known)
         return
     former = _former(events, planned, task)
     has_begun = former is not None or any(_is_of_earlier_run(note, task) for note in planned.elsewhere)

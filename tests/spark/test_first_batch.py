@@ -61,6 +61,19 @@ def test_a_first_batch_is_noted_and_may_be_planned_again_as_it_was(events: PlanR
     assert events.query_note("g") == QueryNote("query", "run 1", FirstBatch(0, 1, 5))
 
 
+def test_a_first_batch_whose_note_may_not_be_durable_is_noted_again(
+    events: PlanReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task whose sync failed, or that was killed before it, has left a note that a power cut takes away."""
+    note_batch(events, FIRST, TASK)
+    noted: list[QueryNote] = []
+    monkeypatch.setattr(events, "note_query", lambda _, note: noted.append(note) or True)
+    note_batch(events, FIRST, AGAIN)
+    assert noted == [QueryNote("query", "run 1", FirstBatch(0, 1, 5))]
+    note_batch(events, LATER, QueryTask("query", "run 2", 1))
+    assert len(noted) == 1, "a request of every batch"
+
+
 @pytest.mark.parametrize(
     ("batch", "task"),
     [
