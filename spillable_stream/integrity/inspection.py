@@ -121,7 +121,17 @@ class _Inspector:
         self._walked: set[int | str] = set()
         self._damaged: set[int | str] = set()
         self._frames = self._read_bytes = 0
-        self._unrepairable = ""
+        self._unrepairable = self._missing_directory()
+
+    def _missing_directory(self) -> str:
+        """Return which directory elsewhere a repair must wait for; "" if all are there."""
+        for directory in self._layout.directories().values():
+            if not directory.is_relative_to(self._layout.path) and not self._fs.exists(directory):
+                return (
+                    f"{directory} is missing: mount its disk; or, if that is gone for good, create the directory and "
+                    "repair again, which continues without what was in it"
+                )
+        return ""
 
     def run(self, *, identity_damaged: bool, owners_damaged: bool) -> Inspection:
         """Run all steps; see `Inspection` for the arguments."""
@@ -236,7 +246,8 @@ class _Inspector:
         if not inventory.disk:
             if inventory.checkpoints:
                 return restored(inventory.checkpoints[-1].image), False
-            self._unrepairable = "the channel has no data files, and no checkpoint that can be read"
+            nothing = "the channel has no data files, and no checkpoint that can be read"
+            self._unrepairable = self._unrepairable or nothing
             return ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)]), False
         header = inventory.disk[first].header
         if header is not None:

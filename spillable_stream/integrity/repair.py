@@ -208,7 +208,6 @@ class _Repair:
         temporary = path.with_name(f"{path.name}.tmp")
         moved = self._move_segments(file_id)
         image = self._image(moved)
-        self._fs.make_directory(path.parent)
         self._fs.remove(temporary)
         file = self._fs.open(temporary, create=True, exclusive=True)
         try:

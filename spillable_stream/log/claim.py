@@ -52,8 +52,8 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
     home, inode = whereabouts(fs, layout)
     owner = Owner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
     for role, directory in layout.directories().items():
-        if fs.exists(directory):
-            write_owner(fs, directory, replace(owner, role=role, layout=None))
+        fs.make_directory(directory)
+        write_owner(fs, directory, replace(owner, role=role, layout=None))
     write_owner(fs, layout.path, owner)
     own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
 

@@ -28,7 +28,17 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
-from tests.support.channels import check_outcome, contents, contents_of_copy, fill, repaired, snapshot, three_puts
+from tests.support.channels import (
+    check_outcome,
+    contents,
+    contents_of_copy,
+    fill,
+    first_bytes,
+    repaired,
+    snapshot,
+    spread,
+    three_puts,
+)
 from tests.support.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
@@ -161,6 +171,38 @@ def test_a_missing_data_file_costs_what_was_in_it(path: Path, which: str, checkp
     report = repaired(path)
     check_outcome(before, contents(path), report)
     assert report.loss.lost or which == "first"
+
+
+@pytest.mark.parametrize("missing", [["d0"], ["d1"], ["d0", "d1"], ["images"]])
+def test_a_directory_elsewhere_that_is_missing_is_waited_for_and_given_up_only_if_it_is_created(
+    tmp_path: Path, missing: list[str]
+) -> None:
+    """Its disk may not be mounted. A repair said that it was done, and the channel was refused ever after."""
+    path = spread(tmp_path, checkpoint_dir=str(tmp_path / "images"))
+    left = {"d0": b"b", "d1": b"a"}
+    for name in missing:
+        shutil.rmtree(tmp_path / name)
+        left.pop(name, None)
+    before = snapshot(path)
+    with pytest.raises(
+        CorruptionError, match=rf"can't be repaired: .*/{missing[0]} is missing: mount its disk; or, if"
+    ):
+        repair(path)
+    assert snapshot(path) == before and not (tmp_path / missing[0]).exists()
+    for name in missing:
+        (tmp_path / name).mkdir()
+    repair(path)
+    assert verify(path).healthy
+    assert sorted(first_bytes(path)) == sorted(left.values())
+
+
+def test_a_data_directory_inside_of_the_channel_that_is_gone_is_created_by_one_repair(path: Path) -> None:
+    fill(path)
+    shutil.rmtree(path / "data")
+    repair(path)
+    assert verify(path).healthy
+    with Channel(path, create=False) as channel:
+        put(channel, b"it lives on")
 
 
 @pytest.mark.parametrize("checkpoints", ["kept", "removed"])
