@@ -110,6 +110,8 @@ class Producer:
         process_end.refuse_at_end()
         self.producer_id: str = self._given_id or _passing_id()
         targets, given_id = self._targets, self._given_id
+        if given_id is not None:
+            targets.claim(given_id, self._config)
         dead_letters = None if targets.dead is None else DeadLetters(targets.dead, _passing_id())
         if dead_letters is not None and given_id is not None:
             dead_letters.require_distinct(targets.receiving)
@@ -127,7 +129,6 @@ class Producer:
     def _destination_of(self, target: Target, dead_letters: DeadLetters | None) -> Destination:
         last_dead = 0
         if self._given_id is not None:
-            target.claim(self.producer_id)
             last_dead = dead_letters.last_sequence(self.producer_id, target) if dead_letters else 0
         last = target.last_sequence(self.producer_id)
         return Destination(target, self.producer_id, last, last_dead, self._config.ttl_us)

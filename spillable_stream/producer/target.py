@@ -19,12 +19,14 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.due_time import due_ms
 from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import ProducerClaim
-from spillable_stream.errors import ChannelClosedError, OptionError
+from spillable_stream.errors import ChannelClosedError, OptionError, ProducerSequenceError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ChannelTarget", "Receiver", "Receivers", "Target", "as_target", "commit_to", "lasting_name"]
+
+_SHARE = b"share: "
 
 
 @runtime_checkable
@@ -112,6 +114,7 @@ class ChannelTarget:
         self.name: str = str(self._channel.path)
         self._schemas = self._channel.port().schemas()
         self._claims: dict[str, ProducerClaim] = {}
+        self._share = b""  # of the keys; noted with each batch that the application numbers
         self._mutex = threading.Lock()
 
     @property
@@ -150,6 +153,27 @@ class ChannelTarget:
         """
         with self._mutex:
             self._claims[producer_id] = self._channel.put_port().claim_producer(producer_id)
+
+    def keep_to(self, producer_id: str, share: str) -> None:
+        """Refuse a producer whose application numbered batches here with another share of the keys.
+
+        Args:
+            producer_id: the producer's ID.
+            share: which keys come here, in words.
+
+        Raises:
+            ProducerSequenceError: the keys were divided otherwise.
+        """
+        with self._channel.put_port().snapshot() as state:
+            noted = state.producers.note(producer_id)
+        self._share = _SHARE + share.encode()
+        if noted.startswith(_SHARE) and noted != self._share:
+            before = noted.removeprefix(_SHARE).decode()
+            raise ProducerSequenceError(
+                f"the producer {producer_id!r} numbered batches for {self.name} as {before}, and it is {share} now: "
+                "keys would go to other channels, and what is sent again would be stored twice. Give the channels and "
+                "buckets as before, or another producer_id"
+            )
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest number that a producer committed in the channel."""
@@ -191,7 +215,7 @@ class ChannelTarget:
         channel = self._channel
         try:
             tx = channel.put_transaction()
-            tx.producer = NumberedBatch(producer_id, numbers)
+            tx.producer = NumberedBatch(producer_id, numbers, self._share if numbers.fingerprint else b"")
             tx.claim = self._claims.get(producer_id)
             tx.waited_seconds = waited_seconds
             with tx:

@@ -143,6 +143,24 @@ class Targets:
         local = all(isinstance(t, ChannelTarget) for t in self.receiving)
         return ProducerConfig.of(given, local=local, max_events=most, channels=self._given.shards)
 
+    def claim(self, producer_id: str, config: ProducerConfig) -> None:
+        """Claim a producer's ID everywhere that events go to.
+
+        Args:
+            producer_id: the ID.
+            config: the producer's options.
+
+        Raises:
+            ProducerBusyError: there is a live producer of this ID.
+            ProducerSequenceError: its application numbered batches, and the keys were divided otherwise then.
+        """
+        for target in self.receiving:
+            target.claim(producer_id)
+            if self._given.is_shared and isinstance(target, ChannelTarget):
+                places = " and ".join(str(n) for n, other in enumerate(self._of_receivers, 1) if other is target)
+                kind = "buckets" if config.adjust_shard_hash else "buckets of hashes"
+                target.keep_to(producer_id, f"channel {places} of {self._given.shards} by {config.buckets} {kind}")
+
     def route(self, destinations: Sequence[Destination], config: ProducerConfig) -> Route:
         """Return the route that keys take to the destinations of `receiving`, which are in its order."""
         found = {id(target): destination for target, destination in zip(self.receiving, destinations, strict=True)}

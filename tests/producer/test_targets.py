@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, OptionError, Producer, ReadonlyChannelError, SpillableError
+from spillable_stream import (
+    Channel,
+    OptionError,
+    Producer,
+    ProducerSequenceError,
+    ReadonlyChannelError,
+    SpillableError,
+)
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.targets import Targets
 from tests.support.fake_targets import FakeTarget
@@ -123,3 +130,28 @@ def test_no_channel_is_created_where_the_dead_letters_have_too_little_room(tmp_p
     ):
         Producer(tmp_path / "a", dead_letter=dead)
     assert [p.name for p in tmp_path.iterdir()] == ["dead"]
+
+
+def test_channels_that_divide_the_keys_otherwise_are_refused_where_the_application_numbers(tmp_path: Path) -> None:
+    """A key would lead to a channel that does not know its batches, and these would be stored again there."""
+    a, b, c = (tmp_path / name for name in "abc")
+    with Producer([a, b], producer_id="import") as producer:
+        for key in ("one", "five"):  # of which each channel gets one
+            producer.send_many([key.encode()], key=key, sequence=1).result()
+    for channels, options in (([a, b, c], {}), ([b, a], {}), ([a], {}), ([a, b], {"buckets": 2})):
+        with pytest.raises(
+            ProducerSequenceError,
+            match=r"numbered batches for .* as channel \d of 2 by 64 buckets, and it is channel \d of \d by .* now",
+        ):
+            Producer(channels, producer_id="import", **options)  # type: ignore[arg-type]
+    with Producer([a, b], producer_id="import") as producer:
+        assert [producer.last_sequence(key) for key in ("one", "five")] == [1, 1]
+    with Producer([a, b, c], producer_id="another") as producer:
+        assert producer.last_sequence("one") == 0
+
+
+def test_channels_may_divide_the_keys_otherwise_where_the_producer_numbers(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for channels in ([a], [a, b], [b, a]):
+        with Producer(channels, producer_id="steady") as producer:
+            assert producer.send(b"x", key="one").result().successful
