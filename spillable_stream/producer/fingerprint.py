@@ -6,6 +6,9 @@ import zlib
 
 import pyarrow as pa
 
+from spillable_stream.format.conversion import cast_column
+from spillable_stream.format.types import with_leaves
+
 __all__ = ["fingerprint"]
 
 _ROWS = 65_536
@@ -21,9 +24,30 @@ def fingerprint(batch: pa.RecordBatch) -> int:
     """
     found = zlib.crc32(b"%d" % batch.num_rows)
     if any(name in str(t) for t in batch.schema.types for name in _NOT_COPIED):
-        return zlib.crc32(repr(batch.to_pylist()).encode(errors="surrogatepass"), found) or 1
+        return zlib.crc32(repr(_values(batch)).encode(errors="surrogatepass"), found) or 1
     for start in range(0, batch.num_rows, _ROWS):  # a message has a bound
         rows = pa.array(range(start, min(start + _ROWS, batch.num_rows)), pa.int64())
         copy = batch.take(rows)  # a slice's bits are padded with those of its neighbours, and nulls may be anything
         found = zlib.crc32(pa.ipc.read_message(copy.serialize()).body, found)
     return found or 1
+
+
+def _values(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    """Return the values of a batch; times as numbers, if there are some that Python does not have."""
+    try:
+        found: list[dict[str, object]] = batch.to_pylist()
+    except (OverflowError, ValueError):
+        columns = [cast_column(column, with_leaves(column.type, _numbers)) for column in batch.columns]
+        found = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
+    return found
+
+
+def _numbers(t: pa.DataType) -> pa.DataType:
+    """Return a type with its times as numbers."""
+    if pa.types.is_list_view(t):
+        return pa.list_view(with_leaves(t.value_type, _numbers))
+    if pa.types.is_large_list_view(t):
+        return pa.large_list_view(with_leaves(t.value_type, _numbers))
+    if not pa.types.is_temporal(t) or pa.types.is_interval(t):
+        return t
+    return pa.int32() if t.bit_width == 32 else pa.int64()

@@ -40,6 +40,18 @@ def test_categories_count_by_what_they_stand_for() -> None:
     assert fingerprint(_batch(first)) != fingerprint(_batch(second))
 
 
+@pytest.mark.parametrize("t", [pa.timestamp("us"), pa.timestamp("s", "UTC"), pa.date32()])
+def test_times_that_python_does_not_have_count(t: pa.DataType) -> None:
+    """A channel stores them, so an application may number a batch with them."""
+    number, most = (pa.int32() if t.bit_width == 32 else pa.int64()), 2 ** (t.bit_width - 1) - 1
+    first, second = (pa.array([7, most - i], number).view(t) for i in (0, 1))
+    for (how, one), (_, other) in zip(nested(first), nested(second), strict=True):
+        if how in ("categories", "extension", "runs"):
+            continue
+        (around,) = pa.Table.from_batches([_batch(one)] * 3).combine_chunks().to_batches()
+        assert fingerprint(_batch(one)) == fingerprint(around.slice(2, 2)) != fingerprint(_batch(other)), how
+
+
 def test_other_events_have_another_fingerprint() -> None:
     found = [pa.array(v, pa.int64()) for v in ([], [0], [0, 0], [1], [None], [1, 2], [2, 1])]
     assert len({fingerprint(_batch(array)) for array in found}) == len(found)
