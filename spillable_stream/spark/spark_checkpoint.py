@@ -73,12 +73,11 @@ def _sync_query(metadata: Path, content: bytes) -> None:
 
 def _sync(path: Path) -> bool:
     """Sync a file or a directory; False where its file system can't, or lets only others do that."""
-    is_file = path.is_file()
     try:
-        descriptor = os.open(path, (os.O_RDWR if is_file else os.O_RDONLY) | os.O_CLOEXEC)
+        if path.is_file():
+            _write_again(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if is_file:
-                os.pwrite(descriptor, path.read_bytes(), 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -90,3 +89,17 @@ def _sync(path: Path) -> bool:
             "stored; check the disk"
         ) from e
     return True
+
+
+def _write_again(path: Path) -> None:
+    """Write a file over itself, so that a sync has all of it to do, but where its file system lets only others do that.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    try:
+        with open(path, "r+b") as file:
+            file.write(path.read_bytes())
+    except OSError as e:
+        if not is_not_ours(e):
+            raise
