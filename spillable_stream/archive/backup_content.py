@@ -19,7 +19,7 @@ from spillable_stream.objects.store import Store
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.progress import Meter
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.contents import Trimmed
+from spillable_stream.state.contents import Restore, Trimmed
 from spillable_stream.state.delays import DelayedFile
 from spillable_stream.state.spill_rules import MemoryTierInfo
 
@@ -90,6 +90,7 @@ class BackupContent:
             pending.in_memory = False
         state.trimmed = Trimmed()
         state.owners = {}
+        state.restores.append(Restore(state.last_id, secrets.token_hex(8)))
         for group in state.groups.values():  # a sink's note may name events that this channel will give others' IDs
             group.token = secrets.token_hex(8)
         state.options = ChannelOptions.of(fitting_options(state.options.values(), in_store=in_store))

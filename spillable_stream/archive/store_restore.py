@@ -151,10 +151,12 @@ def _remove_begun(store: Store, begun: SlotHeader, objects: _EventObjects) -> No
 
 
 def _without_keys(state: ChannelState) -> bytes:
-    """Return a small state as it is wherever its delayed events are, and whichever restore created its groups."""
+    """Return a small state as it is wherever its delayed events are, and whichever restore made it."""
     files = [file._replace(name="").fields() for file in state.delays.files.values()]
     groups = {name: replace(group, token="").image() for name, group in state.groups.items()}
-    return pack({**state.small(), "groups": groups, **Delays(state.delays.next_number, files).image()})
+    restores = [*state.restores[:-1], *[restore.last_id for restore in state.restores[-1:]]]
+    more = Delays(state.delays.next_number, files).image()
+    return pack({**state.small(), "groups": groups, "restores": restores, **more})
 
 
 def _check(store: Store, channel: str, state: ChannelState, meter: Meter) -> None:

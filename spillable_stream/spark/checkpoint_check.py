@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.log_records import fields
-from spillable_stream.spark.offset import starting_option
+from spillable_stream.spark.offset import Offset, starting_option
 from spillable_stream.spark.query_group import DEFAULT_GROUP, Origin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Restore
 from spillable_stream.state.ranges import Range, RangeSet, listed
 
-__all__ = ["check_batch", "check_end", "never_taken", "not_the_default", "pass_over"]
+__all__ = ["check_batch", "check_end", "check_history", "never_taken", "not_the_default", "pass_over"]
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,36 @@ def check_end(state: ChannelState, read_id: int, path: str) -> None:
             f"the Spark checkpoint has read {path} up to the event {read_id}, but that has only {state.last_id}: it is "
             "an older copy of the channel. Use a new checkpointLocation"
         )
+
+
+def check_history(state: ChannelState, group: QueryGroup, read: Offset, path: str, *, of_set: bool = False) -> None:
+    """Refuse a checkpoint that has read events that a restore left out: their IDs are, or will be, those of others.
+
+    Args:
+        state: the channel's state.
+        group: the query's group.
+        read: how far the query has read, or plans to have.
+        path: the channel's path, for the message.
+        of_set: whether the query reads a set of channels, for the message.
+
+    Raises:
+        CheckpointMismatchError: the channel was created from a backup that does not have the event.
+    """
+    if read.restore == state.restore_before(read.event_id):
+        return
+    shared_ids = {before.token: restore.last_id for before, restore in pairwise([Restore(0, ""), *state.restores])}
+    if (shared_id := shared_ids.get(read.restore)) is None:
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint has read {path} up to the event {read.event_id} after another restore: the channel "
+            "was restored again since, and has other events under these IDs. Use a new checkpointLocation: a sink then "
+            "has twice what it has of the events that are still there"
+        )
+    way = _new_checkpoint(group, max(shared_id + 1, state.beginning()), of_set=of_set)
+    raise CheckpointMismatchError(
+        f"the Spark checkpoint has read {path} up to the event {read.event_id}, but the channel was restored from a "
+        f"backup that ends with the event {shared_id}, and gives the later IDs to other events. "
+        f"{way}{'' if of_set else ': it continues with the events that are new'}"
+    )
 
 
 def check_batch(
@@ -81,14 +113,14 @@ def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int, *
     first = max(begin + 1, state.beginning())
     if first > position:
         return "Use a new checkpointLocation" + ("" if group.is_automatic else ", or another group")
-    options, other = starting_option(first, of_set=of_set), ""
-    if not group.is_automatic:
-        options, other = f"{options} and resetGroup=true", ", or another group"
     twice = "what was put since" if of_set else f"the events {first} to {position}"
-    return (
-        f"Use a new checkpointLocation with {options}{other}: "
-        f"a sink that has what the group took then has {twice} twice"
-    )
+    return f"{_new_checkpoint(group, first, of_set=of_set)}: a sink that has what the group took then has {twice} twice"
+
+
+def _new_checkpoint(group: QueryGroup, first_id: int, *, of_set: bool) -> str:
+    """Return how to begin anew with an event."""
+    own = "" if group.is_automatic else " and resetGroup=true, or another group"
+    return f"Use a new checkpointLocation with {starting_option(first_id, of_set=of_set)}{own}"
 
 
 def _way_back(group: QueryGroup) -> str:

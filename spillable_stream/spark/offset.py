@@ -3,9 +3,10 @@
 The end of a query's first batch says where that began, too: ``{"channel": …, "start": m, "writeOrderId": n}``.
 Spark keeps ends, and asks for the beginning of the first batch again when it repeats it.
 
-Three more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
-`group` created for itself, the end of its first batch says with ``made`` when (`first_batch`), and ``reset`` names what
-a stream with `resetGroup` does once (`group_reset`).
+Four more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
+`group` created for itself, the end of its first batch says with ``made`` when (`first_batch`), ``reset`` names what a
+stream with `resetGroup` does once (`group_reset`), and ``restore`` names the restore of the channel after which the
+event was put (`checkpoint_check`).
 
 What the options say of positions is resolved here, too: an ID names an event, an offset the place
 after one.
@@ -44,6 +45,7 @@ class Offset:
         group: the group that a stream created for itself; None if the option `group` names it.
         reset: of the beginning and the end of a query's first batch, the reset of the group that it begins with.
         made_at: of the end of a query's first batch, how far the channel was when it created its group, if it did.
+        restore: the token of the channel's last restore before the event was put; "" without one.
     """
 
     channel: str
@@ -52,16 +54,17 @@ class Offset:
     group: str | None = None
     reset: str | None = None
     made_at: Moment | None = None
+    restore: str = ""
 
     @classmethod
     def of(cls, value: object) -> Offset | None:
         """Return the offset that a JSON value is, or None if it is none of this source's."""
         match value:
             case {"channel": str(channel), "writeOrderId": int(event_id), **more}:
-                match more.get("start"), more.get("group"), more.get("reset"):
-                    case (int() | None as start, str() | None as group, str() | None as reset):
+                match more.get("start"), more.get("group"), more.get("reset"), more.get("restore", ""):
+                    case (int() | None as start, str() | None as group, str() | None as reset, str(restore)):
                         if group is None or is_name(group):
-                            return cls(channel, event_id, start, group, reset, _moment(more.get("made")))
+                            return cls(channel, event_id, start, group, reset, _moment(more.get("made")), restore)
         return None
 
     @classmethod
@@ -92,6 +95,7 @@ class Offset:
             "group": self.group,
             "made": None if self.made_at is None else list(self.made_at),
             "reset": self.reset,
+            "restore": self.restore or None,
             "start": self.start_id,
             "writeOrderId": self.event_id,
         }

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort, QueryNote, one_look
-from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
+from spillable_stream.spark.checkpoint_check import check_batch, check_history, never_taken, pass_over
 from spillable_stream.spark.finished_batches import FinishedBatches
 from spillable_stream.spark.first_batch import planned_batch
 from spillable_stream.spark.group_hold import GroupHold
@@ -107,7 +107,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         channel = self._open()
         position = self._start.position(channel)
         self._query.begin(position)
-        return Offset(channel.uuid, position, group=self._group.label, reset=self._start.reset).to_json()
+        return self._to_json(Offset(channel.uuid, position, group=self._group.label, reset=self._start.reset))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options ask for (Spark 4.2 and later)."""
@@ -306,7 +306,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return asked.start
         made_at = None if answer.start_id is None else answer.made_at or self._group.made_at
         reset = answer.reset or self._start.reset
-        return replace(answer, group=self._group.label, reset=reset, made_at=made_at).to_json()
+        return self._to_json(replace(answer, group=self._group.label, reset=reset, made_at=made_at))
 
     def _nothing(self, begin: int) -> list[InputPartition]:
         """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay.
@@ -403,9 +403,20 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return consumer
 
     def _hear(self, offset: Offset, read_id: int) -> None:
-        """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`)."""
+        """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`).
+
+        Raises:
+            CheckpointMismatchError: the channel never had the events up to there (`check_history`).
+        """
+        with self._port().snapshot() as state:
+            check_history(state, self._group, offset, self._path, of_set=self._options.of_set)
         if self._group.hear(offset, read_id) and self._hold.owner() is not None:
             self._hold.close()
+
+    def _to_json(self, offset: Offset) -> OffsetJson:
+        """Return an offset for Spark, with the restore after which its event was put."""
+        with self._port().snapshot() as state:
+            return replace(offset, restore=state.restore_before(offset.event_id)).to_json()
 
     def _parse(self, value: OffsetJson) -> Offset:
         return Offset.parse(value, self._open().uuid, self._path)

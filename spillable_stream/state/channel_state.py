@@ -18,11 +18,19 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.block import Block
 from spillable_stream.state.block_index import BlockIndex
 from spillable_stream.state.blocks import Blocks
-from spillable_stream.state.contents import Contents, Owner, Pending, Trimmed
+from spillable_stream.state.contents import Contents, Owner, Pending, Restore, Trimmed
 from spillable_stream.state.control_records import apply_control
 from spillable_stream.state.delays import Delays
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.image import ObjectsImage, RetentionImage, SmallImage, StateImage, TierImage, image_of
+from spillable_stream.state.image import (
+    ObjectsImage,
+    RestoresImage,
+    RetentionImage,
+    SmallImage,
+    StateImage,
+    TierImage,
+    image_of,
+)
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.state.spill_rules import MemoryTierInfo, overflow_lasts
@@ -71,6 +79,7 @@ class ChannelState(Contents):
             **self._retention_image(),
             **self._objects_image(),
             **self.delays.image(),
+            **self._restores_image(),
         }
 
     def _tier_image(self) -> TierImage:
@@ -106,6 +115,10 @@ class ChannelState(Contents):
             image["owners"] = {group: (o.epoch, o.note, o.claim, o.process) for group, o in self.owners.items()}
         return image
 
+    def _restores_image(self) -> RestoresImage:
+        """Return the restores, as plain values; {} for a channel that no restore made."""
+        return {"restores": list(self.restores)} if self.restores else {}
+
     def image(self) -> StateImage:
         """Return the whole state as plain values, for a checkpoint."""
         return {**self.small(), "blocks": self.blocks.image()}
@@ -130,6 +143,7 @@ class ChannelState(Contents):
         state.trimmed = Trimmed(*image.get("trimmed", ()))
         state.owners = {group: Owner(*owner) for group, owner in image.get("owners", {}).items()}
         state.delays = Delays(*image.get("delays", ()))
+        state.restores = [Restore(*restore) for restore in image.get("restores", ())]
         for tx, takes in image["taking"].items():
             records = [TakeRecord(take[0], *([(a, b) for a, b in ranges] for ranges in take[1:])) for take in takes]
             state.pending[tx] = Pending(takes=tuple(records))

@@ -22,7 +22,7 @@ from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, payload_limit
 from spillable_stream.state.wall_clock import WallClock
 
-__all__ = ["Contents", "Owner", "Pending", "Trimmed"]
+__all__ = ["Contents", "Owner", "Pending", "Restore", "Trimmed"]
 
 
 @dataclass(slots=True)
@@ -65,6 +65,18 @@ class Trimmed(NamedTuple):
     deleted: int = -1
 
 
+class Restore(NamedTuple):
+    """A restore of the channel: with it, its history parts from the original's, which had other events under later IDs.
+
+    Args:
+        last_id: the last event of the backup.
+        token: a random text, which no other restore has.
+    """
+
+    last_id: int
+    token: str
+
+
 class Contents:
     """The events and groups of a channel, and everything else that its log says.
 
@@ -95,6 +107,7 @@ class Contents:
         trimmed: what nobody needs any more of a log of objects.
         owners: the groups of a log of objects that somebody owns, by name.
         delays: the events that wait until they are due; they have no IDs yet.
+        restores: those by which the channel was created from backups, oldest first.
     """
 
     def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
@@ -121,12 +134,20 @@ class Contents:
         self.trimmed: Trimmed = Trimmed()
         self.owners: dict[str, Owner] = {}
         self.delays: Delays = Delays()
+        self.restores: list[Restore] = []
         self._holders: list[str] = []  # groups that may hold the floor back: it rises only once none does
 
     @property
     def last_id(self) -> int:
         """The last write-order ID in use."""
         return self.next_id - 1
+
+    def restore_before(self, event_id: int) -> str:
+        """Return the token of the last restore before an event was put; "" without one.
+
+        Two channels of one UUID that have the same token for an event have the same events up to there.
+        """
+        return next((restore.token for restore in reversed(self.restores) if restore.last_id < event_id), "")
 
     def gone(self) -> RangeSet:
         """Return the lost and the doubtful IDs, which count as taken by every group."""

@@ -23,6 +23,7 @@ __all__ = [
     "MemoryTierImage",
     "ObjectsImage",
     "ProducersImage",
+    "RestoresImage",
     "RetentionImage",
     "SmallImage",
     "StateImage",
@@ -125,7 +126,16 @@ class DelaysImage(TypedDict, total=False):
     delays: tuple[int, Sequence[DelayedFileImage]]
 
 
-class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage, DelaysImage):
+class RestoresImage(TypedDict, total=False):
+    """What a channel knows of the backups that it was made of; empty if it never was.
+
+    The key: of each restore the last event of the backup, and its token.
+    """
+
+    restores: Sequence[tuple[int, str]]
+
+
+class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage, DelaysImage, RestoresImage):
     """A state without its blocks, with which every data file begins."""
 
     options: dict[str, object]

@@ -43,6 +43,16 @@ def test_nothing_is_in_memory_and_nobody_owns_a_group(tmp_path: Path, in_store: 
     assert (state.options.image().get("gc_delay") == 1) is in_store
 
 
+def test_each_restore_has_a_mark_of_its_own_behind_the_events_of_the_backup(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a", b"b")
+        content = content_of(channel, tmp_path / "copy")
+    first, second = (content.state(in_store=in_store) for in_store in (False, True))
+    assert [restore.last_id for restore in first.restores] == [2]
+    assert first.restore_before(2) == second.restore_before(2) == ""
+    assert "" != first.restore_before(3) != second.restore_before(3) != ""
+
+
 def test_events_that_nobody_needs_any_more_are_left_out(path: Path, tmp_path: Path) -> None:
     def ids(content: BackupContent, state: ChannelState) -> list[int]:
         return [header.write_order_id for header, _ in content.frames(state, UNTOLD)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from uuid import uuid4
+
 import pytest
 
 import spillable_stream as ss
@@ -9,8 +12,11 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken
+from spillable_stream.spark.offset import OffsetJson
+from spillable_stream.spark.partition import EventPartition
 from spillable_stream.spark.query_group import QueryGroup
-from tests.support.spark.sources import batches, batches_of, named_source, put
+from spillable_stream.spark.stream_reader import SpillableStreamReader
+from tests.support.spark.sources import batches, batches_of, named_source, put, source
 
 
 def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channel) -> None:
@@ -212,3 +218,152 @@ def test_expired_events_are_not_taken_by_the_group(channel: ss.Channel) -> None:
     channel.engine().commit(Control(FrameType.RETENTION, {"through": 4}))
     check(channel, 0, 10)
     check(channel, 4, 10)
+
+
+# ── a channel that was restored from a backup ───────────────────────────────────────────────────
+
+
+@pytest.fixture(params=["directory", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return where a channel may be, on disk or in a store in a directory."""
+    return f"{'object+file://' if request.param == 'store' else ''}{tmp_path}/c"
+
+
+def restore(place: str, tmp_path: Path) -> ss.Channel:
+    """Return the channel that a backup of it makes, in its place."""
+    (tmp_path / "c").rename(tmp_path / f"gone-{uuid4()}")
+    ss.restore(tmp_path / "copy", place)
+    return ss.Channel(place, create=False)
+
+
+def read_all(reader: SpillableStreamReader, start: OffsetJson | None = None) -> OffsetJson:
+    """Run micro-batches until there is no more, and return where the last one ended; the source is stopped then."""
+    start = start or reader.initialOffset()
+    while (end := reader.latestOffset(start)) != start:
+        reader.partitions(start, end)
+        reader.commit(end)
+        start = end
+    reader.stop()
+    return start
+
+
+def refuses(reader: SpillableStreamReader, offset: OffsetJson, match: str) -> None:
+    """Prove that a checkpoint that has read up to an offset is refused: with that as its end, and as a beginning."""
+    for call in (reader.latestOffset, lambda start: reader.partitions(start, start)):  # before Spark 4.2 this is first
+        with pytest.raises(CheckpointMismatchError, match=match):
+            call(offset)
+
+
+def test_a_query_that_began_after_a_backup_passes_over_no_events_of_the_restored_channel(
+    place: str, tmp_path: Path
+) -> None:
+    with ss.Channel(place) as channel:
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+        put(channel, 5)
+        read = read_all(source(channel))
+    assert read["writeOrderId"] == 10
+    with restore(place, tmp_path) as channel:
+        put(channel, 8)  # 6 to 10 are not those that the query has read
+        way = "Use a new checkpointLocation with startingOffsets=6: it continues with the events that are new$"
+        refuses(source(channel), read, f"has read .* up to the event 10, but .* that ends with the event 5, .*{way}")
+        refuses(source(channel, failOnDataLoss=False), read, f"that ends with the event 5, .*{way}")
+        assert not channel.stats().groups
+        assert batches_of(channel, startingOffsets="6") == [(6, 13)]
+
+
+def test_a_restored_channel_without_a_new_event_refuses_at_once(place: str, tmp_path: Path) -> None:
+    with ss.Channel(place) as channel:
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+        put(channel, 2)
+        read = read_all(source(channel))
+    with restore(place, tmp_path) as channel:
+        refuses(source(channel), read, "up to the event 7, but .* that ends with the event 5, .* startingOffsets=6: it")
+        begins = source(channel, startingOffsets="6").initialOffset()
+        assert begins["writeOrderId"] == 5
+
+
+def test_a_query_that_has_read_no_more_than_the_backup_has_continues_in_the_restored_channel(
+    place: str, tmp_path: Path
+) -> None:
+    with ss.Channel(place) as channel:
+        channel.consumer("keeps-everything")
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+        read = read_all(source(channel))
+    with restore(place, tmp_path) as channel:
+        put(channel, 3)
+        reader = source(channel)
+        end = reader.latestOffset(read)
+        extents = [e for p in reader.partitions(read, end) if isinstance(p, EventPartition) for e in p.plan.extents]
+        assert [(e.first_id, e.last_id) for e in extents] == [(6, 8)]
+        reader.stop()
+
+
+def test_a_query_continues_in_a_channel_that_was_restored_before_it_began(place: str, tmp_path: Path) -> None:
+    with ss.Channel(place) as channel:
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+    with restore(place, tmp_path) as channel:
+        put(channel, 3)
+        read = read_all(source(channel))
+        put(channel, 2)
+        assert read_all(source(channel), read)["writeOrderId"] == 10
+
+
+def test_a_query_of_a_restored_channel_is_refused_once_the_same_backup_is_restored_again(
+    place: str, tmp_path: Path
+) -> None:
+    with ss.Channel(place) as channel:
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+    with restore(place, tmp_path) as channel:
+        put(channel, 3)
+        read = read_all(source(channel))
+    with restore(place, tmp_path) as channel:
+        put(channel, 4)
+        refuses(
+            source(channel), read, r"up to the event 8 after another restore: .*Use a new checkpointLocation: a sink"
+        )
+
+
+def test_a_restored_channel_is_backed_up_and_restored_and_its_query_continues_where_both_have_the_events(
+    place: str, tmp_path: Path
+) -> None:
+    with ss.Channel(place) as channel:
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+    with restore(place, tmp_path) as channel:
+        put(channel, 3)
+        ss.backup(channel, tmp_path / "second")
+        early = read_all(source(channel))
+        put(channel, 3)
+        late = read_all(source(channel), early)
+    (tmp_path / "copy").rename(tmp_path / "first")
+    (tmp_path / "second").rename(tmp_path / "copy")
+    with restore(place, tmp_path) as channel:
+        put(channel, 6)
+        refuses(source(channel), late, "up to the event 11, but .* that ends with the event 8")
+        assert read_all(source(channel), early)["writeOrderId"] == 14
+
+
+def test_a_named_group_is_told_to_be_moved_with_the_new_checkpoint(place: str, tmp_path: Path) -> None:
+    with ss.Channel(place) as channel:
+        channel.port().create_group("default", "earliest")
+        put(channel, 5)
+        ss.backup(channel, tmp_path / "copy")
+        put(channel, 2)
+        read = read_all(named_source(channel))
+    with restore(place, tmp_path) as channel:
+        put(channel, 4)
+        refuses(named_source(channel), read, "startingOffsets=6 and resetGroup=true, or another group: it continues")
+        assert batches_of(channel, group="default", startingOffsets="6", resetGroup=True) == [(6, 9)]
+
+
+def test_a_channel_that_was_never_restored_has_the_offsets_of_earlier_versions(channel: ss.Channel) -> None:
+    put(channel, 5)
+    first = read_all(named_source(channel))
+    assert first == {"channel": channel.uuid, "start": 0, "writeOrderId": 5}
+    put(channel, 2)
+    assert read_all(named_source(channel), first) == {"channel": channel.uuid, "writeOrderId": 7}

@@ -217,6 +217,47 @@ def test_a_named_channel_that_is_gone_may_be_done_without_and_comes_back(
     assert drain(tolerant, at)[1] == [["b1"]]
 
 
+def test_a_batch_with_which_a_restored_channel_joins_is_planned_again(
+    open_at: Open, source: Source, tmp_path: Path
+) -> None:
+    """The end of the batch alone says where it began: before the restore, of which the end is."""
+    put(open_at("orders-a"), *events("a", 0, 2))
+    with open_at("other") as other:
+        put(other, *events("b", 0, 3))
+        ss.backup(other, tmp_path / "copy")
+    reader = source()
+    at, _ = drain(reader)
+    ss.restore(tmp_path / "copy", f"{open_at.root}/orders-b", new_identity=True)  # type: ignore[attr-defined]
+    put(open_at("orders-b"), *events("b", 3, 2))
+    end = reader.latestOffset(at)
+    assert bodies(reader, at, end) == names("b", 5)
+    reader.stop()
+    again = source()
+    assert bodies(again, at, end) == names("b", 5)
+    assert again.latestOffset(end) == end
+
+
+def test_a_query_that_has_read_what_a_restored_channel_of_the_set_has_not_is_refused(
+    open_at: Open, source: Source, tmp_path: Path
+) -> None:
+    put(open_at("orders-a"), *events("a", 0, 2))
+    with open_at("orders-b") as original:
+        put(original, *events("b", 0, 3))
+        ss.backup(original, tmp_path / "copy")
+        put(original, *events("b", 3, 2))
+        reader = source()
+        at, _ = drain(reader)
+        reader.stop()
+    (tmp_path / "orders-b").rename(tmp_path / "gone")
+    ss.restore(tmp_path / "copy", f"{open_at.root}/orders-b")  # type: ignore[attr-defined]
+    put(open_at("orders-b"), *events("c", 0, 4))
+    with pytest.raises(
+        CheckpointMismatchError,
+        match=r"orders-b up to the event 5, but .* the event 3, .* a startingTimestamp for all channels of the set$",
+    ):
+        source().latestOffset(at)
+
+
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_channel_that_appeared_before_the_first_batch_was_done_joins_from_its_beginning(
     open_at: Open, source: Source, group: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spillable_stream.format.frame import FrameType
+from spillable_stream.state.contents import Restore
 from tests.support.state_log import Log, filled, lost
 
 
@@ -83,3 +84,10 @@ def test_without_the_options_events_leave_behind_the_last_group_that_went_back()
     assert (log.state.first_kept, log.state.floor) == (8, 11)
     log.control(27, FrameType.GROUP, {"group": "g", "drop": True})
     assert (log.state.first_kept, list(log.state.blocks)) == (11, [])
+
+
+def test_an_event_is_of_the_last_restore_before_it() -> None:
+    state = filled().state
+    state.restores = [Restore(0, "of an empty backup"), Restore(4, "first"), Restore(7, "second"), Restore(7, "third")]
+    found = [state.restore_before(event_id) for event_id in (0, 1, 4, 5, 7, 8, 100)]
+    assert found == ["", *["of an empty backup"] * 2, *["first"] * 2, *["third"] * 2]

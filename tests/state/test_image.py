@@ -13,6 +13,7 @@ from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.format.packing import pack, unpack
 from spillable_stream.format.record import ControlRecord
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Restore
 from spillable_stream.state.image import MemoryImage, ObjectsImage, SmallImage, StateImage
 from tests.support.events import numbered, put
 from tests.support.object_channels import URL, stores_in_memory
@@ -48,6 +49,7 @@ def full(open_channel: Open) -> Channel:
     channel.consumer("default").prepare([(2, 2)])
     with channel.put_transaction() as tx:
         tx.put(Event(b"late"), deliver_after=60)
+    channel.engine().state.restores.append(Restore(2, "a restore's token"))
     return channel
 
 
