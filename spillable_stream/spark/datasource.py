@@ -7,11 +7,8 @@ method imports what only its kind of query needs.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -25,6 +22,7 @@ from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.shown_value import shown
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.load_identity import load_name
+from spillable_stream.spark.local_path import is_file_uri, local_path
 from spillable_stream.spark.metadata import metadata_types, with_metadata
 from spillable_stream.spark.offset import OffsetJson
 from spillable_stream.spark.read_options import BatchOptions, StreamOptions
@@ -42,7 +40,6 @@ __all__ = ["SpillableDataSource"]
 
 # What Spark passes on its own, the properties of tables among it.
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "owner", "location", "provider", "comment", "external"}
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @short_traces
@@ -151,12 +148,11 @@ class SpillableDataSource(DataSource):
 
         return ShardedStreamWriter(plan, self._checkpoint())
 
-    def _checkpoint(self) -> SparkCheckpoint | None:
-        """Return the checkpoint of a stream that is written, if its option names a place on this host."""
+    def _checkpoint(self) -> SparkCheckpoint:
+        """Return the checkpoint of a stream that is written, as far as its options say where that is."""
         from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
 
-        path = _local_path(self._spark_option("checkpointlocation") or "")
-        return SparkCheckpoint(Path(path)) if path else None
+        return SparkCheckpoint(*(self._spark_option(name) or "" for name in ("checkpointlocation", "queryname")))
 
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
@@ -174,7 +170,7 @@ class SpillableDataSource(DataSource):
             return self._path()
         parts = [part.strip() for part in given.split(",") if part.strip()]
         paths = [
-            part if is_pattern(part) and is_location(part) and not _is_file(part) else self._path(part)
+            part if is_pattern(part) and is_location(part) and not is_file_uri(part) else self._path(part)
             for part in parts
         ]
         relative = [path for path in paths if not is_location(path) and not os.path.isabs(path)]
@@ -203,7 +199,7 @@ class SpillableDataSource(DataSource):
     def _refuse_table(self) -> None:
         """Refuse ``CREATE TABLE`` where Spark asks for the columns; where they are given it asks nothing."""
         if self._spark_option("provider") is not None:
-            path = _local_path(self._spark_option("path") or "") or "/data/orders"
+            path = local_path(self._spark_option("path") or "") or "/data/orders"
             raise OptionError(
                 "a table can't be a channel, since Spark does not tell a table's source the table's path. Make a view: "
                 f"CREATE TEMPORARY VIEW name USING spillable OPTIONS (path '{path}')"
@@ -282,28 +278,8 @@ def _channel_path(given: str) -> str:
     Raises:
         OptionError: a channel can't be at such an address; the message names one at which it can.
     """
-    local = _local_path(given)
-    return local if local or _is_file(given) or not is_location(given) else str(Location.parse(given))
-
-
-def _local_path(given: str) -> str:
-    """Return the path of a local directory that a path or a URI names, or "" if it names none."""
-    path = _path_of_uri(given) if _is_file(given) else given
-    return "" if _SCHEME.match(path) else path
-
-
-def _is_file(given: str) -> bool:
-    """Tell whether a path is a ``file:`` URI."""
-    return given[:5].lower() == "file:"
-
-
-def _path_of_uri(uri: str) -> str:
-    """Return the path of a ``file:`` URI, or "" if it is relative or another host's."""
-    path = uri[5:]
-    if path.startswith("//"):
-        host, slash, path = path[2:].partition("/")
-        path = slash + path if host.lower() in ("", "localhost") else ""
-    return "/" + unquote(path.lstrip("/")) if path.startswith("/") else ""
+    local = local_path(given)
+    return local if local or is_file_uri(given) or not is_location(given) else str(Location.parse(given))
 
 
 @short_traces

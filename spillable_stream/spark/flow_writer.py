@@ -24,7 +24,7 @@ from spillable_stream.log_records import fields
 from spillable_stream.spark.flow_plan import FlowPlan
 from spillable_stream.spark.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink_times import wall_clock_ms
-from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
+from spillable_stream.spark.spark_checkpoint import NOWHERE, SparkCheckpoint
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_stage import TaskStage, staging
 
@@ -50,10 +50,10 @@ class FlowStreamWriter(ShardedStreamWriter):
 
     Args:
         plan: the plan of the write.
-        checkpoint: the query's checkpoint; None if Spark does not say where it is.
+        checkpoint: the query's checkpoint.
     """
 
-    def __init__(self, plan: FlowPlan, checkpoint: SparkCheckpoint | None = None) -> None:
+    def __init__(self, plan: FlowPlan, checkpoint: SparkCheckpoint = NOWHERE) -> None:
         super().__init__(plan, checkpoint)
         self._flow = plan
 

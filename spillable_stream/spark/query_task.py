@@ -8,6 +8,8 @@ from pyspark import TaskContext
 
 __all__ = ["QueryTask"]
 
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"  # Spark sends the session's configuration with each task
+
 
 @dataclass(frozen=True, slots=True)
 class QueryTask:
@@ -17,11 +19,13 @@ class QueryTask:
         query: the query's ID, which its checkpoint keeps.
         run: the ID of its run, which each start makes anew; "" if Spark does not say it.
         batch_id: the number of the micro-batch.
+        checkpoints: where the session keeps the checkpoints of queries that have no option for it; "" if it does not.
     """
 
     query: str
     run: str
     batch_id: int
+    checkpoints: str = ""
 
     @classmethod
     def here(cls) -> QueryTask | None:
@@ -32,4 +36,5 @@ class QueryTask:
         query, batch_id = (context.getLocalProperty(f) for f in ("sql.streaming.queryId", "streaming.sql.batchId"))
         if not query or batch_id is None:
             return None
-        return cls(query, context.getLocalProperty("spark.jobGroup.id") or "", int(batch_id))
+        run, checkpoints = (context.getLocalProperty(f) or "" for f in ("spark.jobGroup.id", _CHECKPOINTS))
+        return cls(query, run, int(batch_id), checkpoints)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from spillable_stream.spark.sharded_plan import ShardedPlan
 from spillable_stream.spark.side_by_side import settled, side_by_side
 from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.sink_times import wall_clock_ms
-from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
+from spillable_stream.spark.spark_checkpoint import NOWHERE, SparkCheckpoint
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged, staging
@@ -237,10 +238,10 @@ class ShardedStreamWriter(_ShardedStager, DataSourceStreamArrowWriter):
 
     Args:
         plan: the plan of the write.
-        checkpoint: the query's checkpoint; None if Spark does not say where it is.
+        checkpoint: the query's checkpoint.
     """
 
-    def __init__(self, plan: DividedPlan, checkpoint: SparkCheckpoint | None = None) -> None:
+    def __init__(self, plan: DividedPlan, checkpoint: SparkCheckpoint = NOWHERE) -> None:
         super().__init__(plan)
         self._checkpoint = checkpoint
 
@@ -256,8 +257,7 @@ class ShardedStreamWriter(_ShardedStager, DataSourceStreamArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
             StorageError: the disk failed, that of Spark's checkpoint among them.
         """
-        if self._checkpoint is not None:
-            self._checkpoint.sync_batch(batchId)
+        self._checkpoint.sync_batch(batchId, chain.from_iterable(_by_shard(messages).values()))
         queries = {m.owner for m in messages if isinstance(m, ShardedStaged)}
         if queries:
             self._publish(messages, batchId, self._plan.remembered(SinkBatch(queries.pop(), batchId)))

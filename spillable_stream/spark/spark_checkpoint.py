@@ -13,22 +13,26 @@ the query's ID, Spark refuses the checkpoint, or makes another ID, for which a s
 Each file is written again before its sync: one that failed before, for a driver that is gone by now, has left the bytes
 clean in memory, where Spark reads them, and a second sync would say that they are on the medium.
 
-Spark names a sink the checkpoint's place where the query's option says it. One that is not on a file system of the
-driver's host is left to the store that it is in; so are offsets that Spark writes late
-(``asyncProgressTrackingEnabled``).
+Spark names a sink the checkpoint's place where the query's option says it. Where the session's configuration does, a
+query that can be started again has a name, and its checkpoint is under that; tasks are told the configuration, and tell
+the commit. One that is not on a file system of the driver's host is left to the store that it is in; so are offsets
+that Spark writes late (``asyncProgressTrackingEnabled``).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
+from spillable_stream.spark.local_path import local_path
+from spillable_stream.spark.task_stage import Staged
 from spillable_stream.sync_refusals import is_not_ours
 
-__all__ = ["SparkCheckpoint"]
+__all__ = ["NOWHERE", "SparkCheckpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +40,45 @@ class SparkCheckpoint:
     """The checkpoint of a query, as far as the driver's host has it.
 
     Args:
-        path: its directory.
+        location: where it is, if the query's option says it; else "".
+        query: the query's name; "" without one.
     """
 
-    path: Path
+    location: str = ""
+    query: str = ""
 
-    def sync_batch(self, batch_id: int) -> None:
+    def directory(self, checkpoints: str) -> Path | None:
+        """Return the checkpoint's directory on this host; None if there is none, or nothing says it.
+
+        Args:
+            checkpoints: where the session keeps checkpoints; "" if it does not say it.
+        """
+        of_session = f"{checkpoints}/{self.query}" if checkpoints and self.query else ""
+        path = local_path(self.location or of_session)
+        return Path(path) if path else None
+
+    def sync_batch(self, batch_id: int, staged: Iterable[Staged]) -> None:
         """Return once the offsets of a batch, and the query's ID, are on the medium; at once where they are not here.
 
         Args:
             batch_id: the number of the batch.
+            staged: what its tasks staged.
 
         Raises:
             StorageError: the disk failed.
         """
-        offsets, metadata = self.path / "offsets", self.path / "metadata"
-        if not (offsets / str(batch_id)).is_file():
+        directory = self.directory(next((each.checkpoints for each in staged), ""))
+        if directory is None or not (directory / "offsets" / str(batch_id)).is_file():
             return
+        offsets, metadata = directory / "offsets", directory / "metadata"
         _sync(offsets / str(batch_id))
         _sync(offsets)
         if metadata.is_file():
             _sync_query(metadata, metadata.read_bytes())
+
+
+NOWHERE = SparkCheckpoint()
+"""The checkpoint of a query whose place nothing says."""
 
 
 @lru_cache(maxsize=1000)

@@ -58,6 +58,7 @@ class Staged(WriterCommitMessage):
         segment: the staged file of a large output.
         delayed: the rows of a small output that are due later, with payloads that can be pickled.
         runs: the staged side files of a large one.
+        checkpoints: where the session keeps checkpoints, as the task was told (`QueryTask`).
     """
 
     channel: str
@@ -67,6 +68,7 @@ class Staged(WriterCommitMessage):
     segment: SegmentRef | None
     delayed: list[DelayedChunk] = field(default_factory=list, repr=False)
     runs: list[DelayedRun] = field(default_factory=list)
+    checkpoints: str = ""
 
     @property
     def has_rows(self) -> bool:
@@ -116,8 +118,7 @@ class TaskStage:
     def __init__(self, stages: Sequence[StagePlan], limit_bytes: int, owner: str, batch_id: int) -> None:
         self._limit_bytes = limit_bytes
         self._owner = owner
-        task = QueryTask.here()
-        self._query = None if task is None else task.query
+        self._task = QueryTask.here()
         self._asked = [stage.ask_here() for stage in stages]  # while Spark makes the first rows
         self._outputs = [_Output(stage, owner, batch_id) for stage in stages]
         self._held_bytes = 0
@@ -151,7 +152,7 @@ class TaskStage:
         """
         self._require_here()
         side_by_side([part.finish for part in self._parts() if part.is_staged])
-        return [output.staged(self._owner, self._query) for output in self._outputs]
+        return [output.staged(self._owner, self._task) for output in self._outputs]
 
     def _require_here(self) -> None:
         """Refuse a host that does not have the channels; the answer is waited for once."""
@@ -201,12 +202,13 @@ class _Output:
                 self.now.add(frames)
         return self.now.held_bytes + self.later.held_bytes - held_bytes
 
-    def staged(self, owner: str, query: str | None) -> Staged:
+    def staged(self, owner: str, task: QueryTask | None) -> Staged:
         """Return what the task says of this channel: what can be pickled of its rows, or where they are staged."""
         frames = [_portable(frame) for frame in self.now.held]
         delayed = [c._replace(frames=(c.frames[0], _portable(c.frames[1]))) for c in self.later.held]
         runs = list(self.later.result.runs) if self.later.result is not None else []
-        return Staged(self._stage.channel, owner, query, frames, self.now.result, delayed, runs)
+        query, checkpoints = (task.query, task.checkpoints) if task is not None else (None, "")
+        return Staged(self._stage.channel, owner, query, frames, self.now.result, delayed, runs, checkpoints)
 
 
 class _Part(Generic[_Item, _Result]):

@@ -20,7 +20,7 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.sink_times import wall_clock_ms
-from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
+from spillable_stream.spark.spark_checkpoint import NOWHERE, SparkCheckpoint
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_stage import Staged, staging
 
@@ -129,10 +129,10 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
 
     Args:
         plan: the plan of the write.
-        checkpoint: the query's checkpoint; None if Spark does not say where it is.
+        checkpoint: the query's checkpoint.
     """
 
-    def __init__(self, plan: SinkPlan, checkpoint: SparkCheckpoint | None = None) -> None:
+    def __init__(self, plan: SinkPlan, checkpoint: SparkCheckpoint = NOWHERE) -> None:
         super().__init__(plan)
         self._checkpoint = checkpoint
 
@@ -147,9 +147,9 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``; nothing was published.
             StorageError: the disk failed, that of Spark's checkpoint among them.
         """
-        if self._checkpoint is not None:
-            self._checkpoint.sync_batch(batchId)
-        queries = {m.owner for m in messages if isinstance(m, Staged)}
+        staged = [m for m in messages if isinstance(m, Staged)]
+        self._checkpoint.sync_batch(batchId, staged)
+        queries = {m.owner for m in staged}
         self._publish(messages, batchId, SinkBatch(queries.pop(), batchId) if queries else None)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

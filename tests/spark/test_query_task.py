@@ -25,6 +25,7 @@ class Context:
     [
         (SAID, QueryTask("query", "run", 7)),
         (SAID | {"spark.jobGroup.id": ""}, QueryTask("query", "", 7)),
+        (SAID | {"spark.sql.streaming.checkpointLocation": "/c"}, QueryTask("query", "run", 7, "/c")),
         ({"spark.jobGroup.id": "a batch job"}, None),
         ({"sql.streaming.queryId": "query"}, None),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +14,11 @@ from pyspark.sql.types import StructType
 import spillable_stream as ss
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark.datasource import SpillableDataSource
-from spillable_stream.spark.failed_plan import ends_a_batch
+from spillable_stream.spark.query_task import QueryTask
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.sharded_writer import ShardedStreamWriter
 from spillable_stream.spark.spark_checkpoint import SparkCheckpoint
+from spillable_stream.spark.task_stage import Staged
 from spillable_stream.spark.writer import SpillableStreamWriter
 from tests.spark.test_flow_plan import CONF, write_conf
 from tests.support.events import peek, put
@@ -77,13 +78,13 @@ def test_a_batchs_offsets_and_its_querys_id_are_on_the_medium_before_the_sink_ha
 
 
 def test_what_stays_the_same_is_synced_once_for_each_query(checkpoint: Path, synced: list[str]) -> None:
-    spark = SparkCheckpoint(checkpoint)
-    spark.sync_batch(3)
+    spark = SparkCheckpoint(str(checkpoint))
+    spark.sync_batch(3, ())
     synced.clear()
-    spark.sync_batch(3)
+    spark.sync_batch(3, ())
     assert synced == [str(checkpoint / "offsets" / "3"), str(checkpoint / "offsets")]
     (checkpoint / "metadata").write_text('{"id":"2"}')  # another query, at the same place
-    spark.sync_batch(3)
+    spark.sync_batch(3, ())
     assert str(checkpoint / "metadata") in synced
 
 
@@ -92,6 +93,35 @@ def test_a_checkpoint_on_this_host_is_found_by_its_path_and_its_uri(
     tmp_path: Path, checkpoint: Path, synced: list[str], place: str
 ) -> None:
     commit(writer(tmp_path / "sink", place.format(checkpoint)))
+    assert str(checkpoint / "offsets" / "3") in synced
+
+
+@pytest.mark.parametrize(
+    ("option", "query", "of_session", "found"),
+    [
+        ("/queries/one", "", "", "/queries/one"),
+        ("/queries/one", "two", "/elsewhere", "/queries/one"),
+        ("", "two", "/elsewhere", "/elsewhere/two"),
+        ("", "two", "file:/elsewhere", "/elsewhere/two"),
+        ("", "", "/elsewhere", None),  # Spark makes up a name that no other start has
+        ("", "two", "", None),  # in a directory of its own for temporary ones
+        ("", "two", "s3a://bucket", None),
+    ],
+)
+def test_the_querys_option_says_where_its_checkpoint_is_or_its_name_where_the_session_keeps_them(
+    option: str, query: str, of_session: str, found: str | None
+) -> None:
+    assert SparkCheckpoint(option, query).directory(of_session) == (Path(found) if found else None)
+
+
+@pytest.mark.parametrize("kind", ["one channel", "shards"])
+def test_the_offsets_where_the_session_keeps_checkpoints_are_synced(
+    tmp_path: Path, checkpoint: Path, synced: list[str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = {"shards": "2", "shardBy": "body"} if kind == "shards" else {}
+    sink = writer(tmp_path / "sink", "", queryName=checkpoint.name, **shards)
+    monkeypatch.setattr(QueryTask, "here", lambda: QueryTask("query", "run", 3, str(checkpoint.parent)))
+    commit(sink)
     assert str(checkpoint / "offsets" / "3") in synced
 
 
@@ -159,8 +189,17 @@ def test_a_file_system_that_cannot_sync_stops_no_query(
 # ── on Spark ────────────────────────────────────────────────────────────────────────────────────
 
 
+class TellingCheckpoint(SparkCheckpoint):
+    """Says what is in the offsets that a sink's commit syncs, in a file beside the checkpoint."""
+
+    def sync_batch(self, batch_id: int, staged: Iterable[Staged]) -> None:
+        directory = self.directory(next(iter(staged)).checkpoints)
+        assert directory is not None
+        directory.with_name("told").write_text(" ".join(os.listdir(directory / "offsets")))
+
+
 class TellingDataSource(SpillableDataSource):
-    """Says where a sink's commit finds the checkpoint, in a file beside it."""
+    """Writes with a `TellingCheckpoint`."""
 
     @classmethod
     def name(cls) -> str:
@@ -168,17 +207,24 @@ class TellingDataSource(SpillableDataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
         found = super().streamWriter(schema, overwrite)
-        if ends_a_batch() and found._checkpoint is not None:
-            offsets = found._checkpoint.path / "offsets"
-            found._checkpoint.path.with_name("told").write_text(" ".join(sorted(os.listdir(offsets))))
+        found._checkpoint = TellingCheckpoint(found._checkpoint.location, found._checkpoint.query)
         return found
 
 
-def test_spark_tells_the_sinks_commit_where_the_checkpoint_is(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("says", ["query", "session"])
+def test_spark_tells_the_sinks_commit_where_the_checkpoint_is(spark: SparkSession, tmp_path: Path, says: str) -> None:
     with ss.Channel(tmp_path / "source") as channel:
         put(channel, b"x")
     spark.dataSource.register(TellingDataSource)
     events = spark.readStream.format("spillable").load(str(tmp_path / "source"))
-    query = events.writeStream.format("spillable_telling").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query.trigger(availableNow=True).start(str(tmp_path / "sink")).awaitTermination()
+    query = events.writeStream.format("spillable_telling").trigger(availableNow=True)
+    if says == "query":
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    else:
+        spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path))
+        query = query.queryName("by name")
+    try:
+        query.start(str(tmp_path / "sink")).awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert "0" in (tmp_path / "told").read_text().split()
