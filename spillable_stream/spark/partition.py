@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, ReadPlan
-from spillable_stream.errors import DataLossError
+from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.log_records import fields
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.spark.first_batch import PlannedBatch, note_batch
@@ -245,6 +245,9 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOp
         reads = (read for extent in partition.plan.extents for read in reader.read(extent))
         batches = (batch_with_metadata(read, schema, metadata, str(events.path)) for read in reads)
         yield from _resized(batches)
+    except CorruptionError as e:
+        e.advise(events.path)
+        raise
     finally:
         events.close()
 

@@ -2,7 +2,8 @@
 
 Spark shows a user the whole trace of whatever Python raised. The message of an error of this package says what
 happened, to what, and what to do; where in the package that was is for the log, at the level DEBUG. So `short_traces`
-takes the package's frames off. Any other exception keeps its trace.
+takes the package's frames off, and says in the message what a note of it advises: a sentence is one line. Any other
+exception keeps its trace.
 
 Spark wraps the error in one of its own: its text begins with Spark's words and ends with the query's plan, or with
 traces of the JVM. `explain` finds this package's sentence in it.
@@ -17,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.option_names import name_as_in_files
 
 __all__ = ["explain", "short_traces"]
@@ -52,7 +53,7 @@ def _short(method: Callable[..., Any]) -> Callable[..., Any]:
             result = method(*args, **named)
         except SpillableError as e:
             _keep_trace(e)
-            raise e.with_traceback(None) from None
+            raise _as_shown(e) from None
         return _short_iterator(result) if isinstance(result, Iterator) else result
 
     return call
@@ -63,11 +64,18 @@ def _short_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
         yield from iterator
     except SpillableError as e:
         _keep_trace(e)
-        raise e.with_traceback(None) from None
+        raise _as_shown(e) from None
 
 
 def _keep_trace(error: SpillableError) -> None:
     _log.debug("raised to Spark: %s", error, exc_info=error)
+
+
+def _as_shown(error: SpillableError) -> SpillableError:
+    """Return an error without its trace, and with its notes in its message."""
+    if isinstance(error, CorruptionError) and (notes := getattr(error, "__notes__", ())):
+        error = type(error)(f"{error}: {'; '.join(notes)}")
+    return error.with_traceback(None)
 
 
 def explain(error: BaseException | None) -> str:

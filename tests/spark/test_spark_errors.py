@@ -16,11 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from spillable_stream.errors import OptionError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, OptionError, SpillableError, StorageError
 from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import SpillableStreamReader
+from tests.support.damage import flip, log_file
 
 Put = Callable[..., Path]
 
@@ -79,6 +80,27 @@ def test_own_error_has_one_frame_and_nothing_that_it_came_from() -> None:
         Source().partitions(0)
     assert frames(e.value) == ["call"]
     assert "OSError" not in "".join(traceback.format_exception(e.value))
+
+
+def test_what_a_note_advises_is_in_the_message_once_however_often_the_error_passes() -> None:
+    @short_traces
+    class Outer:
+        def read(self) -> None:
+            Damaged().read()
+
+    @short_traces
+    class Damaged:
+        def read(self) -> None:
+            error = CorruptionError("a frame is damaged", "/c/data/log-000001", 48)
+            error.advise("/c")
+            raise error
+
+    with pytest.raises(CorruptionError) as e:
+        Outer().read()
+    assert str(e.value) == (
+        "a frame is damaged [/c/data/log-000001, offset 48]: see what is lost with 'spillable verify /c'"
+    )
+    assert not hasattr(e.value, "__notes__")
 
 
 def test_own_error_of_an_iterator_has_one_frame() -> None:
@@ -267,6 +289,32 @@ def test_stream_says_it_last_before_its_plan_and_explained_in_one_line(
         for error in (e.value, query.exception()):
             assert explain(error).startswith(sentence)
             assert "\n" not in explain(error)
+
+
+@pytest.mark.spark
+def test_damage_in_a_channel_is_told_with_what_shows_the_loss_wherever_spark_finds_it(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    damaged, broken = put("d", b"y" * 100), put("b", b"y")
+    damage(damaged, b"y" * 100)
+    flip(log_file(broken), 8)
+    rows = spark.createDataFrame([({}, b"z")], "headers MAP<STRING, STRING> NOT NULL, body BINARY NOT NULL")
+
+    def stream(path: Path) -> None:
+        events = spark.readStream.format("spillable").schema("headers MAP<STRING, STRING>, body BINARY")
+        events.load(str(path)).writeStream.format("noop").start().awaitTermination(500)
+
+    found = [
+        (damaged, lambda: load(spark, damaged).collect()),
+        (damaged, lambda: stream(damaged)),
+        (broken, lambda: load(spark, broken)),
+        (broken, lambda: stream(broken)),
+        (broken, lambda: rows.write.format("spillable").mode("append").save(str(broken))),
+    ]
+    for path, act in found:
+        with pytest.raises(PySparkException) as e:
+            act()
+        assert re.fullmatch(rf".+ \[.+\]: see what is lost with 'spillable verify {path}'", explain(e.value))
 
 
 @pytest.mark.spark
