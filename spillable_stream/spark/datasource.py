@@ -6,6 +6,7 @@ method imports what only its kind of query needs.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ __all__ = ["SpillableDataSource"]
 
 # What Spark passes on its own, the properties of tables among it.
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "owner", "location", "provider", "comment", "external"}
+_PATHS = "paths"
 
 
 @short_traces
@@ -165,10 +167,11 @@ class SpillableDataSource(DataSource):
 
         A path that is a channel as it is written is that channel.
         """
-        given = self._spark_option("path")
-        if given is None or not may_be_set(given) or _is_channel(given):
-            return self._path()
-        parts = [part.strip() for part in given.split(",") if part.strip()]
+        given, parts = self._spark_option("path"), self._listed_paths()
+        if parts is None:
+            if given is None or not may_be_set(given) or _is_channel(given):
+                return self._path()
+            parts = [part.strip() for part in given.split(",") if part.strip()]
         paths = [
             part if is_pattern(part) and is_location(part) and not is_file_uri(part) else self._path(part)
             for part in parts
@@ -176,10 +179,23 @@ class SpillableDataSource(DataSource):
         relative = [path for path in paths if not is_location(path) and not os.path.isabs(path)]
         if relative and len(relative) < len(paths):
             raise OptionError(
-                f"{given} names several channels, and {relative[0]} is a relative path among absolute ones; write all "
-                "of them in the same way, or give a channel a path without commas"
+                f"{', '.join(parts)} are several channels, and {relative[0]} is a relative path among absolute ones; "
+                "write all of them in the same way, or give a channel a path without commas"
             )
         return ChannelSet(paths)
+
+    def _listed_paths(self) -> list[str] | None:
+        """Return the paths of ``load([…])``, which Spark sends as a text; None if one path was given, or none."""
+        text = self._spark_option(_PATHS)
+        if text is None:
+            return None
+        try:
+            paths = json.loads(text)
+        except ValueError:
+            paths = None
+        if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+            raise OptionError(f"paths must be a list of paths, as Spark makes it of load([...]), not {shown(text)}")
+        return paths
 
     def _path(self, given: str | None = None) -> str:
         given = given or self._spark_option("path")
@@ -208,7 +224,8 @@ class SpillableDataSource(DataSource):
     def _read_options(self, *scopes: str) -> dict[str, Any]:
         """Return the options of a read that were given, by keyword name."""
         kinds = {SOURCE: "a Spark stream's source", BATCH: "a Spark batch read"}
-        return parse_options(self._given(), scopes, where=kinds[scopes[0]] if len(scopes) == 1 else "a Spark source")
+        given = {name: value for name, value in self._given().items() if name.lower() != _PATHS}
+        return parse_options(given, scopes, where=kinds[scopes[0]] if len(scopes) == 1 else "a Spark source")
 
     def _flow_writer(self, schema: StructType, overwrite: bool, mode: str) -> ShardedStreamWriter:
         """Return a writer through a source of a configuration file."""

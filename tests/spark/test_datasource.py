@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,22 @@ def test_path_elsewhere_is_refused(path: str) -> None:
 @pytest.mark.parametrize("place", ["s3://b/c", "az://b/c/d", "gs://b/c", "object+file:///c"])
 def test_a_place_in_a_store_is_a_path(place: str) -> None:
     assert SpillableDataSource({"path": place})._path() == place
+
+
+def test_a_list_of_paths_is_a_set_of_channels(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    for name in ("a", "b", "c,d"):
+        put(name, b"x", b"y")
+    paths = [f"file:{tmp_path}/a", f"{tmp_path}/[bx]", str(tmp_path / "c,d"), str(tmp_path / "a")]
+    events = spark.read.format("spillable").option("metadata", "true").load(paths)
+    assert Counter(row.channel for row in events.collect()) == {str(tmp_path / n): 2 for n in ("a", "b", "c,d")}
+
+
+@pytest.mark.parametrize("paths", ["", "/a,/b", "[]", "[1]", '{"/a": 1}'])
+def test_what_is_not_a_list_of_paths_is_refused(paths: str) -> None:
+    with pytest.raises(
+        OptionError, match=r"^paths must be a list of paths, as Spark makes it of load\(\[...\]\), not "
+    ):
+        SpillableDataSource({"paths": paths}).schema()
 
 
 @pytest.mark.parametrize("place", ["s3a://b/c", "abfss://b@c/d"])
