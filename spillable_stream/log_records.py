@@ -4,6 +4,9 @@ Every module logs under its own name, below ``spillable_stream``. The levels: *d
 checkpoints), *info* for what happens rarely and is all right, *warning* for what somebody should look at although the
 call succeeds, *error* for a failure that no call can raise. An error that a call raises is not logged besides.
 
+A handler or a filter of the program's may raise. That ends nothing here, neither a commit nor a thread: the record then
+goes to standard error, if it is a warning or worse (`log_of`).
+
 ``SPILLABLE_LOG=debug`` (info, warning, error) writes the records to standard error. Without it Python's own rule holds:
 the program's handlers decide, and where it has none, warnings and errors go to standard error. A handler that drops
 them would hide what nobody else says, such as events that a process's end did not store.
@@ -17,7 +20,9 @@ import time
 from collections.abc import Mapping
 from typing import TypedDict, cast
 
-__all__ = ["FIELDS", "VARIABLE", "RecordFields", "Seldom", "configure", "fields"]
+from spillable_stream.error_text import is_interrupt
+
+__all__ = ["FIELDS", "VARIABLE", "RecordFields", "Seldom", "configure", "fields", "log_of"]
 
 VARIABLE = "SPILLABLE_LOG"
 _TREE = "spillable_stream"
@@ -93,6 +98,46 @@ def fields(
         "seconds": seconds,
     }
     return cast(RecordFields, {name: value for name, value in given.items() if value is not None})
+
+
+class _Log(logging.Logger):
+    """The logger of a name, which decides all but what becomes of an error in a handler or a filter."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._log_of_program = logging.getLogger(name)
+
+    def isEnabledFor(self, level: int) -> bool:
+        return self._log_of_program.isEnabledFor(level)
+
+    def handle(self, record: logging.LogRecord) -> None:
+        try:
+            self._log_of_program.handle(record)
+        except BaseException as e:
+            if is_interrupt(e):
+                raise
+            _say_plainly(record, e)
+
+
+def _say_plainly(record: logging.LogRecord, fault: BaseException) -> None:
+    last = logging.lastResort
+    if last is None or record.levelno < last.level:
+        return
+    message = f"{record.msg} (a logging handler raised {type(fault).__name__})"
+    try:
+        last.handle(logging.makeLogRecord({**vars(record), "msg": message}))
+    except BaseException as e:  # there is nobody left to tell
+        if is_interrupt(e):
+            raise
+
+
+def log_of(name: str) -> logging.Logger:
+    """Return the logger of a name, whose calls raise nothing but an interrupt, whatever the program's handlers do.
+
+    Args:
+        name: the module's.
+    """
+    return _Log(name)
 
 
 class Seldom:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from demo.cluster.pythons import quick_pythons
-from spillable_stream import Channel
+from spillable_stream import Channel, log_records
 from spillable_stream.engine import held_groups, object_owners, opening, readonly_view
 from spillable_stream.log import wal
 from spillable_stream.option_names import name_as_keywords
@@ -36,6 +37,16 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup has them do
 wal._SLOW_SYNC_SECONDS = 3600.0  # the disk of a busy machine is worth no line in the log of a test
 _DISK = pytest.StashKey[Path]()
 
+_say_plainly = log_records._say_plainly
+
+
+def _say_or_fail(record: logging.LogRecord, fault: BaseException) -> None:
+    """Let a record whose message does not fit its arguments fail its test, as pytest's own handler would."""
+    record.getMessage()
+    _say_plainly(record, fault)
+
+
+log_records._say_plainly = _say_or_fail
 register_profiles()
 quick_pythons()
 use_archive()

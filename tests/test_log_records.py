@@ -15,7 +15,9 @@ import pytest
 
 import spillable_stream
 from spillable_stream import Channel
-from spillable_stream.log_records import FIELDS, configure, fields
+from spillable_stream.log import wal
+from spillable_stream.log_records import FIELDS, configure, fields, log_of
+from tests.support.events import peek, put
 
 PROGRAM = """
 import sys
@@ -123,15 +125,13 @@ NAMED = {
 
 
 def log_calls() -> Iterator[tuple[str, ast.Call]]:
-    """Yield each call that logs, with its place: those of loggers, and of the producer's `say`."""
+    """Yield each call that logs, with its place."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
                 continue
-            called = ast.unparse(node.func)
-            receiver, _, method = called.rpartition(".")
-            is_said = called == "say" and path.parent.name == "producer"
-            if is_said or (method in LEVELS and receiver in ("_log", "tree", "logging")):
+            receiver, _, method = ast.unparse(node.func).rpartition(".")
+            if method in LEVELS and receiver in ("_log", "tree", "logging"):
                 yield f"{path.relative_to(PACKAGE)}:{node.lineno}", node
 
 
@@ -146,9 +146,9 @@ def test_every_record_has_the_fields_that_its_message_names() -> None:
     for place, call in log_calls():
         calls += 1
         message = message_of(call)
-        if place.startswith("producer/trouble.py") or ast.unparse(call.args[0]) == "format":
-            continue  # they pass on what they are given
-        given = next((k.value for k in call.keywords if k.arg in ("extra", "about")), None)
+        if ast.unparse(call.args[0]) == "format":
+            continue  # it passes on what it is given
+        given = next((k.value for k in call.keywords if k.arg == "extra"), None)
         if given is None:
             unused.discard(message or "")
             lacking += [] if message in NAMING_NOTHING else [f"{place} has no fields: {message}"]
@@ -159,3 +159,111 @@ def test_every_record_has_the_fields_that_its_message_names() -> None:
     assert not lacking
     assert not unused, "these messages are gone"
     assert calls > 140
+
+
+def test_every_record_has_as_many_arguments_as_its_message_shows() -> None:
+    wrong = []
+    for place, call in log_calls():
+        message = message_of(call)
+        if message is None or any(isinstance(a, ast.Starred) for a in call.args):
+            continue
+        given = call.args[1 + next(i for i, a in enumerate(call.args) if ast.unparse(a) == repr(message)) :]
+        if len(re.findall(r"%[^%]", message.replace("%%", ""))) != len(given):
+            wrong.append(f"{place}: {message}")
+    assert not wrong
+
+
+# ── a log that raises ───────────────────────────────────────────────────────────────────────────
+
+
+class Raising(logging.Handler):
+    def __init__(self, fault: type[BaseException]) -> None:
+        super().__init__()
+        self.fault = fault
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        raise self.fault
+
+
+@pytest.fixture
+def program() -> Iterator[logging.Logger]:
+    """The program's logger of a name of the package."""
+    found = logging.getLogger("spillable_stream.of_a_test")
+    yield found
+    found.handlers.clear()
+    found.filters.clear()
+    found.setLevel(logging.NOTSET)
+    found.disabled = False
+
+
+@pytest.mark.parametrize("fault", [ValueError, SystemExit, GeneratorExit])
+def test_a_record_that_a_handler_refuses_goes_to_standard_error_and_raises_nothing(
+    program: logging.Logger, fault: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    program.addHandler(Raising(fault))
+    log_of(program.name).warning("%d are gone", 3)
+    log_of(program.name).info("all is well")
+    assert capsys.readouterr().err == f"3 are gone (a logging handler raised {fault.__name__})\n"
+
+
+def test_a_record_that_a_filter_refuses_goes_to_standard_error_with_the_error_that_it_tells(
+    program: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program.addFilter(lambda record: record.levelno < 1 // 0)
+    try:
+        raise KeyError("mine")
+    except KeyError:
+        log_of(program.name).exception("a call failed")
+    said = capsys.readouterr().err
+    assert (
+        said.startswith("a call failed (a logging handler raised ZeroDivisionError)\n") and "KeyError: 'mine'" in said
+    )
+
+
+def test_an_interrupt_within_a_handler_is_the_users(program: logging.Logger) -> None:
+    program.addHandler(Raising(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        log_of(program.name).error("gone")
+
+
+def test_the_programs_logger_of_the_name_decides_what_is_logged(
+    program: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = log_of(program.name)
+    program.setLevel(logging.DEBUG)
+    log.debug("wanted")
+    program.setLevel(logging.ERROR)
+    log.warning("not wanted")
+    program.addFilter(lambda record: "secret" not in record.msg)
+    log.error("secret")
+    program.disabled = True
+    log.error("disabled")
+    (found,) = caplog.records
+    where = (found.name, found.filename, found.funcName)
+    assert (found.message, *where) == ("wanted", program.name, "test_log_records.py", sys._getframe().f_code.co_name)
+
+
+def test_a_commit_that_warns_into_a_log_that_raises_is_acknowledged_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "_SLOW_SYNC_SECONDS", 0.0)
+    tree, handler = logging.getLogger("spillable_stream"), Raising(ValueError)
+    with Channel(path, minimum_required_space=0) as channel:
+        tree.addHandler(handler)
+        try:
+            put(channel, b"x")
+        finally:
+            tree.removeHandler(handler)
+        assert peek(channel) == [b"x"]
+
+
+def test_every_module_logs_by_what_survives_the_programs_handlers() -> None:
+    """The sink ``logger`` does not: a record is all that its events become, so an error brings them back."""
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if re.search(
+            r"= logging\.getLogger|logging\.(debug|info|warning|error|exception|critical|log)\(", path.read_text()
+        )
+    }
+    assert found == {"log_records.py", "flow/sinks/logger.py"}

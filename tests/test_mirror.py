@@ -71,6 +71,7 @@ SCENARIOS = {
     "producer/test_processes": "forks, exits and signals",
     "producer/test_cost": "how many calls a send costs",
     "producer/test_soak": "healthy destinations beside others",
+    "producer/test_trouble": "errors whose text raises, and a log that does",
     "producer/test_values": "what is accepted is taken as it was sent",
     "spark/test_flow_query": "a Spark query as the sink of a running agent",
     "spark/test_expiring_credentials": "queries between channels of a store whose credentials expire",

@@ -9,7 +9,6 @@ begins anew with a later state, which does not need them any more, and keeps wha
 
 from __future__ import annotations
 
-import logging
 import os
 import uuid
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.packing import pack
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import DIRECTORY, Location, is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.option_names import named
@@ -53,7 +52,7 @@ from spillable_stream.state.image import StateImage
 
 __all__ = ["BackupReport", "archive_location", "backup", "shown_location"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _FOLDERS = ("delays/", "events/", "states/")
 _FILE_BYTES = 64 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,14 @@ from spillable_stream.errors import (
     NotAChannelError,
     SpillableError,
 )
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.progress import OnProgress
 
 __all__ = ["RestoreReport", "restore"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -30,14 +29,14 @@ from spillable_stream.errors import (
     TransactionStateError,
 )
 from spillable_stream.log.event_reader import ReadBatch
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import check_group
 from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["Consumer"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _OWNER_SECONDS = 10.0
 

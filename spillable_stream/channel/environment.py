@@ -6,17 +6,17 @@ a program or ``spillable alter`` gives another value. Directories have no such d
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from spillable_stream.errors import OptionError
+from spillable_stream.log_records import log_of
 from spillable_stream.options import CHANNEL, CREATION, OPTIONS, Option, parse_options
 
 __all__ = ["environment_options", "variable_of"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _PREFIX = "SPILLABLE_"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from spillable_stream.engine.options_by_place import (
     refuse_options_of_stores,
 )
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, decode_schema, encode_schema
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FoundChannel", "OpenArguments"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class FoundChannel(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -25,7 +24,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import open_engine, remember
 from spillable_stream.errors import ChannelClosedError, StorageError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.options import CHANNEL, CREATION, parse_options
 from spillable_stream.progress import OnProgress, told_of_opens
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenChannel"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class OpenChannel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import threading
 import time
@@ -40,7 +39,7 @@ from spillable_stream.errors import (
     StorageError,
     TransactionStateError,
 )
-from spillable_stream.log_records import Seldom, fields
+from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.store import is_refusal
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.quantities import Duration
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSE_SECONDS", "Spool", "open_spool"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 CLOSE_SECONDS = 10.0
 """How long a close ships what is in the spool; the rest stays there for the next open."""

@@ -14,7 +14,7 @@ import typer
 from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app, fail, time_span, until_signal
 from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
 from spillable_stream.errors import SpillableError, StorageError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 if TYPE_CHECKING:
     from spillable_stream.flow.agent import Agent
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["agent", "log_level"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _MONITORING_PORT = "41414"
 _JAVA = "is ignored: it is an option of Java's"

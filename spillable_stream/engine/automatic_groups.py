@@ -16,7 +16,6 @@ process. A crash costs it what was not recorded yet, never more than a hundredth
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -29,7 +28,7 @@ from spillable_stream.engine.group_owners import GroupHold, GroupOwners, OwnerSe
 from spillable_stream.engine.log_port import Log
 from spillable_stream.errors import GroupOwnedError, OptionError, SpillableError, StorageError
 from spillable_stream.format.record import GroupRecord
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import is_name
 from spillable_stream.option_names import named
 from spillable_stream.state.channel_state import ChannelState
@@ -37,7 +36,7 @@ from spillable_stream.state.group import GroupState
 
 __all__ = ["UNPLANNED_SECONDS", "AutomaticGroups"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 UNPLANNED_SECONDS = 600.0
 """How long a group that never planned a batch may be without an owner.

@@ -6,7 +6,6 @@ became of the memory tier.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import NamedTuple
 
@@ -21,12 +20,12 @@ from spillable_stream.log.recovery import discard_unfinished_file, recover, requ
 from spillable_stream.log.spares import Spares
 from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.progress import meter_of_open
 
 __all__ = ["RecoveredChannel", "recover_channel"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class RecoveredChannel(NamedTuple):

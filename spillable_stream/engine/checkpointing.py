@@ -6,7 +6,6 @@ A checkpoint frees everything: if the newest file holds only taken events, the l
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,12 +20,12 @@ from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.log.disk_space import is_for_want_of_space
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Checkpointing"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class Checkpointing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -25,13 +24,13 @@ from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.log.delayed_frames import SideFiles
 from spillable_stream.log.delayed_index import DelayedIndex
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.delays import DelayedFile, Place
 
 __all__ = ["Deliveries", "wall_clock_ms"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _MOST_EVENTS = 4096  # of one commit
 _MOST_EVENTS_FAR = 32_768  # of one that is a request or two

@@ -5,7 +5,6 @@ Those that retention keeps are the first to go.
 
 from __future__ import annotations
 
-import logging
 import time
 
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -16,11 +15,11 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.log.disk_space import lacking_bytes
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["DiskRoom"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _EVERY_SECONDS = 1.0
 

@@ -8,8 +8,6 @@ The newest file is never freed: if it holds only taken events, a checkpoint make
 
 from __future__ import annotations
 
-import logging
-
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
@@ -19,12 +17,12 @@ from spillable_stream.log.abandoned_segments import remove_abandoned_segments
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.disk_space import lacking_bytes
 from spillable_stream.log.spares import Spares
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["DrainedFiles"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _PARTS_OF_SPARES = 4  # so many times what is freed without a checkpoint may be spare
 _WORTH_A_FILE_BYTES = 256 << 10  # with fewer bytes of taken events, the log does not continue in a new file

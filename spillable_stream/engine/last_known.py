@@ -8,7 +8,6 @@ from here.
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from spillable_stream.engine.handed_over import HandedOver
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.packing import NONSENSE
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from spillable_stream.objects.location import Location
 from spillable_stream.storage.filesystem import FileSystem
@@ -24,7 +23,7 @@ from spillable_stream.storage.lock import FileLock
 
 __all__ = ["LastKnown", "accept", "hand_over", "recall", "write_down"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _FILE = "store"
 _WAIT_SECONDS = 1.0  # for another handle that writes down what it knows, which will do

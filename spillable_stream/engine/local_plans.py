@@ -6,7 +6,6 @@ channel's directories, and its memory tier to read from that.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,14 +26,14 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.quarantine import keep_damaged, not_quarantined
 from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["LocalPlanReader", "LocalReadPlan", "LocalStagePlan", "read_query_note"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import logging
 import os
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.recovery import recover
 from spillable_stream.log.tier_logs import Tiers
 from spillable_stream.log.wal import Position
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.memory_loss_rules import (
     MemoryLoss,
@@ -47,7 +46,7 @@ from spillable_stream.state.ranges import Range, listed
 
 __all__ = ["MemoryRecovery", "RecoveredEnds"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class RecoveredEnds(NamedTuple):

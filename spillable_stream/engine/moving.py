@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from itertools import takewhile
 
@@ -18,13 +17,13 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Moving"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _MOVED_BYTES = 16 << 20
 

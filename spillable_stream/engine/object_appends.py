@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from functools import partial
 
@@ -13,7 +12,7 @@ from spillable_stream.engine.object_looks import ObjectLooks
 from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, NotAChannelError, StorageError
 from spillable_stream.format.slot import Slot
 from spillable_stream.log.wal import Position
-from spillable_stream.log_records import Seldom, fields
+from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.appending import Appending, Attempt
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.parallel import begin
@@ -22,7 +21,7 @@ from spillable_stream.objects.slots import ForeignSlotError, Slots
 
 __all__ = ["ObjectAppends"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _AHEAD_SECONDS = 60  # of a clock: less makes no difference
 

@@ -14,7 +14,6 @@ was ever deleted. Any handle may do any of it, at once and again: numbers are ne
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -33,7 +32,7 @@ from spillable_stream.engine.telemetry import Counters
 from spillable_stream.errors import LockTimeoutError, NotAChannelError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.checkpoints import Hint
 from spillable_stream.objects.collector import Collector
 from spillable_stream.objects.store import StoreError
@@ -41,7 +40,7 @@ from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["ObjectCheckpointing", "Trim"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _MOST_SLOTS = 1_000  # between two checkpoints: what an open reads at most
 _WORTH_A_TRIM = 100  # slots

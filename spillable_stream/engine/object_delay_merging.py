@@ -20,7 +20,6 @@ so of the new objects; else nothing is committed, and the new objects are remove
 
 from __future__ import annotations
 
-import logging
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -42,14 +41,14 @@ from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.dues import stretch_of
 from spillable_stream.log.delayed_index import DelayedIndex
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.delayed_objects import DelayedObjects
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.state.delays import DelayedFile, Place
 
 __all__ = ["DelayMerge", "DelayMerging"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _SMALL_BYTES = FULL_BYTES // 2
 _MANY_BYTES = FULL_BYTES // 4  # of puts, worth a copy: each delivery may find something in all of them

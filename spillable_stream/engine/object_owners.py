@@ -15,7 +15,6 @@ planned on a slot that comes after the takeover. So a takeover that was hasty is
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 import uuid
@@ -42,7 +41,7 @@ from spillable_stream.errors import (
     SpillableError,
     TransactionStateError,
 )
-from spillable_stream.log_records import Seldom, fields
+from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
@@ -50,7 +49,7 @@ from spillable_stream.storage.process_identity import is_gone, process_name
 
 __all__ = ["ObjectOwners"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _LOOK_SECONDS = 1.0
 

@@ -7,7 +7,6 @@ thread, and pays for none; nor has a handle that only looks. One whose credentia
 
 from __future__ import annotations
 
-import logging
 import time
 
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -20,12 +19,12 @@ from spillable_stream.engine.object_ownership import ObjectOwnership
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
-from spillable_stream.log_records import Seldom, fields
+from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.store import is_refusal
 
 __all__ = ["UPKEEP", "ObjectUpkeep"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 UPKEEP = "upkeep:"
 """The name that the handle owns that acts; no group can have it."""

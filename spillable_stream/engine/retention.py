@@ -7,7 +7,6 @@ the log begins a new one at an eighth of either limit.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
 from spillable_stream.state.block import Block
 from spillable_stream.state.channel_state import ChannelState
@@ -31,7 +30,7 @@ from spillable_stream.storage.boot import since_boot_us
 
 __all__ = ["Retention"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class Retention:

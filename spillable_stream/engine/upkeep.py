@@ -14,7 +14,6 @@ groups drops those that nobody reads. One process at a time does it, in a thread
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,14 +28,14 @@ from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, SpillableError
-from spillable_stream.log_records import Seldom, fields
+from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import since_boot_us
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Upkeep"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _LONGEST_SECONDS = 1.0
 _SHORTEST_SECONDS = 0.05

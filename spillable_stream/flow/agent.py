@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -28,13 +27,13 @@ from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.stop_signals import StopSignals
 from spillable_stream.flow.wiring import SinkGroup, Source, wire
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import name_as_in_files
 from spillable_stream.quantities import Duration
 
 __all__ = ["Agent"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05

@@ -6,7 +6,6 @@ in any of the channels tells which batch may be in some of them only.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from spillable_stream.channel.channel import Channel
@@ -15,12 +14,12 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.noted import Noted
 from spillable_stream.format.numbered_batch import BY_PRODUCER, MAX_NOTE_BYTES, NumberedBatch, Numbers
 from spillable_stream.format.packing import MALFORMED, pack, unpack
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import check_producer
 
 __all__ = ["BatchNumbers", "write_note"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 class BatchNumbers:

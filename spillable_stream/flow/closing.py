@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,11 +11,11 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.runner import Runner
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["channels_of", "close_at_once"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 def channels_of(runners: Iterable[Runner]) -> list[Channel]:

@@ -5,19 +5,18 @@ Where there is no channel for them, such an event is named in the log, once a mi
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from spillable_stream.flow.event_batch import Header, add_headers
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.workers.letter_headers import FLOW_COMPONENT, FLOW_ERROR, FLOW_ID, FLOW_TIME
 
 __all__ = ["Stuck", "as_dead_letters"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _PAUSE_MS = 60_000
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from spillable_stream.counted import counted
 from spillable_stream.errors import ChannelFullError, PutTooLargeError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["LeftOut"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _PAUSE_MS = 60_000
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +9,11 @@ from dataclasses import dataclass
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Runner
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["Supervisor"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _LOOK_SECONDS = 3.0
 _LONGEST_WAIT_SECONDS = 60.0

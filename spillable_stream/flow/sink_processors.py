@@ -7,7 +7,6 @@ prolongs a penalty.
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol
@@ -16,12 +15,12 @@ from spillable_stream.errors import DeliveryError, OptionError
 from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
 from spillable_stream.flow.surroundings import REAL, Surroundings
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["Default", "Failover", "GroupedSink", "LoadBalance", "SinkProcessor", "SinkStatus"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _UNIT_MS = 1000
 _MOST_DOUBLINGS = 32  # more than any penalty has

@@ -13,11 +13,11 @@ from spillable_stream.flow.runner import Backoff, RoundsThread
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["SinkRunner"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _FAILED_SECONDS = 5.0
 _INCREMENT_MS, _MOST_MS = 1000, 5000

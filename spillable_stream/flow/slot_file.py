@@ -15,7 +15,6 @@ logged. The first write replaces the file of an earlier run as a whole, or creat
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from pathlib import Path
 
@@ -24,11 +23,11 @@ import google_crc32c
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.descriptor import Descriptor
 from spillable_stream.flow.durable_file import read_file, replace_file
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["SlotFile", "newest_value"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _LEAST_SLOT_BYTES = 4096
 _PREFIX_BYTES = 16 + 1 + 8 + 1

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Backoff, RoundsThread
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["EventRunner", "PolledRunner", "source_runner"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 class PolledRunner:

@@ -8,7 +8,6 @@ could be shown.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import tempfile
@@ -24,12 +23,13 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.tap import Chosen, shown_row, tap
 from spillable_stream.flow.tap_point import TapPoint
 from spillable_stream.format.packing import NONSENSE
+from spillable_stream.log_records import log_of
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import shown
 
 __all__ = ["TapServer", "socket_directory", "tap_component"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _LOOK_SECONDS = 0.2
 _MOST_REQUEST_BYTES = 1 << 16

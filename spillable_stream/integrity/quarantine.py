@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,12 +20,12 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inventory import opened
 from spillable_stream.log.layout import Layout
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Quarantine", "memory_files"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _PIECE_BYTES = 4 << 20
 

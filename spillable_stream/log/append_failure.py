@@ -6,18 +6,17 @@ A failed sync is never tried again: the next one would say that all is well.
 from __future__ import annotations
 
 import functools
-import logging
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.file import File
 
 __all__ = ["AppendFailure"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class AppendFailure:

@@ -10,7 +10,6 @@ Files with other names are ignored, and so are whole checkpoints of another chan
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -36,14 +35,14 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import read_owner
 from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
 from spillable_stream.state.image import StateImage
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Checkpoint", "Checkpoints"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _TEMPORARY = ".tmp"
 _KEPT = 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,13 @@ from spillable_stream.log.identity_file import identity_of
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault, whereabouts
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["make_directories", "make_missing", "own_again", "own_backup", "require_unowned", "restore_home"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 def own_again(fs: FileSystem, layout: Layout) -> None:

@@ -13,7 +13,6 @@ longer matches.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,13 +27,13 @@ from spillable_stream.log.claim import make_missing, own_backup
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner_file import OWNER_FILE, Owner, parse_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Directories"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _LEAVING_SECONDS = 0.2  # a killed process releases its locks one by one
 _REPAIR = "run 'spillable repair' to let this channel have it"

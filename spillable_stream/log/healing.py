@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.commit_record import CommitRecord
 from spillable_stream.format.frame import FrameType
@@ -16,12 +14,12 @@ from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.rolling import MakeImage, Rolling
 from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.file import File
 
 __all__ = ["Healing"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class Healing:

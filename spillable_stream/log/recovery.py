@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,7 +30,7 @@ from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
 from spillable_stream.log.layout import RESTORE_IT
 from spillable_stream.log.tail import cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -44,7 +43,7 @@ __all__ = [
     "require_log_of_checkpoint",
 ]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class RecoveredLog(NamedTuple):

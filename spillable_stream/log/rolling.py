@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 
@@ -17,14 +16,14 @@ from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import named
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.file import File
 
 __all__ = ["MakeImage", "Rolling"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _ROLL_AGAIN_SECONDS = 60.0
 _WITH_ROOM_SECONDS = 1.0

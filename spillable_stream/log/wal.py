@@ -8,7 +8,6 @@ whose header names the end of the last one that is trusted, which settles that t
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
@@ -30,12 +29,12 @@ from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.rolling import MakeImage, Rolling
 from spillable_stream.log.tier_files import DiskFiles, MemoryFiles, TierFiles
 from spillable_stream.log.written_file import WrittenFile
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.storage.file import File
 
 __all__ = ["Entry", "Position", "WriteAheadLog"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _SLOW_SYNC_SECONDS = 1.0
 

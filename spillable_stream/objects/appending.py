@@ -20,7 +20,6 @@ docs/durability.md has the steps by number.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, Payload, encode_all
 from spillable_stream.format.packing import pack
 from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader, slot_seed
 from spillable_stream.log.wal import Entry
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import ForeignSlotError, Slots
 from spillable_stream.objects.store import StoreError, is_refusal
@@ -42,7 +41,7 @@ _LARGE_BYTES = 256 << 10
 _READ_IT = "read the channel to learn whether it is there"
 _BELIEVED = 2  # so many refusals in a row, or finds of damage
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ part asked for again. No failure of the cache fails a read.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import struct
 import time
@@ -19,11 +18,11 @@ from random import random
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["DiskCache"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _HEADER = struct.Struct("<8sQI")  # magic, length and checksum of what follows
 _MAGIC = b"SPILCACH"

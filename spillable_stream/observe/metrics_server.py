@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from spillable_stream.arguments import text, whole_number
 from spillable_stream.channel.channel import Channel
+from spillable_stream.log_records import log_of
 from spillable_stream.observe.flume_counters import flume_counters
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observer import Observer
@@ -22,7 +22,7 @@ from spillable_stream.observe.prometheus_export import prometheus_registry
 
 __all__ = ["MetricsServer", "serve_metrics"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _MAX_AGE_SECONDS = 0.5  # scrapers that come together share a look
 _REQUEST_SECONDS = 10.0

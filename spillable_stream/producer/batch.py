@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from spillable_stream.counted import counted
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.numbered_batch import Numbers
 from spillable_stream.format.row_values import row_reader
-from spillable_stream.log_records import RecordFields, fields
+from spillable_stream.log_records import RecordFields, fields, log_of
 from spillable_stream.producer.clock import wait_at_most
 from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes
 from spillable_stream.producer.fingerprint import fingerprint
@@ -26,13 +25,14 @@ from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.send_times import SendTimes, TimedRun, row_times
 from spillable_stream.producer.target import as_first_sent
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import say
 
 if TYPE_CHECKING:
     from spillable_stream.producer.dead_letters import DeadLetter
     from spillable_stream.producer.destination import Destination
 
 __all__ = ["Callback", "ProducerBatch", "Watcher"]
+
+_log = log_of("spillable_stream.producer")
 
 Callback = Callable[[Result], object]
 
@@ -392,4 +392,4 @@ def _call(user_code: Callable[[], object]) -> None:
     try:
         user_code()
     except BaseException as e:
-        say(logging.ERROR, "a callback of a producer raised", error=e)
+        _log.error("a callback of a producer raised", exc_info=e)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
 
+from spillable_stream.log_records import log_of
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Result
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import say
 
 __all__ = ["Callbacks"]
+
+_log = log_of("spillable_stream.producer")
 
 
 class Callbacks:
@@ -43,12 +44,11 @@ class Callbacks:
             try:
                 batch.conclude(result)
             except BaseException as e:  # its futures still get the result
-                say(
-                    logging.ERROR,
+                _log.error(
                     "a batch for %s could not be told to all",
                     batch.destination.name,
-                    error=e,
-                    about=batch.log_fields(),
+                    exc_info=e,
+                    extra=batch.log_fields(),
                 )
                 batch.settle()
             if batch.result is not None:

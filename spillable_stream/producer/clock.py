@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from spillable_stream.error_text import is_interrupt
-from spillable_stream.producer.trouble import say
+from spillable_stream.log_records import log_of
 
 __all__ = ["Clock", "SteadyClock", "wait_at_most"]
+
+_log = log_of("spillable_stream.producer")
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class SteadyClock(Clock):
             if is_interrupt(e):
                 raise
             self._clock = Clock()
-            say(logging.ERROR, "the clock of a producer raised; the machine's is used instead", error=e)
+            _log.error("the clock of a producer raised; the machine's is used instead", exc_info=e)
             return instead()
 
 

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from threading import Thread
 from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import ProducerTimeoutError
+from spillable_stream.log_records import log_of
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch
@@ -42,9 +42,10 @@ from spillable_stream.producer.shutdown import Shutdown
 from spillable_stream.producer.stats import Metrics, ProducerStats
 from spillable_stream.producer.target import Target
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import say
 
 __all__ = ["Pipeline"]
+
+_log = log_of("spillable_stream.producer")
 
 
 class Pipeline:
@@ -191,12 +192,11 @@ class Pipeline:
         if batch.dead is not None:
             self._failure.put(batch, result)
             events = counted(batch.count, "event")
-            say(
-                logging.ERROR,
+            _log.error(
                 "%s for %s went to the dead-letter channel",
                 events,
                 batch.destination.name,
-                about=batch.log_fields(),
+                extra=batch.log_fields(),
             )
         elif batch.conclude_unwatched(result):
             self._ended(batch)
@@ -240,7 +240,7 @@ class Pipeline:
         after = self._fail(failing, code, f"batch {batch.sequence:,} before it failed: {message}")
         what = f"{counted(batch.count, 'event')} for {batch.destination.name} failed: {code}: {message}"
         more = f"; {counted(after, 'event')} after it failed with it" if after else ""
-        say(logging.ERROR, "%s%s", what, more, about=batch.log_fields())
+        _log.error("%s%s", what, more, extra=batch.log_fields())
 
     def _fail(self, batches: Iterable[ProducerBatch], code: str, message: str, *, running: bool = False) -> int:
         """Let batches fail that are not tried any more, and return how many events they have.

@@ -7,7 +7,6 @@ their `Producer`, and an exit finishes an interrupted close. A forked child leav
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING
 
 from spillable_stream.errors import ProducerClosedError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 if TYPE_CHECKING:
     from spillable_stream.producer.pipeline import Pipeline
@@ -30,7 +29,7 @@ AT_EXIT_SECONDS = 60.0  # one deadline for all producers; attempts still running
 TELLING_SECONDS = 1.0  # after that, for callbacks; after Ctrl-C, for everything
 _BEFORE_QUEUES_END = 100  # multiprocessing's exit priority; its queues, which callbacks may use, end at 10
 
-_log = logging.getLogger("spillable_stream.producer")
+_log = log_of("spillable_stream.producer")
 
 _running: dict[Pipeline, None] = {}
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()

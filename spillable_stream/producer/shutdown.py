@@ -6,7 +6,6 @@ failure of a thread, after which nothing can be stored any more.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -14,7 +13,7 @@ from typing import Protocol
 from spillable_stream.counted import counted
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.callbacks import Callbacks
@@ -27,9 +26,10 @@ from spillable_stream.producer.schedule import Schedule
 from spillable_stream.producer.stats import Metrics
 from spillable_stream.producer.target import Target
 from spillable_stream.producer.threads import Threads
-from spillable_stream.producer.trouble import say
 
 __all__ = ["Shutdown"]
+
+_log = log_of("spillable_stream.producer")
 
 
 class _Fail(Protocol):
@@ -117,13 +117,12 @@ class Shutdown:
         done, left, running = self._mutex.run(close)
         why = "the producer was closed before it was sent"
         if unsent := self._fail(left, ProducerClosedError.__name__, why):
-            say(
-                logging.ERROR,
+            _log.error(
                 "%s of %s failed: %s",
                 counted(unsent, "event"),
                 self._name,
                 why,
-                about=fields(component=self._name, count=unsent),
+                extra=fields(component=self._name, count=unsent),
             )
         if not done:
             doubtful = sum(b.count for b in left if b.in_doubt)
@@ -189,7 +188,7 @@ class Shutdown:
             try:
                 target.close()
             except BaseException as e:  # anybody's code
-                say(logging.ERROR, "a target could not be closed", error=e)
+                _log.error("a target could not be closed", exc_info=e)
                 self._errors.append((f"a target could not be closed: {text_of(e)}", e))
         with self._mutex:
             self.is_finished = True
@@ -229,7 +228,7 @@ class Shutdown:
                 f"have failed with them; {unknown_events:,} of them were being committed, or tried before, and may be "
                 "stored"
             )
-        say(logging.ERROR, "%s: %s", self._name, what, about=fields(component=self._name, count=events))
+        _log.error("%s: %s", self._name, what, extra=fields(component=self._name, count=events))
 
     def abandon(self) -> None:
         """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
@@ -270,7 +269,7 @@ class Shutdown:
             self._withdraw()
             batches, running = list(self._buffer.batches), self._schedule.running()
             self._errors.append((f"the producer failed, and what it had not stored with it: {code}: {message}", error))
-        say(logging.CRITICAL, "%s: %s", self._name, message, error=error, about=fields(component=self._name))
+        _log.critical("%s: %s", self._name, message, exc_info=error, extra=fields(component=self._name))
         for batch in batches:
             reason = Attempt(False, time.time(), code, message)
             batch.seal()

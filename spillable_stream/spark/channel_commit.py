@@ -7,7 +7,6 @@ batch by a name and a number (`SinkBatch`), so committing it again does nothing.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from spillable_stream.engine.port import ChannelPort, Delayed, HandedOver, Put, 
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.commit_record import DelayedRun, SegmentRef
 from spillable_stream.format.frame import Frame
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged
 
 __all__ = ["ChannelCommit", "OpenCommit"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _WARN_AFTER_SECONDS = 10.0
 _SKIPPED = (

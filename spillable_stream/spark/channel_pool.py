@@ -9,7 +9,6 @@ at any time without notice.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -21,12 +20,12 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import HandedOver, beginning_with
 from spillable_stream.errors import SpillableError, StorageError, may_not_write
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.location import is_location
 
 __all__ = ["acquire", "visit", "visit_to_read"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _MOST_PARKED = 72
 """How many handles of directories are kept, each with some seven open files: 64 shards, and a few channels more."""

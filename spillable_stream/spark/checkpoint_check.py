@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from itertools import pairwise
 
 from spillable_stream.errors import CheckpointMismatchError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.offset import Offset, starting_option
 from spillable_stream.spark.query_group import DEFAULT_GROUP, Origin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
@@ -15,7 +14,7 @@ from spillable_stream.state.ranges import Range, RangeSet, listed
 
 __all__ = ["check_batch", "check_end", "check_history", "never_taken", "not_the_default", "pass_over"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 def check_end(state: ChannelState, read_id: int, path: str) -> None:

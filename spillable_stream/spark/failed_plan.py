@@ -6,7 +6,6 @@ Raised for the abort as well, it would take the place of the first: Spark then s
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -16,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spillable_stream.errors import SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.writer import SpillableStreamWriter
 
 __all__ = ["FailedPlanWriter", "ends_a_batch"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _RUNNER = "python_streaming_sink_runner.py"  # Spark's program that calls commit or abort of a stream's writer
 _FRAMES = 6

@@ -6,12 +6,10 @@ commit waits for the take of the next batch (`late_commit`).
 
 from __future__ import annotations
 
-import logging
-
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import one_look
 from spillable_stream.errors import SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.late_commit import LateCommit
@@ -19,7 +17,7 @@ from spillable_stream.spark.read_options import StreamOptions
 
 __all__ = ["FinishedBatches"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class FinishedBatches:

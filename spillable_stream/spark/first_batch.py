@@ -25,12 +25,11 @@ those that have none (`elsewhere`): the batch that is lost may have had events o
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 
 from spillable_stream.engine.port import FirstBatch, Moment, PlanReader, QueryNote
 from spillable_stream.errors import CheckpointMismatchError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.offset import Offset, starting_option
 from spillable_stream.spark.query_group import QueryGroup
 from spillable_stream.spark.query_task import QueryTask
@@ -39,7 +38,7 @@ from spillable_stream.state.ranges import Range, listed
 
 __all__ = ["FormerGroup", "PlannedBatch", "moment_of", "note_batch", "planned_batch"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ of them: Spark's repetition of the batch completes it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from spillable_stream.flow.event_batch import select_rows
 from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
 from spillable_stream.flow.selectors import Rows, Selector
 from spillable_stream.flow.surroundings import REAL
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.flow_plan import FlowPlan
 from spillable_stream.spark.sharded_writer import ShardedStaged, ShardedStreamWriter
 from spillable_stream.spark.sink_times import wall_clock_ms
@@ -30,7 +29,7 @@ from spillable_stream.spark.task_stage import TaskStage, staging
 
 __all__ = ["FlowStaged", "FlowStreamWriter"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 @dataclass

@@ -20,7 +20,6 @@ the channel. The next call opens it again, and finds what the first one would: t
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,14 +28,14 @@ from contextlib import contextmanager
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import ChannelClosedError, SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.worker_end import at_end, not_at_end
 
 __all__ = ["IDLE_SECONDS", "GroupHold"]
 
 IDLE_SECONDS = 60.0
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class GroupHold:

@@ -9,16 +9,15 @@ one, so the commit of the one and the take of the other go into one slot::
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from spillable_stream.errors import SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["LateCommit"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class LateCommit:

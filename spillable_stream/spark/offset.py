@@ -15,20 +15,19 @@ after one.
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import Moment
 from spillable_stream.errors import CheckpointMismatchError, OptionError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import is_name
 from spillable_stream.spark.read_options import BatchOptions, ReadOptions
 
 __all__ = ["Offset", "OffsetJson", "ending_id", "starting_id", "starting_option"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 OffsetJson = dict[str, Any]
 """What Spark passes and keeps as JSON: an offset of this source or, after a mistake, of any other."""

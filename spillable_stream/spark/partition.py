@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
@@ -13,7 +12,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import CorruptionError, DataLossError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.spark.first_batch import PlannedBatch, note_batch
 from spillable_stream.spark.metadata import batch_with_metadata
@@ -27,7 +26,7 @@ from spillable_stream.state.ranges import Range, RangeSet, count_of, listed
 
 __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition", "read_planned"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _LARGEST_BYTES = 128 << 20  # like Spark's own files (spark.sql.files.maxPartitionBytes)
 _BATCH_BYTES = 256 << 10

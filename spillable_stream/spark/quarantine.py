@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 from spillable_stream.engine.port import PlanReader, Unreadable
 from spillable_stream.errors import NotAChannelError, SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit
 
 __all__ = ["quarantine"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 def quarantine(events: PlanReader, damage: Unreadable) -> None:

@@ -7,11 +7,9 @@ and the end of the first batch remembers it.
 
 from __future__ import annotations
 
-import logging
-
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import DataLossError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.group_reset import new_reset
 from spillable_stream.spark.offset import starting_id
 from spillable_stream.spark.query_group import Origin, QueryGroup
@@ -20,7 +18,7 @@ from spillable_stream.state.ranges import listed
 
 __all__ = ["QueryStart"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _PLACES = ("earliest", "latest")
 

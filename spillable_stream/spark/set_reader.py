@@ -15,7 +15,6 @@ batch, and plans the same batch again after a crash.
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel_set import ChannelSet, none_fits
 from spillable_stream.engine.port import ChannelPort, one_look
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import Waiting
 from spillable_stream.spark.load_identity import load_name
@@ -47,7 +46,7 @@ from spillable_stream.spark.stream_reader import SpillableStreamReader
 
 __all__ = ["SpillableSetReader"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 T = TypeVar("T")
 

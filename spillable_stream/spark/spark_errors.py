@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from spillable_stream.errors import CorruptionError, SpillableError
+from spillable_stream.log_records import log_of
 from spillable_stream.option_names import name_as_in_files
 
 __all__ = ["explain", "short_traces"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 C = TypeVar("C", bound=type)
 

@@ -7,13 +7,12 @@ reads hold nothing back, so events may have left. The task asks the channel once
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 from spillable_stream.engine.port import PlanReader, ReadBatch, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.extent import Extent
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.quarantine import quarantine
 from spillable_stream.spark.read_options import ReadOptions
@@ -21,7 +20,7 @@ from spillable_stream.state.ranges import Range, listed
 
 __all__ = ["TaskReader"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class TaskReader:

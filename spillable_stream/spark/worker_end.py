@@ -7,7 +7,6 @@ After a SIGKILL, the next close of the channel moves the memory tier.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import signal
 import sys
@@ -15,9 +14,11 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from spillable_stream.log_records import log_of
+
 __all__ = ["at_end", "not_at_end"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 

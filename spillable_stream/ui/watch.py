@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 
+from spillable_stream.log_records import log_of
 from spillable_stream.observe.history import History
 from spillable_stream.observe.observation import Observation
 from spillable_stream.observe.observer import Observer
 
 __all__ = ["Watch"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class Watch:

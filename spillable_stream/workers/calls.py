@@ -10,21 +10,20 @@ other times nothing is written.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 
 from spillable_stream.counted import counted
 from spillable_stream.errors import SpillableError
-from spillable_stream.log_records import RecordFields, fields
+from spillable_stream.log_records import RecordFields, fields, log_of
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.workers.unfinished import Suspect, Unfinished, suspects_after
 from spillable_stream.workers.work import Care, Work
 
 __all__ = ["Calls"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _POLL_SECONDS = 0.05
 _INTERVAL_SECONDS = 1.0  # between two notes about events that have failed: in a store each is a request

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import WorkerFailedError, WorkerKilledError, WorkerTimeoutError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.workers.config import WorkerConfig, function_name
 from spillable_stream.workers.verdicts import DeadLetter, Drop, Retry
 from spillable_stream.workers.work import Care, Fate, Waiting, Work, backoff_seconds, halves
 
 __all__ = ["Judge"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _REFUSED_SECONDS = 1.0  # the longest first wait for a channel that has no room or no time
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import REFUSALS
 from spillable_stream.log.event_reader import ReadBatch
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.workers.calls import Calls
 from spillable_stream.workers.judge import Judge
 from spillable_stream.workers.letters import Origin, dead_letters
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Settling", "Tally"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 @dataclass(slots=True)

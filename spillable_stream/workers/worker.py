@@ -6,7 +6,6 @@ that failed waits aside, as IDs only, so that the group moves on; it stays claim
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -24,7 +23,7 @@ from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.error_text import text_of
 from spillable_stream.errors import DataLossError, WorkerError
 from spillable_stream.log.event_reader import ReadBatch
-from spillable_stream.log_records import RecordFields, fields
+from spillable_stream.log_records import RecordFields, fields, log_of
 from spillable_stream.quantities import Duration
 from spillable_stream.termination import calling_on_sigterm
 from spillable_stream.workers.calls import Calls
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _POLL_SECONDS = 0.05
 # Beyond so many a worker claims no more, so that an outage of what it calls does not scatter a group.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import signal
 import threading
@@ -260,6 +261,23 @@ def test_a_call_that_outlasts_the_stop_is_left_behind_and_its_event_is_back(chan
     assert worker.stats().left_calls == 1 and take(channel, 1, "g") == [b"0"]
     go_on.set()
     assert worker.stats().done_events == 0
+
+
+def test_a_log_that_raises_ends_no_worker(channel: Channel, dead: Channel) -> None:
+    def refuse(record: logging.LogRecord) -> bool:
+        raise ValueError("a filter's trouble")
+
+    logs = [logging.getLogger(f"spillable_stream.workers.{name}") for name in ("judge", "settling", "calls", "worker")]
+    for log in logs:
+        log.setLevel(logging.DEBUG)
+        log.addFilter(refuse)
+    try:
+        channel.worker("g", fails_on_three, batch_size=4, backoff=0, dead_letter=dead).run(until_empty=True)
+    finally:
+        for log in logs:
+            log.setLevel(logging.NOTSET)
+            log.removeFilter(refuse)
+    assert lag(channel) == 0 and [letter["body"] for letter in letters(dead)] == [b"3"]
 
 
 def test_sigterm_stops_a_worker_in_the_main_thread_and_the_old_handler_is_back(channel: Channel) -> None:

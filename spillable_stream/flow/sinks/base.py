@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +18,12 @@ from spillable_stream.flow.sinks.letter_box import LetterBox
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.tap_point import TapPoint
-from spillable_stream.log_records import Seldom, fields
+from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.state.ranges import Range, listed
 
 __all__ = ["BatchSink", "Sink", "Taken"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 class Taken:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from spillable_stream.flow.sinks.naming import rename
 from spillable_stream.flow.sinks.open_file import OpenFile
 from spillable_stream.flow.sinks.output_file import cut_back
 from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.ranges import Range
 
 __all__ = ["BucketNotes"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _WHOLE = -1  # the length of a file that counts when it is closed
 

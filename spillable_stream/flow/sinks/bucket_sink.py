@@ -7,7 +7,6 @@ name. So after a crash a file either is there, and its events are skipped, or it
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -35,12 +34,12 @@ from spillable_stream.flow.sinks.output_file import OutputFile
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of, without
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["BucketSink"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _NO_TIME = (
     "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +12,11 @@ from xml.etree import ElementTree
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.durable_file import make_directory, sync_directory
 from spillable_stream.flow.sinks import hadoop
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["ArrowFiles", "FileStream", "Files", "LocalFiles", "Resolved", "resolve"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 _SCHEMES = {
     "s3": "s3",
     "s3a": "s3",

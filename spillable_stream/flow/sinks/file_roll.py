@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from pathlib import Path
@@ -17,13 +16,13 @@ from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
 from spillable_stream.flow.sinks.written import Note, NotedEvents, NoteFile, WrittenEvents
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 from spillable_stream.state.ranges import Range
 
 __all__ = ["FileRoll"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 class FileRoll(BatchSink):

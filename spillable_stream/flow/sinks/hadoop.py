@@ -6,18 +6,17 @@ its classes in ``CLASSPATH`` only. Flume's script asks the command ``hadoop`` fo
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["NEEDS", "find_classes"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 _CLASSPATH = "CLASSPATH"
 _TIMEOUT_SECONDS = 60
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from pathlib import Path
@@ -10,11 +9,11 @@ from pathlib import Path
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.open_file import OpenFile
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["Naming", "rename"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 def rename(in_use: str, final: str) -> None:

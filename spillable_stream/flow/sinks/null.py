@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-
 from spillable_stream.counted import counted
 from spillable_stream.flow.checked_arguments import Count, checked
 from spillable_stream.flow.sinks.base import BatchSink, Taken
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["Null"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 class Null(BatchSink):

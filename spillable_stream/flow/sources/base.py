@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.counters import SourceCounters
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.part_room import TOO_LARGE
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = [
     "BatchProcessor",
@@ -31,7 +30,7 @@ __all__ = [
     "said_of",
 ]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 class Status(Enum):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from typing import NamedTuple
 
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["Datagram", "DatagramSource"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 _MOST_DATAGRAMS = 1000
 _LARGEST_BYTES = 1 << 16
 

@@ -19,13 +19,13 @@ from spillable_stream.flow.checked_arguments import Count, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import shown
 
 __all__ = ["Exec"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _READ_BYTES = 1 << 16
 _END_SECONDS = 5.0  # between SIGTERM and SIGKILL

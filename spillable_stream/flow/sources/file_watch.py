@@ -6,7 +6,6 @@ are no more watches.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -14,11 +13,11 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["FileWatch"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _STEP_MS, _MOST_GATHERING_MS = 50, 50  # each step wakes the thread, also of files that rest
 _LOOK_MS = 100  # how soon the end of a wait is noticed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,14 +25,14 @@ from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, Request
 from spillable_stream.flow.sources.http_handlers import handler as handler_of
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 if TYPE_CHECKING:
     import uvicorn
 
 __all__ = ["Http"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 _RETRY_AFTER_SECONDS = "5"
 _MOST_DIGITS = 19  # of 2**63 - 1; Python refuses to read thousands of them
 _LARGE_BYTES = 64 << 10  # takes longer to read than to hand to a thread

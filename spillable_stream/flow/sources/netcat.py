@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import logging
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +16,12 @@ from spillable_stream.flow.sources.base import fitting, halves, said_of
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.lines import split_lines
 from spillable_stream.flow.sources.network import StreamSource
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["Netcat"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 
 class Netcat(StreamSource):

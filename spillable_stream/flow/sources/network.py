@@ -7,7 +7,6 @@ is too fast waits, and nothing is dropped.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
 import threading
@@ -19,12 +18,12 @@ import pyarrow as pa
 
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["NetworkSource", "ServerTls", "StreamSource", "bound_socket"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _T = TypeVar("_T")
 _PUTTING_THREADS = 16

@@ -7,7 +7,6 @@ and the rest is read. A batch is events of one file; its number and a note go wi
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -26,12 +25,12 @@ from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.shown_value import shown
 
 __all__ = ["SpoolDir"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 _KIND = "spooldir"
 
 

@@ -7,7 +7,6 @@ be missing in a channel: it is read again, and put again under its number.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -31,11 +30,11 @@ from spillable_stream.flow.sources.position_file import Place, PositionFile, Pos
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
 from spillable_stream.flow.sources.tailed_file import Chunk, Mark, TailedFile
 from spillable_stream.flow.sources.tailed_files import TailedFiles
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["TailDir"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _PIECE_BYTES = 4 << 20
 _LONGEST_LINE_BYTES = 256 << 20

@@ -6,7 +6,6 @@ anything of the other file was read. So a new file that is the beginning of anot
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +16,11 @@ from spillable_stream.errors import StorageError
 from spillable_stream.flow.sources.file_groups import FileGroup, Found
 from spillable_stream.flow.sources.position_file import Place
 from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, Mark, TailedFile
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 
 __all__ = ["TailedFiles"]
 
-_log = logging.getLogger("spillable_stream.flow")
+_log = log_of("spillable_stream.flow")
 
 _LISTINGS, _RENAME_SECONDS = 3, 0.02
 _COPY_SECONDS = 5.0  # a copy that is being created does not rest for so long

@@ -14,7 +14,6 @@ commit is under way).
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.identity import uuid_at
 from spillable_stream.channel.live_picture import live_picture
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import check_group
 from spillable_stream.objects.location import is_location
 from spillable_stream.spark.progress.lag import Lag
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["QueryListener", "QueryReport", "listener"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 _Key = tuple[str, int, str]  # a query's ID, the number of its source, and a channel's UUID
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import ChannelClosedError, SpillableError
-from spillable_stream.log_records import fields
+from spillable_stream.log_records import fields, log_of
 from spillable_stream.spark.channel_pool import acquire
 
 __all__ = ["RunChannels"]
 
-_log = logging.getLogger(__name__)
+_log = log_of(__name__)
 
 
 class RunChannels:
