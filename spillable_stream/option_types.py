@@ -97,7 +97,7 @@ class ChannelKeywords(TypedDict, total=False):
 
     retention_untaken: Literal["keep", "drop"] | None
     """Whether events that a group has yet to take stay beyond `retention_ms` and `retention_bytes`, or go too, and are
-    reported to the group as expired. Default: "keep"."""
+    reported to the group as removed. Default: "keep"."""
 
     auto_group_ttl: Duration | None
     """How long the position of a stream without `group` is kept while nobody reads it, counted while the channel is

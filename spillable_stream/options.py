@@ -193,7 +193,7 @@ OPTIONS: tuple[Option, ...] = (
            "leave when they are taken.", stored_at_default=False),
     Option("retentionUntaken", (CHANNEL,), "keep", one_of("keep", "drop"), "keep or drop",
            "Whether events that a group has yet to take stay beyond `retentionMs` and `retentionBytes`, or go too, and "
-           "are reported to the group as expired.", stored_at_default=False),
+           "are reported to the group as removed.", stored_at_default=False),
     Option("autoGroupTtl", (CHANNEL,), 604_800.0, duration_of_a_second, _FROM_A_SECOND,
            "How long the position of a stream without `group` is kept while nobody reads it, counted while the channel "
            "is open.", stored_at_default=False),

@@ -154,14 +154,14 @@ def _losses(stats: ChannelStats) -> str:
         found.append(f"<b>{counted(count, 'event')} lost</b> with a memory tier: IDs {ranges_text(stats.lost)}")
     if stats.doubtful:
         found.append(f"perhaps lost, if they were ever put: IDs {ranges_text(stats.doubtful)}")
-    expired = [(name, g.expired) for name, g in stats.groups.items() if g.expired]
+    removed = [(name, g.removed) for name, g in stats.groups.items() if g.removed]
     found += [
-        f"<b>{counted(count_of(ranges), 'event')} expired</b> before {escape(name)} took them: IDs "
+        f"<b>{counted(count_of(ranges), 'event', 'were')} removed</b> before {escape(name)} took them: IDs "
         f"{ranges_text(ranges)}"
-        for name, ranges in expired[:_MOST_NAMES]
+        for name, ranges in removed[:_MOST_NAMES]
     ]
-    if len(expired) > _MOST_NAMES:
-        found.append(f"events expired for {counted(len(expired) - _MOST_NAMES, 'more group')}")
+    if len(removed) > _MOST_NAMES:
+        found.append(f"events were removed for {counted(len(removed) - _MOST_NAMES, 'more group')}")
     style = f"border-left:4px solid {_WARNING};background:{_WARNING}26;padding:2px 8px"
     return _line("<br>".join(found), style) if found else ""
 

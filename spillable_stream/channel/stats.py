@@ -39,7 +39,7 @@ class GroupStats:
         in_flight: how many of them are in prepared take transactions.
         lost: the IDs of events that it had yet to take and that went with a memory tier or with damage, until it takes
             a later one.
-        expired: the IDs of events that it had yet to take and that left by age or size, until it takes a later one.
+        removed: the IDs of events that it had yet to take and that left by age or size, until it takes a later one.
         expired_events: how many events its takes have passed over, ever, because their ttl had ended.
         is_automatic: whether a stream created the group for itself.
         oldest_age_seconds: the age of the oldest event that it has yet to take, or None.
@@ -49,7 +49,7 @@ class GroupStats:
     lag: int
     in_flight: int
     lost: tuple[Range, ...] = ()
-    expired: tuple[Range, ...] = ()
+    removed: tuple[Range, ...] = ()
     is_automatic: bool = False
     oldest_age_seconds: float | None = field(default=None, compare=False)
     expired_events: int = 0
@@ -320,7 +320,7 @@ def _group(state: ChannelState, name: str) -> GroupStats:
         lag=lag,
         in_flight=count_of(flying),
         lost=tuple(group.lost),
-        expired=tuple(group.expired),
+        removed=tuple(group.removed),
         is_automatic=group.is_automatic,
         expired_events=group.passed,
         oldest_age_seconds=None if oldest is None else _age_seconds(state, oldest),

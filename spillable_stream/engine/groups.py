@@ -48,7 +48,7 @@ def create_group(
         starting: where it starts, as in `starting_position`.
         automatic: whether a stream creates it for itself.
         since: for a stream that had a group before: the last event that it had read when that was dropped. The new
-            group continues there, whatever ``starting`` says; events that have left meanwhile count as expired.
+            group continues there, whatever ``starting`` says; events that have left meanwhile count as removed.
 
     Raises:
         DataLossError: the event to start at has left the channel.

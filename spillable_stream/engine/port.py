@@ -234,7 +234,7 @@ class ChannelPort(Protocol):
             starting: as in `starting_position`.
             automatic: whether a stream creates it for itself.
             since: for a stream that had a group before: the last event that it had read when that was dropped. The new
-                group continues there, whatever ``starting`` says; what has left meanwhile is in `GroupState.expired`.
+                group continues there, whatever ``starting`` says; what has left meanwhile is in `GroupState.removed`.
 
         Raises:
             DataLossError: the event with which it should begin has left the channel.

@@ -127,7 +127,7 @@ class Retention:
             return False
         if untaken:
             _log.warning(
-                "%s: events up to %d have expired before they were taken (%s is drop): %s",
+                "%s: events up to %d were removed before they were taken (%s is drop): %s",
                 self._log.path,
                 through,
                 named("retentionUntaken"),
@@ -137,7 +137,7 @@ class Retention:
         return True
 
     def _most(self, state: ChannelState, limits: _Limits) -> int:
-        """Return the last event that may leave: no event that a group has yet to take, unless it may expire."""
+        """Return the last event that may leave: no event that a group has yet to take, unless it may leave too."""
         if not limits.untaken_too:
             return state.needed_from() - 1
         return min([state.last_id, *(first - 1 for first in self._being_taken(state))])

@@ -83,11 +83,11 @@ def _losses(stats: ChannelStats, path: str) -> Iterator[Advice]:
             "Compare with where the events came from; nothing here can tell.",
         )
     for name, group in stats.groups.items():
-        if group.expired:
+        if group.removed:
             yield Advice(
                 Urgency.ERROR,
-                f"{counted(count_of(group.expired), 'event')} expired before {name} took them: IDs "
-                f"{ranges_text(group.expired)}.",
+                f"{counted(count_of(group.removed), 'event', 'were')} removed before {name} took them: IDs "
+                f"{ranges_text(group.removed)}.",
                 f"Raise {named('retentionMs')} or {named('retentionBytes')}, or set "
                 f"{named('retentionUntaken')} to keep.",
             )

@@ -35,12 +35,12 @@ class _Wanted(NamedTuple):
     Args:
         ranges: the events to read, in order.
         lost: those that were lost.
-        expired: those that left by age or size before the read's group took them.
+        removed: those that left by age or size before the read's group took them.
     """
 
     ranges: list[Range]
     lost: Iterable[Range]
-    expired: Iterable[Range]
+    removed: Iterable[Range]
 
 
 @short_traces
@@ -73,8 +73,8 @@ class SpillableBatchReader(DataSourceReader):
             port = channel.port()
             with port.snapshot() as state:  # in which the first event is looked for too: it may not leave in between
                 first = 1 if starting == "earliest" else port.starting_position(starting) + 1
-                ranges, missed, expired = self._wanted(port, state, first, last)
-                check_loss(channel, state, missed, self._options, expired)
+                ranges, missed, removed = self._wanted(port, state, first, last)
+                check_loss(channel, state, missed, self._options, removed)
                 expired_here = RangeSet(port.expired(ranges))
                 left = [r for each in ranges for r in expired_here.gaps(*each)]
                 return list(plan_partitions(port, state, left, self._options))
@@ -92,7 +92,7 @@ class SpillableBatchReader(DataSourceReader):
             return _Wanted(list(gone.gaps(first, last)), gone.within(first, last), [])
         group = port.group(name)
         untaken = group.ahead.gaps(max(first, group.position + 1), last)
-        return _Wanted(list(untaken), group.lost.within(first, last), group.expired.within(first, last))
+        return _Wanted(list(untaken), group.lost.within(first, last), group.removed.within(first, last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""

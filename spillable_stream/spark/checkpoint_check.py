@@ -86,7 +86,7 @@ def check_batch(
     """
     check_end(state, max(begin, end), path)
     known = state.groups[group.name]
-    taken = list(state.gone().union(known.expired).gaps(begin + 1, known.position))
+    taken = list(state.gone().union(known.removed).gaps(begin + 1, known.position))
     if known.is_sought and (taken or never_taken(state, group.name, begin)):
         raise CheckpointMismatchError(
             f"the group {group.name!r} was moved by a seek to the event {known.position + 1}, but the Spark checkpoint "

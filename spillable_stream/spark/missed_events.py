@@ -30,9 +30,9 @@ def tell_missed(
         DataLossError: there is more of it, and ``failOnDataLoss`` is set.
     """
     known = state.groups[group]
-    lost, expired = _beyond(known.lost, after, told), _beyond(known.expired, after, told)
-    check_loss(channel, state, lost, options, expired)
-    return told.union([*lost, *expired])
+    lost, removed = _beyond(known.lost, after, told), _beyond(known.removed, after, told)
+    check_loss(channel, state, lost, options, removed)
+    return told.union([*lost, *removed])
 
 
 def _beyond(missed: Iterable[Range], after: int, told: RangeSet) -> list[Range]:

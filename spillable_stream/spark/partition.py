@@ -157,7 +157,7 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
 
 
 def check_loss(
-    channel: Channel, state: ChannelState, gone: Iterable[Range], options: ReadOptions, expired: Iterable[Range] = ()
+    channel: Channel, state: ChannelState, gone: Iterable[Range], options: ReadOptions, removed: Iterable[Range] = ()
 ) -> None:
     """Report events that a read should return but that are not there.
 
@@ -168,10 +168,10 @@ def check_loss(
             damage.
         options: the read's options. ``failOnDataLoss`` says whether to raise or to warn; ``onCorruption`` says whether
             events in quarantine count.
-        expired: the write-order IDs that left by age or size before the read's group took them.
+        removed: the write-order IDs that left by age or size before the read's group took them.
 
     Raises:
-        DataLossError: events are or may be lost, or have expired, and ``failOnDataLoss`` is set.
+        DataLossError: events are or may be lost, or were removed, and ``failOnDataLoss`` is set.
     """
     missed = list(gone)
     if missed and options.passes_damage:
@@ -181,10 +181,10 @@ def check_loss(
     if doubtful:
         found.append(f"events with IDs among {doubtful} may have been in it, put just before the host stopped")
     messages = [f"{channel.path} lost its memory tier, or was damaged: {', and '.join(found)}"] if found else []
-    if ranges := list(expired):
+    if ranges := list(removed):
         messages.append(
-            f"the events {listed(ranges)} of {channel.path} have expired before the query read them "
-            f"({_why_expired(state.options)})"
+            f"the events {listed(ranges)} of {channel.path} were removed before the query read them "
+            f"({_why_removed(state.options)})"
         )
     if not messages:
         return
@@ -194,7 +194,7 @@ def check_loss(
     _log.warning("%s; the read continues without them", message, extra=fields(channel.path))
 
 
-def _why_expired(options: ChannelOptions) -> str:
+def _why_removed(options: ChannelOptions) -> str:
     """Say which of the channel's options let events go that a group had yet to take."""
     if not options.keeps or options.retention_untaken != "drop":
         return (

@@ -120,7 +120,7 @@ class SourceChannel:
     def _create_automatic(self, channel: Channel) -> None:
         """Create the query's own group where the query begins or, after it was dropped, where its checkpoint is.
 
-        What has left the channel since counts as expired. Of a new group nothing has, so that it goes again if the
+        What has left the channel since counts as removed. Of a new group nothing has, so that it goes again if the
         query never plans a batch.
         """
         if not self._start.make_group(channel):

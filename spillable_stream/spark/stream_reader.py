@@ -213,7 +213,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises:
             CheckpointMismatchError: the offsets are from another channel, or from an old checkpoint.
-            DataLossError: events in the range were lost or have expired, and ``failOnDataLoss`` is set.
+            DataLossError: events in the range were lost or removed, and ``failOnDataLoss`` is set.
         """
         began, ended = self._parse(start), self._parse(end)
         if self._group.is_made_up(began, ended) or is_asked_anew(began, ended):  # how it was, the end knows alone

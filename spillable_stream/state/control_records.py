@@ -124,7 +124,7 @@ def _create_group(contents: Contents, value: GroupRecord) -> None:
     if "since" in value:  # the group that a stream had was dropped
         group.has_planned = True
         if value["since"] < first:
-            group.expired.add(value["since"] + 1, first)
+            group.removed.add(value["since"] + 1, first)
     _report_losses(contents, group)
     _count_as_taken(group, value.get("left", ()))
 
@@ -156,7 +156,7 @@ def _retain(contents: Contents, value: RetentionRecord) -> None:
     if through < contents.first_kept:
         return
     for group in contents.groups.values():
-        group.expire(1, through)
+        group.remove(1, through)
     contents.floor = max(contents.floor, through + 1)
     contents.first_kept = through + 1
     contents.blocks.drop_through(through)

@@ -21,7 +21,7 @@ class GroupState:
         position: every event up to this ID was taken.
         ahead: events after it that were taken too.
         lost: events that count as taken, but went with a memory tier or with damage; until a later one is taken.
-        expired: events that count as taken, but left by age or size before; until a later one is taken.
+        removed: events that count as taken, but left by age or size before; until a later one is taken.
         is_automatic: whether a stream created it for itself.
         has_planned: whether an automatic group has ever planned a batch.
         idle_ms: how long an automatic group has had no owner while the channel was open, in milliseconds.
@@ -34,7 +34,7 @@ class GroupState:
     position: int
     ahead: RangeSet = field(default_factory=RangeSet)
     lost: RangeSet = field(default_factory=RangeSet)
-    expired: RangeSet = field(default_factory=RangeSet)
+    removed: RangeSet = field(default_factory=RangeSet)
     is_automatic: bool = False
     has_planned: bool = False
     idle_ms: int = 0
@@ -62,9 +62,9 @@ class GroupState:
         """Note that the events of a range, as far as they were not taken, can't be any more."""
         self._miss(first, last, self.lost)
 
-    def expire(self, first: int, last: int) -> None:
+    def remove(self, first: int, last: int) -> None:
         """Note that the events of a range have left by age or size, as far as they were not taken."""
-        self._miss(first, last, self.expired)
+        self._miss(first, last, self.removed)
 
     def _miss(self, first: int, last: int, missed: RangeSet) -> None:
         for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
@@ -78,7 +78,7 @@ class GroupState:
         else:
             self._take_ahead(first, last)
         self.lost.remove(0, first - 1)
-        self.expired.remove(0, last)
+        self.removed.remove(0, last)
         self.is_sought = False
 
     def pass_over(self, first: int, last: int) -> None:
@@ -88,7 +88,7 @@ class GroupState:
     def seek(self, position: int, reset: str, token: str) -> None:
         """Move the group: it takes every event after ``position``, whatever it has taken, and has another beginning."""
         self.position = position
-        self.ahead, self.lost, self.expired = RangeSet(), RangeSet(), RangeSet()
+        self.ahead, self.lost, self.removed = RangeSet(), RangeSet(), RangeSet()
         self.is_sought = True
         self.reset = reset or self.reset
         self.token = token
@@ -119,8 +119,8 @@ class GroupState:
     def _details(self) -> GroupDetails:
         """Return what only some groups have."""
         details: GroupDetails = {}
-        if self.expired:
-            details["expired"] = list(self.expired)
+        if self.removed:
+            details["expired"] = list(self.removed)
         if self.is_automatic:
             details["auto"] = True
         if self.has_planned:
@@ -145,7 +145,7 @@ class GroupState:
         group = cls(position, RangeSet((a, b) for a, b in ahead), RangeSet((a, b) for a, b in lost))
         if len(more) > 1:
             details = cast("GroupDetails", more[1])
-            group.expired = RangeSet((a, b) for a, b in details.get("expired", ()))
+            group.removed = RangeSet((a, b) for a, b in details.get("expired", ()))
             group.is_automatic = bool(details.get("auto"))
             group.has_planned = bool(details.get("planned"))
             group.idle_ms = int(details.get("idle", 0))

@@ -299,12 +299,12 @@ def test_a_channel_that_keeps_events_shows_what_is_kept_beside_what_is_not_taken
     assert "5 of 50 events" in shown.text and "width:75%" in channel._repr_html_()
 
 
-def test_events_that_expired_for_a_group_are_warned_of(open_channel: Open) -> None:
+def test_events_that_were_removed_before_a_group_took_them_are_warned_of(open_channel: Open) -> None:
     stats = open_channel().stats()
-    groups = {f"<{i}>": GroupStats(10, 0, 0, expired=((1, 3), (5, 5))) for i in range(5)}
+    groups = {f"<{i}>": GroupStats(10, 0, 0, removed=((1, 3), (5, 5))) for i in range(5)}
     shown = _Page(stats_html(Path("c"), False, replace(stats, groups=groups))).text
-    assert "4 events expired before <0> took them: IDs 1 to 3, 5" in shown and "<3> took" not in shown
-    assert "events expired for 2 more groups" in shown
+    assert "4 events were removed before <0> took them: IDs 1 to 3, 5" in shown and "<3> took" not in shown
+    assert "events were removed for 2 more groups" in shown
 
 
 def test_a_worker_of_the_handle_is_shown_with_what_is_wrong(open_channel: Open) -> None:

@@ -168,7 +168,7 @@ class KeepingMachine(RuleBasedStateMachine):
         self.last_id = stats.last_id
         for name, group in self.groups.items():
             group.queue = [i for i in group.queue if i not in self.gone]
-            again = ids_of(stats.groups[name].expired) - group.expired
+            again = ids_of(stats.groups[name].removed) - group.expired
             assert again <= group.ended_in_memory
             group.expired |= again
         self.settle()
@@ -366,7 +366,7 @@ class KeepingMachine(RuleBasedStateMachine):
             for name, group in self.groups.items():
                 found = stats.groups[name]
                 assert found.lag == len(group.untaken()), name
-                assert ids_of(found.expired) == group.expired, name
+                assert ids_of(found.removed) == group.expired, name
 
     def teardown(self) -> None:
         try:

@@ -168,5 +168,5 @@ def test_a_group_says_whose_it_is_and_what_expired_for_it(open_channel: Open) ->
     channel.port().create_group("g", "latest")
     channel.engine().commit(Control(FrameType.RETENTION, {"through": 3}))
     groups = channel.stats().groups
-    assert (groups["a"].is_automatic, groups["a"].expired, groups["a"].lag) == (True, ((1, 3),), 7)
-    assert (groups["g"].is_automatic, groups["g"].expired) == (False, ())
+    assert (groups["a"].is_automatic, groups["a"].removed, groups["a"].lag) == (True, ((1, 3),), 7)
+    assert (groups["g"].is_automatic, groups["g"].removed) == (False, ())

@@ -358,7 +358,7 @@ def test_a_stream_that_comes_back_is_told_what_it_had_not_read(channel: Channel)
     again: GroupRecord = {"group": "auto-a", "position": 0, "auto": True, "since": 1}
     channel.engine().commit(Control(FrameType.GROUP, again))
     group = channel.engine().follow().groups["auto-a"]
-    assert list(group.expired) == [(2, 10)]
+    assert list(group.removed) == [(2, 10)]
     assert peek(channel, group="auto-a") == numbered(10, 5)
 
 

@@ -107,7 +107,7 @@ def test_a_stream_whose_group_was_dropped_continues_where_it_had_read(open_chann
     peek(channel, group="slow")
     assert create_group(channel.engine(), "a", "latest", automatic=True, since=4) == 4
     group = channel.engine().state.groups["a"]
-    assert (group.is_automatic, group.has_planned, list(group.expired)) == (True, True, [])
+    assert (group.is_automatic, group.has_planned, list(group.removed)) == (True, True, [])
     channel.close()
     assert peek(open_channel(), group="a") == numbered(4, 6)
 
@@ -117,7 +117,7 @@ def test_what_has_left_since_a_streams_group_was_dropped_is_expired_for_the_new_
     put(channel, *numbered(0, 10))
     take(channel, 7, "other")
     assert create_group(channel.engine(), "a", "earliest", automatic=True, since=4) == 7
-    assert list(channel.engine().state.groups["a"].expired) == [(5, 7)]
+    assert list(channel.engine().state.groups["a"].removed) == [(5, 7)]
     assert peek(channel, group="a") == numbered(7, 3)
 
 

@@ -158,10 +158,10 @@ def test_untaken_events_are_dropped_in_time_and_told_to_their_group(open_channel
     clocks.pass_by(HOUR_MS + 1000)
     assert retention.look()
     group = channel.engine().state.groups["default"]
-    assert (list(group.expired), group.position) == ([(3, 5)], 5)
+    assert (list(group.removed), group.position) == ([(3, 5)], 5)
     put(channel, b"5")
     assert take(channel) == [b"5"]
-    assert list(channel.engine().state.groups["default"].expired) == []
+    assert list(channel.engine().state.groups["default"].removed) == []
 
 
 def test_untaken_events_are_dropped_by_size(open_channel: Open) -> None:
@@ -171,7 +171,7 @@ def test_untaken_events_are_dropped_by_size(open_channel: Open) -> None:
     for _ in range(64):
         put(channel, bytes(64 << 10))
     assert retention.look()
-    (first, last), *others = channel.engine().state.groups["default"].expired
+    (first, last), *others = channel.engine().state.groups["default"].removed
     assert (first, others) == (1, [])
     assert len(take(channel)) == 64 - last
 
@@ -215,7 +215,7 @@ def test_what_a_dead_owner_was_taking_is_dropped(open_channel: Open) -> None:
     retention, clocks = by_hand(channel)
     clocks.pass_by(2 * HOUR_MS)
     assert retention.look()
-    assert list(channel.engine().state.groups["default"].expired) == [(1, 5)]
+    assert list(channel.engine().state.groups["default"].removed) == [(1, 5)]
 
 
 @pytest.mark.parametrize("hours", [-48, -1, 1, 48])

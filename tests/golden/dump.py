@@ -69,7 +69,7 @@ def _kept(stats: ChannelStats) -> dict[str, Any]:
     """Return what is kept, and what groups missed of it; {} for a channel that keeps nothing."""
     if not stats.kept.events:
         return {}
-    expired = {name: [list(r) for r in group.expired] for name, group in stats.groups.items()}
+    expired = {name: [list(r) for r in group.removed] for name, group in stats.groups.items()}
     automatic = [name for name, group in stats.groups.items() if group.is_automatic]
     return {"kept": [stats.kept.first_id, stats.kept.events], "expired": expired, "automatic": automatic}
 

@@ -70,7 +70,7 @@ def kept(channel: Channel) -> Kept:
     engine = channel.engine()
     with engine.snapshot() as state:
         extents = state.blocks.extents(state.first_kept, state.last_id)
-        groups = {n: Taken(g.position, list(g.ahead), list(g.expired)) for n, g in state.groups.items()}
+        groups = {n: Taken(g.position, list(g.ahead), list(g.removed)) for n, g in state.groups.items()}
         first, floor, keeps = state.first_kept, state.floor, state.options.keeps
         lost, doubtful = list(state.lost), list(state.doubtful)
     reader = engine.reader()

@@ -109,7 +109,7 @@ def forget_where_the_kept_begin() -> list[Patch]:
 
 def expire_in_silence() -> list[Patch]:
     """Nobody tells a group of what left before the group took it."""
-    return [patch(GroupState, "expire", lambda real: GroupState.count_as_taken)]
+    return [patch(GroupState, "remove", lambda real: GroupState.count_as_taken)]
 
 
 def forget_what_expired() -> list[Patch]:

@@ -58,9 +58,9 @@ def test_a_channel_that_cannot_be_looked_at_says_why_and_what_to_do(path: str, d
         ({"lost": ((3, 4), (9, 9))}, "error", "3 events lost", "Put them again"),
         ({"doubtful": ((10, 12),)}, "warning", "IDs 10 to 12", "Compare"),
         (
-            {"groups": {"g": GroupStats(9, 1, 0, expired=((5, 9),))}},
+            {"groups": {"g": GroupStats(9, 1, 0, removed=((5, 9),))}},
             "error",
-            "5 events expired before g",
+            "5 events were removed before g",
             "retention_ms",
         ),
         ({"unhealthy": True}, "error", "A failure closed", "Open the channel again"),

@@ -97,7 +97,7 @@ def test_lost_events_are_an_error_or_passed_over(spark: SparkSession, put: Put, 
 def test_what_has_expired_for_a_group_is_an_error_or_passed_over(spark: SparkSession, path: Path) -> None:
     with ss.Channel(path) as channel:
         channel.engine().commit(Control(FrameType.RETENTION, {"through": 4}))
-    with pytest.raises(PySparkException, match=r"the events 3 to 4 of .* have expired before the query read them"):
+    with pytest.raises(PySparkException, match=r"the events 3 to 4 of .* were removed before the query read them"):
         read(spark, path, group="some").collect()
     assert ids(read(spark, path, group="some", failOnDataLoss=False)) == list(range(5, 10))
     assert ids(read(spark, path, group="some", startingOffsets=5)) == list(range(5, 10))

@@ -83,7 +83,7 @@ def test_a_query_that_may_continue_warns_once_of_each_event_that_goes_while_a_ba
 
     monkeypatch.setattr(Consumer, "prepare", late)
     assert ids(reader.partitions(start, end)) == [7, 8, 9, 10]
-    told = [r.message for r in caplog.records if "have expired before the query read them" in r.message]
+    told = [r.message for r in caplog.records if "were removed before the query read them" in r.message]
     assert ["the events 1 to 2 of" in told[0], "the events 3 to 6 of" in told[1], len(told)] == [True, True, 2]
     reader.stop()
 
@@ -132,7 +132,7 @@ def test_a_query_that_asked_for_events_by_id_is_told_that_all_of_them_left_befor
     with channel.take_transaction("other") as tx:
         tx.take_many(10)
     end = reader.latestOffset(start)
-    with pytest.raises(DataLossError, match=r"the events 3 to 10 of .* have expired"):
+    with pytest.raises(DataLossError, match=r"the events 3 to 10 of .* were removed"):
         reader.partitions(start, end)
     reader.stop()
 

@@ -262,7 +262,7 @@ def test_expired_events_are_named_with_the_option_that_let_them_go(
         ss.Channel(tmp_path / "c", minimum_required_space=0, **stored) as channel,
         channel.port().snapshot() as state,
     ):
-        text = rf"the events 3 to 5, 9 of .*/c have expired before the query read them {why}"
+        text = rf"the events 3 to 5, 9 of .*/c were removed before the query read them {why}"
         with pytest.raises(DataLossError, match=rf"{text}.*\. Set failOnDataLoss to false to continue without them"):
             check_loss(channel, state, [], BatchOptions.of(), [(3, 5), (9, 9)])
         check_loss(channel, state, [], BatchOptions.of({"fail_on_data_loss": False}), [(3, 5), (9, 9)])

@@ -164,7 +164,7 @@ def test_events_that_expire_before_a_query_reads_them_are_reported(
     assert to("b") == numbered(0, 20)
     put(channel, *numbered(20, 10))
     expire(channel, 25)
-    with pytest.raises(PySparkException, match=r"the events 21 to 25 of .* have expired before the query read them"):
+    with pytest.raises(PySparkException, match=r"the events 21 to 25 of .* were removed before the query read them"):
         to("b")
     assert to("b", failOnDataLoss="false") == [*numbered(0, 20), *numbered(25, 5)]
 

@@ -188,7 +188,7 @@ def test_group_that_was_dropped_is_created_again_where_the_checkpoint_is(channel
     again = source(channel)
     assert read(again, end, again.latestOffset(end)) == [(11, 12)]
     group = groups(channel)[end["group"]]
-    assert (group.position, group.is_automatic, group.has_planned, list(group.expired)) == (10, True, True, [])
+    assert (group.position, group.is_automatic, group.has_planned, list(group.removed)) == (10, True, True, [])
     again.stop()
 
 
@@ -204,7 +204,7 @@ def test_what_left_while_the_group_was_gone_has_expired(
     expire(channel, 14)
     again = source(channel, failOnDataLoss=fail)
     following = again.latestOffset(end)
-    text = f"the events 11 to 14 of {channel.path} have expired before the query read them"
+    text = f"the events 11 to 14 of {channel.path} were removed before the query read them"
     if fail:
         unplanned = f"{UNPLANNED_SECONDS / 60:g} minutes"
         why = f"autoGroupTtl, 604800 s, or for {unplanned} before its first batch was planned"

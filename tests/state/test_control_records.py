@@ -89,7 +89,7 @@ def test_what_leaves_is_expired_for_a_group_that_has_not_taken_it() -> None:
     log.control(4, FrameType.RETENTION, {"through": 6})
     state = log.state
     assert (state.first_kept, state.floor, state.beginning()) == (7, 7, 7)
-    assert [(g.position, list(g.expired)) for g in state.groups.values()] == [(6, [(1, 6)]), (8, [])]
+    assert [(g.position, list(g.removed)) for g in state.groups.values()] == [(6, [(1, 6)]), (8, [])]
     assert (state.missing(), state.stored()) == ([], 4)
 
 
@@ -142,7 +142,7 @@ def test_a_stream_that_lost_its_group_is_told_what_it_had_not_read() -> None:
     log = filled()
     log.control(2, FrameType.GROUP, {"group": "auto", "position": 6, "auto": True, "since": 4})
     group = log.state.groups["auto"]
-    assert (group.is_automatic, group.has_planned, list(group.expired)) == (True, True, [(5, 6)])
+    assert (group.is_automatic, group.has_planned, list(group.removed)) == (True, True, [(5, 6)])
 
 
 def test_a_plan_without_events_is_remembered() -> None:

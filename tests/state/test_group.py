@@ -60,26 +60,26 @@ def test_a_group_position_skips_what_was_taken_ahead() -> None:
 def test_what_expired_is_told_until_a_later_event_is_taken() -> None:
     group = GroupState(2)
     group.count_as_taken(5, 6)
-    group.expire(1, 8)
-    assert (group.position, list(group.expired), list(group.lost)) == (8, [(3, 4), (7, 8)], [])
+    group.remove(1, 8)
+    assert (group.position, list(group.removed), list(group.lost)) == (8, [(3, 4), (7, 8)], [])
     group.took(9, 9)
-    assert list(group.expired) == []
+    assert list(group.removed) == []
 
 
 def test_an_event_that_expires_while_it_is_taken_was_taken() -> None:
     group = GroupState(0)
-    group.expire(1, 8)
+    group.remove(1, 8)
     group.took(1, 5)
-    assert list(group.expired) == [(6, 8)]
+    assert list(group.removed) == [(6, 8)]
 
 
 def test_a_seek_forgets_what_was_taken_and_what_was_missed() -> None:
     group = GroupState(0)
     group.count_as_taken(5, 6)
     group.lose(1, 2)
-    group.expire(1, 3)
+    group.remove(1, 3)
     group.seek(1, "name", "first")
-    assert (group.taken(), list(group.lost), list(group.expired)) == ((1, []), [], [])
+    assert (group.taken(), list(group.lost), list(group.removed)) == ((1, []), [], [])
     assert (group.is_sought, group.reset) == (True, "name")
     group.took(2, 2)
     assert (group.is_sought, group.reset) == (False, "name")
@@ -93,7 +93,7 @@ def test_a_seek_forgets_what_was_taken_and_what_was_missed() -> None:
         GroupState(4),
         GroupState(4, RangeSet([(6, 8)])),
         GroupState(4, RangeSet([(6, 8)]), RangeSet([(7, 7)])),
-        GroupState(4, expired=RangeSet([(2, 3)])),
+        GroupState(4, removed=RangeSet([(2, 3)])),
         GroupState(4, is_automatic=True, has_planned=True, idle_ms=5),
         GroupState(4, is_sought=True, reset="name", token="first"),
     ],

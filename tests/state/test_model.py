@@ -380,7 +380,7 @@ class Machine(RuleBasedStateMachine):
             taken = {i for i in range(1, model.last + 1) if i <= group.position or i in group.ahead}
             assert taken == {i for i in known.taken if i <= model.last}, name
             assert group.position == model.position(name)
-            assert (set(ids(group.lost)), set(ids(group.expired))) == (known.lost, known.expired), name
+            assert (set(ids(group.lost)), set(ids(group.removed))) == (known.lost, known.expired), name
             assert state.lag(name) == len(model.untaken(name))
 
     @invariant()
