@@ -27,7 +27,7 @@ from spillable_stream.producer.target import as_first_sent
 from spillable_stream.producer.threads import Threads
 
 if TYPE_CHECKING:
-    from spillable_stream.producer.dead_letters import DeadLetter
+    from spillable_stream.producer.dead_letters import DeadBatch
     from spillable_stream.producer.destination import Destination
 
 __all__ = ["Callback", "ProducerBatch", "Watcher"]
@@ -132,7 +132,7 @@ class ProducerBatch:
         self.in_doubt: bool = False
         self.sealed: bool = False
         self.count: int = 0
-        self.dead: DeadLetter | None = None
+        self.dead: DeadBatch | None = None
         self.attempt_count: int = 0
         self.retry: int = 0
         self.outcome: Result | None = None

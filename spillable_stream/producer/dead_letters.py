@@ -24,7 +24,7 @@ from spillable_stream.workers.letter_headers import (
 )
 from spillable_stream.workers.letters import ARROW_STREAM, arrow_stream, form_of, not_for_letters
 
-__all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
+__all__ = ["ARROW_STREAM", "DeadBatch", "DeadLetters"]
 
 _NAME_LETTERS = 40
 
@@ -74,14 +74,14 @@ class DeadLetters:
         """
         return self.target.last_sequence(_name(producer_id, target))
 
-    def address(self, batch: ProducerBatch) -> DeadLetter:
-        """Return the dead letter for a failed batch."""
+    def address(self, batch: ProducerBatch) -> DeadBatch:
+        """Return how a failed batch goes there."""
         if batch.own_sequence:
             name = _name(batch.destination.producer_id, batch.destination.target)
-            return DeadLetter(self.target, name, batch.sequence, batch)
+            return DeadBatch(self.target, name, batch.sequence, batch)
         with self._mutex:
             self._last += 1
-            return DeadLetter(self.target, self._producer_id, self._last, batch)
+            return DeadBatch(self.target, self._producer_id, self._last, batch)
 
 
 def _name(producer_id: str, target: Target) -> str:
@@ -91,7 +91,7 @@ def _name(producer_id: str, target: Target) -> str:
     return f"{producer_id[:_NAME_LETTERS]}.dead.{digest}"
 
 
-class DeadLetter:
+class DeadBatch:
     """A batch on its way to the dead-letter channel.
 
     Args:
