@@ -17,7 +17,8 @@ class Lane:
 
     Args:
         work: what it works on.
-        deadline: when its call should have returned, in seconds of the worker's clock; None outside of a call.
+        deadline: when its call should have returned, in seconds of the worker's clock: infinity where it may take as
+            long as it takes, None outside of a call.
         is_left: whether nobody waits for it any more: another lane has its work.
     """
 
@@ -71,6 +72,13 @@ class Lanes:
     def late(self, now: float) -> list[Lane]:
         """Return those whose calls should have returned."""
         return [lane for lane in self.at_work if lane.deadline is not None and now >= lane.deadline]
+
+    def leave_idle(self) -> bool:
+        """Leave those without work, which get none then, and tell whether there are any with."""
+        idle = {lane for lane in self.at_work if lane.work is None}
+        for lane in idle:
+            lane.is_left = True
+        return idle != self.at_work
 
     def leave(self, lane: Lane) -> Work:
         """Leave a lane behind in its call, and return its work, which is another one's then."""

@@ -6,6 +6,7 @@ that failed waits aside, as IDs only, so that the group moves on; it stays claim
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -257,7 +258,7 @@ class Worker:
         return work
 
     def _finish(self, timeout_seconds: float) -> None:
-        """Let the calls under way end, then give the group up."""
+        """Let the calls under way end, and leave those that take too long; what has ended is settled and counted."""
         self._stopping = True
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
@@ -265,16 +266,19 @@ class Worker:
                 if self._reporting is not None:
                     self._reporting.look()
                 self._changed.wait(_POLL_SECONDS)
-            for lane in list(self._lanes.at_work):
-                if lane.work is None:
-                    lane.is_left = True
-                    continue
-                work = self._leave(lane)
-                _log.warning(
-                    "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
-                    function_name(self._function), work, self._channel.path, timeout_seconds,
-                    extra=self._about(work) | fields(seconds=timeout_seconds),
-                )  # fmt: skip
+            while self._lanes.leave_idle():
+                if not (late := self._lanes.late(math.inf)):
+                    self._changed.wait(_POLL_SECONDS)
+                for lane in late:
+                    self._leave_at_stop(lane, timeout_seconds)
+
+    def _leave_at_stop(self, lane: Lane, timeout_seconds: float) -> None:
+        work = self._leave(lane)
+        _log.warning(
+            "a call of %s with %s of %s did not end within the %g s of the stop; they are back in the queue",
+            function_name(self._function), work, self._channel.path, timeout_seconds,
+            extra=self._about(work) | fields(seconds=timeout_seconds),
+        )  # fmt: skip
 
     def _close(self) -> None:
         try:
@@ -394,8 +398,7 @@ class Worker:
         events, calls = self._events(found), self._calls_of_it()
         if not calls.begin(work, lambda: not (lane.is_left or self._stopping)):
             return False
-        if self._config.timeout is not None:
-            lane.deadline = self._clock() + self._config.timeout
+        lane.deadline = math.inf if self._config.timeout is None else self._clock() + self._config.timeout
         error: BaseException | None = None
         returned = None
         try:

@@ -20,6 +20,7 @@ from spillable_stream import (
     Channel,
     ChannelClosedError,
     DataLossError,
+    Drop,
     Event,
     GroupOwnedError,
     Retry,
@@ -261,6 +262,30 @@ def test_a_call_that_outlasts_the_stop_is_left_behind_and_its_event_is_back(chan
     assert worker.stats().left_calls == 1 and take(channel, 1, "g") == [b"0"]
     go_on.set()
     assert worker.stats().done_events == 0
+
+
+@pytest.mark.parametrize("does", [None, Drop])
+def test_what_is_settled_when_a_stop_times_out_is_counted_by_all_who_ask(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch, does: type[Exception] | None
+) -> None:
+    commit = Consumer.commit
+
+    def slow(consumer: Consumer, ranges: list[Range], *more: Any) -> int:
+        wait_until(lambda: worker.stats().left_calls > 0, 0.5)  # which is never so
+        return commit(consumer, ranges, *more)
+
+    def work(event: Event) -> None:
+        worker.stop()
+        if does is not None:
+            raise does
+
+    monkeypatch.setattr(Consumer, "commit", slow)
+    worker = made(channel, work)
+    worker.run(stop_timeout_seconds=0)
+    with Channel(channel.path, create=False, readonly=True) as other:
+        (seen,) = other.stats().workers
+    found = [(stats.done_events + stats.dropped_events, stats.left_calls) for stats in (worker.stats(), seen)]
+    assert found == [(1, 0), (1, 0)] and lag(channel) == 9
 
 
 def test_a_log_that_raises_ends_no_worker(channel: Channel, dead: Channel) -> None:
