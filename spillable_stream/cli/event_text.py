@@ -105,10 +105,12 @@ def delayed_lines(dues: Sequence[int], batch: pa.RecordBatch, *, typed: bool, as
         dues: when each is due, in milliseconds since 1970.
         batch: the events.
         typed: whether they are rows of a typed channel.
-        as_json: whether to yield whole events with their due times as JSON, rather than bodies or rows.
+        as_json: whether to yield whole events with their due times as JSON, rather than bodies or rows. A row, whose
+            columns may have any name, is apart.
     """
     if not typed and not as_json:
         yield from batch.column("body").to_pylist()
         return
     for due_ms, row in zip(dues, rows_of(batch), strict=True):
-        yield json_row({"due": datetime.fromtimestamp(due_ms / 1000, UTC), **row} if as_json else row)
+        event = {"row": row} if typed else row
+        yield json_row({"deliver_at": datetime.fromtimestamp(due_ms / 1000, UTC), **event} if as_json else row)

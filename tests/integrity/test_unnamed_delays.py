@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, repair
@@ -40,7 +41,23 @@ def test_a_verb_prints_what_a_repair_keeps(open_channel: Open, path: Path) -> No
         done = run("tail", path, "--delayed", file)
         assert (done.exit_code, done.stdout) == (0, "b\nc\n")
     first, _ = [json.loads(line) for line in run("tail", path, "--delayed", copy, "--json").stdout.splitlines()]
-    assert (first["body"], first["headers"], first["due"][:2]) == ("b", {}, "20")
+    assert (first["body"], first["headers"], first["deliver_at"][:2]) == ("b", {}, "20")
+
+
+def test_a_row_may_have_columns_of_the_names_that_its_line_has(open_channel: Open, path: Path) -> None:
+    columns = [(name, pa.string()) for name in ("due", "deliver_at", "row")]
+    channel = open_channel(schema=pa.schema(columns))
+    row = dict.fromkeys(dict(columns), "mine")
+    with channel.put_transaction() as tx:
+        tx.put_many([row], deliver_after=10_000)
+    end = channel.engine().follower.positions.disk.offset
+    with channel.put_transaction() as tx:
+        tx.put(row)
+    channel.close()
+    flip(log_file(path), end - 10)
+    repair(path)
+    found = json.loads(run("tail", path, "--delayed", path / "data" / "delayed-000001", "--json").stdout)
+    assert (found["row"], found["deliver_at"][:2]) == (row, "20")
 
 
 def test_what_a_commit_names_is_left_out(open_channel: Open, path: Path) -> None:
