@@ -31,6 +31,7 @@ __all__ = [
     "lines_of",
     "read_batches",
     "read_beginning",
+    "read_first_line",
     "standard_input",
     "with_end",
     "without_nulls",
@@ -47,6 +48,24 @@ _MOST_OF_ERROR = 1000
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """The compressions of an input, by the ends of names."""
+
+_FIRST_BYTES = {
+    b"\x1f\x8b\x08": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    **{b"BZh%d%b" % (size, b"1AY&SY"): "bz2" for size in range(1, 10)},
+    b"\xfd7zXZ\x00": "xz",
+    b"PK\x03\x04": "zip",
+    b"PAR1\x15": "Parquet",
+    b"ARROW1\x00\x00": "Arrow",
+}
+"""Kinds of bytes that are not text, by the first of them."""
+_INSTEAD = {
+    "xz": "decompress it first, as by xz -dc",
+    "zip": "unpack it first",
+    "Parquet": "give --format parquet",
+    "Arrow": "give --format arrow",
+}
 
 
 def standard_input() -> IO[bytes]:
@@ -65,7 +84,8 @@ class InputSource(io.RawIOBase):
 
     Args:
         file: its path, or "-" for standard input.
-        compressed: whether the end of its name says how it is compressed.
+        compressed: whether it may be compressed text. The end of its name says how, else its first bytes do, which are
+            waited for.
 
     Attributes:
         name: what users call it.
@@ -75,10 +95,11 @@ class InputSource(io.RawIOBase):
         done: how many of them were read.
 
     Raises:
-        OptionError: it can't be opened.
+        OptionError: it can't be opened, or should be text, and is something else.
     """
 
     def __init__(self, file: str, *, compressed: bool) -> None:
+        self._ahead = b""
         self._owned = False  # a source that can't be opened is closed too, as Python forgets it
         self.name: str = "standard input" if file == STANDARD_INPUT else file
         try:
@@ -89,18 +110,31 @@ class InputSource(io.RawIOBase):
         self.size: int | None = os.fstat(self.raw.fileno()).st_size if self.is_file else None
         self.done: int = 0
         self._owned = file != STANDARD_INPUT
-        kind = COMPRESSIONS.get(Path(file).suffix.lower()) if compressed else None
+        kind = (COMPRESSIONS.get(Path(file).suffix.lower()) or self._kind_by_first_bytes()) if compressed else None
         self._is_plain = kind is None
         self._decoded = None if kind is None else pa.CompressedInputStream(pa.PythonFile(_Counted(self), "r"), kind)
+
+    def _kind_by_first_bytes(self) -> str | None:
+        """Read ahead as far as need be, and return the compression; None for text."""
+        while any(mark.startswith(self._ahead) for mark in _FIRST_BYTES) and (more := self._read_file(64)):
+            self._ahead += more
+        kind = next((kind for mark, kind in _FIRST_BYTES.items() if self._ahead.startswith(mark)), None)
+        if kind in _INSTEAD:
+            raise OptionError(f"{self.name} is not text, but {kind}: {_INSTEAD[kind]}")
+        return kind
 
     def readable(self) -> bool:
         """Tell that it can be read."""
         return True
 
+    def _read_file(self, size: int) -> bytes:
+        read = getattr(self.raw, "read1", self.raw.read)
+        data: bytes = read(size) or b""
+        return data
+
     def raw_read(self, size: int) -> bytes:
         """Read bytes of the file as they are, fewer where there are no more now."""
-        read = getattr(self.raw, "read1", self.raw.read)
-        data: bytes = read(size if size >= 0 else CHUNK_BYTES) or b""
+        data, self._ahead = self._ahead or self._read_file(size if size >= 0 else CHUNK_BYTES), b""
         self.done += len(data)
         return data
 
@@ -114,7 +148,7 @@ class InputSource(io.RawIOBase):
 
     def has_more_within(self, seconds: float) -> bool:
         """Wait until a read would return at once, for some seconds at most; tell whether it would."""
-        if self.is_file or not self._is_plain:
+        if self.is_file or self._ahead or not self._is_plain:
             return True
         try:
             return has_input(self.raw, seconds)
@@ -225,6 +259,14 @@ def read_beginning(source: InputSource, has_row: Callable[[bytes | bytearray], b
             return with_end(bytes(data))
         data += more
     return bytes(data)
+
+
+def read_first_line(source: InputSource) -> bytes:
+    """Return the beginning of a source, with its first line that is not empty, or `CHUNK_BYTES`."""
+    data = b""
+    while len(data) < CHUNK_BYTES and b"\n" not in data.lstrip() and (more := source.read(CHUNK_BYTES)):
+        data += more
+    return data
 
 
 def with_end(lines: bytes) -> bytes:

@@ -6,6 +6,7 @@ divided into batches, so that a load can be run again (`spillable_stream.cli.num
 
 from __future__ import annotations
 
+import json
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from enum import StrEnum
@@ -18,6 +19,7 @@ from spillable_stream.channel.event_columns import batch_from_columns
 from spillable_stream.cli.csv_input import CsvInput
 from spillable_stream.cli.csv_rows import delimiter_of
 from spillable_stream.cli.input_source import (
+    CHUNK_BYTES,
     COMPRESSIONS,
     InputSource,
     SourceInput,
@@ -26,6 +28,7 @@ from spillable_stream.cli.input_source import (
     error_text,
     lines_of,
     read_batches,
+    read_first_line,
 )
 from spillable_stream.cli.json_input import JsonInput
 from spillable_stream.errors import OptionError, SchemaError, SpillableError
@@ -113,6 +116,7 @@ def open_input(
     as_rows: bool,
     may_add_columns: bool = False,
     delimiter: str | None = None,
+    is_told: bool = False,
 ) -> Input:
     """Open an input.
 
@@ -123,6 +127,7 @@ def open_input(
         as_rows: whether lines of JSON, and CSV with the columns of events, become rows, rather than events.
         may_add_columns: whether JSON and CSV may have others, whose types are inferred.
         delimiter: the character between values of CSV; None for what the file's name says.
+        is_told: whether somebody has said that it has this format, whatever it looks like.
 
     Raises:
         OptionError: the file can't be opened.
@@ -136,7 +141,7 @@ def open_input(
             delimiter = delimiter or delimiter_of(file)
             found: Input = CsvInput(source, known, more=more, delimiter=delimiter, as_rows=as_rows)
         else:
-            found = _input_of(source, kind, known, as_rows=as_rows, more=more)
+            found = _input_of(source, kind, known, as_rows=as_rows, more=more, is_told=is_told)
         check_columns(found.schema.names, source.name)
         return found
     except BaseException as e:
@@ -146,34 +151,56 @@ def open_input(
         raise
 
 
-def _input_of(source: InputSource, kind: Format, known: pa.Schema, *, as_rows: bool, more: bool) -> Input:
+def _input_of(
+    source: InputSource, kind: Format, known: pa.Schema, *, as_rows: bool, more: bool, is_told: bool
+) -> Input:
     if kind is Format.LINES or (kind is Format.JSONL and not as_rows):
-        return _LineInput(source, is_json=kind is Format.JSONL)
+        return _LineInput(source, is_json=kind is Format.JSONL, is_told=is_told)
     if kind is Format.JSONL:
         return JsonInput(source, known, more=more)
     return _ParquetInput(source, known) if kind is Format.PARQUET else _ArrowInput(source)
 
 
 class _LineInput(SourceInput):
-    """Lines of text, each of them the body of an event, without its end; JSON without the mark of UTF-8."""
+    """Lines of text, each of them the body of an event, without its end; JSON without the mark of UTF-8.
 
-    def __init__(self, source: InputSource, *, is_json: bool) -> None:
+    The first line tells whether these are the lines of one JSON document, and no events.
+    """
+
+    def __init__(self, source: InputSource, *, is_json: bool, is_told: bool) -> None:
         super().__init__(source)
-        self._is_json = is_json
+        self._beginning = read_first_line(source)
+        if self._beginning.startswith(_UTF_16):
+            raise ValueError("it begins with the mark of UTF-16: convert it to UTF-8")
+        if is_json:
+            self._beginning = self._beginning.removeprefix(BOM_UTF8)
+        if is_json or not is_told:
+            _require_lines(source.name, self._beginning, is_json=is_json)
         self.schema = batch_from_columns([], {}).schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        yield from read_batches((batch_from_columns(lines, {}) for lines in self._lines()), self._source.name, "lines")
+        lines = lines_of(self._source, self._beginning)
+        yield from read_batches((batch_from_columns(some, {}) for some in lines), self._source.name, "lines")
 
-    def _lines(self) -> Iterator[list[bytes]]:
-        is_first = True
-        for lines in lines_of(self._source):
-            if is_first and lines[0].startswith(_UTF_16):
-                raise ValueError("it begins with the mark of UTF-16: convert it to UTF-8")
-            if is_first and self._is_json:
-                lines[0] = lines[0].removeprefix(BOM_UTF8)
-            is_first = False
-            yield lines
+
+def _require_lines(name: str, beginning: bytes, *, is_json: bool) -> None:
+    """Refuse a document of JSON that is over many lines: each of them would be an event."""
+    first, end, _ = beginning.lstrip().partition(b"\n")
+    if not first or (not end and len(beginning) >= CHUNK_BYTES):  # a longer one
+        return
+    try:
+        if is_json:
+            json.loads(first.decode(errors="surrogateescape"))
+        elif first.strip() in (b"{", b"["):
+            raise ValueError
+    except RecursionError:
+        pass
+    except ValueError:
+        raise SchemaError(
+            f"{name} begins with a line that is not a whole value of JSON, and each line would be an event. Bring each "
+            "value into one line, as jq -c . does, and jq -c '.[]' with the elements of an array; or give --format "
+            "lines to store the lines as text"
+        ) from None
 
 
 class _ParquetInput:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -89,11 +90,11 @@ def put(
     """
     stands, load, report = "nothing was stored", None, None
     with ending(path, as_json, lambda: stands, lambda: {"stored": 0} if report is None else asdict(report)):
-        kind = kind or format_of(file)
+        is_told, kind = kind is not None, kind or format_of(file)
         delimiter = csv_delimiter(delimiter, is_csv=kind is Format.CSV)
         ttl_us(ttl)  # refused before anything is created
         due_ms(deliver_after, None, 0)
-        channel, source = _opened(path, file, kind, delimiter, typed)
+        channel, source = _opened(path, file, kind, delimiter, typed, is_told)
         with channel:
             try:
                 load = _load(channel, source, file, name, ttl, deliver_after)
@@ -134,14 +135,17 @@ def _stands(load: Load, rows: int, *, is_faulty: bool = False) -> str:
     return f"{counted(rows, 'row', 'are')} stored{more}; what was read of standard input, or a pipe, is not read again"
 
 
-def _opened(path: str, file: str, kind: Format, delimiter: str | None, typed: bool) -> tuple[Channel, Input]:
+def _opened(
+    path: str, file: str, kind: Format, delimiter: str | None, typed: bool, is_told: bool
+) -> tuple[Channel, Input]:
     """Open the channel and the input, and create a channel that is missing; nothing is created if there is no input."""
     from spillable_stream.channel.channel import Channel
 
+    opened = partial(open_input, file, kind, delimiter=delimiter, is_told=is_told)
     try:
         channel = Channel(path, create=False)
     except NotAChannelError:
-        source = open_input(file, kind, None, as_rows=typed, delimiter=delimiter)
+        source = opened(None, as_rows=typed)
         schema = _columns(source, kind) if typed else None
         channel = Channel(path, schema=schema)
         if typed:
@@ -149,7 +153,7 @@ def _opened(path: str, file: str, kind: Format, delimiter: str | None, typed: bo
         return channel, source
     try:
         columns = channel.schema if channel.typed else None
-        source = open_input(file, kind, columns, as_rows=channel.typed, may_add_columns=typed, delimiter=delimiter)
+        source = opened(columns, as_rows=channel.typed, may_add_columns=typed)
         if typed:
             channel.evolve(_with_columns_of(channel.schema, _columns(source, kind)))
             source.fit(channel.schema)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
+import lzma
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -70,6 +75,95 @@ def test_standard_input_by_its_path_is_numbered_only_where_it_is_a_file(path: Pa
             assert json.loads(process.communicate(timeout=60)[0])["stored"] == stored
     process = start("put", path, "/dev/stdin", "--json", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert json.loads(process.communicate(b"b\n", timeout=60)[0])["name"] == ""
+
+
+DOCUMENTS = ['[\n  {\n    "a": 1\n  }\n]\n', '\n{\n  "a": [\n    1\n  ]\n}', "{\r\n}\r\n"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("f.json", []), ("f.jsonl", []), ("f.txt", []), ("-", []), ("-", ["--format", "jsonl"]), ("f.ndjson.gz", [])],
+)
+def test_the_lines_of_one_json_document_are_not_events_unless_they_are_said_to_be_lines(
+    path: Path, tmp_path: Path, name: str, more: list[str], document: str
+) -> None:
+    written = gzip.compress(document.encode()) if name.endswith(".gz") else document.encode()
+    file = name if name == "-" else tmp_path / name
+    if file != "-":
+        Path(file).write_bytes(written)
+    done = run("put", path, file, *more, input=document)
+    assert done.exit_code == 1 and not path.exists()
+    assert "begins with a line that is not a whole value of JSON" in done.stderr and "--format lines" in done.stderr
+    assert run("put", path, file, "--format", "lines", input=document).exit_code == 0
+    assert bodies(path) == document.encode().removesuffix(b"\n").split(b"\n")
+
+
+def test_a_json_array_that_begins_with_an_element_is_refused_where_the_name_says_json(
+    path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "f.json").write_text('[{"a": 1},\n{"a": 2}]\n')
+    assert run("put", path, tmp_path / "f.json").exit_code == 1 and not path.exists()
+
+
+def test_whole_values_of_json_in_lines_are_events(path: Path, tmp_path: Path) -> None:
+    lines = [b'\xef\xbb\xbf{"a": NaN}', b"[1, 2]", b'"\xff"', b'{"half', b"[" * 100_000 + b"]" * 100_000]
+    for i, line in enumerate(lines):
+        (tmp_path / f"{i}.json").write_bytes(b"\n" + line if i else line)
+        assert run("put", path, tmp_path / f"{i}.json").exit_code == (line == b'{"half')
+    stored = [line.removeprefix(b"\xef\xbb\xbf") for line in lines if line != b'{"half']
+    assert [body for body in bodies(path) if body] == stored
+
+
+def packed(tool: str, text: bytes) -> bytes:
+    if tool in ("xz", "bz2", "gzip"):
+        return {"xz": lzma.compress, "bz2": bz2.compress, "gzip": gzip.compress}[tool](text)
+    if tool in ("zip", "Parquet", "Arrow"):
+        sink, table = io.BytesIO(), pa.table({"text": [text]})
+        if tool == "zip":
+            with zipfile.ZipFile(sink, "w") as archive:
+                archive.writestr("f", text)
+        elif tool == "Parquet":
+            parquet.write_table(table, sink)
+        else:
+            feather.write_feather(table, sink)
+        return sink.getvalue()
+    return pa.compress(text, codec=tool, asbytes=True) if tool == "lz4" else bytes(pa.Codec(tool).compress(text))
+
+
+@pytest.mark.parametrize("tool", ["gzip", "bz2", "zstd", "lz4"])
+def test_compressed_text_is_known_by_its_first_bytes_where_no_name_says_it(
+    path: Path, tmp_path: Path, tool: str
+) -> None:
+    (tmp_path / "app.log").write_bytes(packed(tool, b"one\ntwo\n"))
+    assert run("put", path, input=packed(tool, b"first\n")).exit_code == 0
+    assert run("put", path, tmp_path / "app.log").exit_code == 0
+    assert bodies(path) == [b"first", b"one", b"two"]
+    rows = packed(tool, b"n,s\n1,x\n")
+    assert run("put", tmp_path / "rows", "--typed", "--format", "csv", input=rows).exit_code == 0
+    assert run("tail", tmp_path / "rows").stdout == '{"n": 1, "s": "x"}\n'
+
+
+@pytest.mark.parametrize(
+    ("tool", "advice"),
+    [("xz", "xz -dc"), ("zip", "unpack it"), ("Parquet", "--format parquet"), ("Arrow", "--format arrow")],
+)
+@pytest.mark.parametrize("name", ["-", "f.xz", "app.log"])
+def test_what_is_not_text_and_cannot_be_decompressed_is_refused_before_anything_is_created(
+    path: Path, tmp_path: Path, tool: str, advice: str, name: str
+) -> None:
+    content = packed(tool, b"one\ntwo\n")
+    (tmp_path / name).write_bytes(content)
+    done = run("put", path, "-" if name == "-" else tmp_path / name, input=content)
+    assert done.exit_code == 2 and f"is not text, but {tool}: " in done.stderr and advice in done.stderr
+    assert not path.exists()
+
+
+def test_text_that_only_begins_as_what_is_none_is_text(path: Path) -> None:
+    lines = [b"BZh is no name", b"BZh9", b"PK", b"PAR1", b"ARROW1", b"\x1f", b"\xfd7z"]
+    for line in lines:
+        assert run("put", path, input=line).exit_code == 0
+    assert bodies(path) == lines
 
 
 def test_typed_makes_columns_and_adds_new_ones(path: Path, tmp_path: Path) -> None:
