@@ -42,7 +42,7 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.packing import pack
 from spillable_stream.log_records import fields, log_of
-from spillable_stream.objects.location import DIRECTORY, Location, is_location
+from spillable_stream.objects.location import DIRECTORY, Location, is_inside, is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.option_names import named
 from spillable_stream.progress import Meter, OnProgress
@@ -145,7 +145,7 @@ def _require_outside(path: ChannelPath, location: Location) -> None:
         OptionError: it would be there.
     """
     if isinstance(path, Path):
-        inside = location.scheme == DIRECTORY and Path(location.prefix).is_relative_to(path)
+        inside = location.scheme == DIRECTORY and is_inside(location.prefix, path)
     else:
         inside = path == location
     if inside:

@@ -15,7 +15,7 @@ from spillable_stream.arguments import path_text
 from spillable_stream.errors import OptionError
 from spillable_stream.shown_value import shown
 
-__all__ = ["DIRECTORY", "Location", "channel_path", "is_location"]
+__all__ = ["DIRECTORY", "Location", "channel_path", "is_inside", "is_location"]
 
 DIRECTORY = "object+file"
 """The scheme of a directory that is used as a store."""
@@ -45,6 +45,11 @@ def channel_path(path: str | os.PathLike[str]) -> Path | Location:
         raise OptionError(f"path can't be {shown(text)}: only a shell replaces ~, so give {home}")
     _require_no_address(text)
     return Path(text).absolute()
+
+
+def is_inside(path: str | os.PathLike[str], directory: Path) -> bool:
+    """Tell whether a path leads to a directory, or into it, by whatever links."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
 def _require_no_address(path: str) -> None:

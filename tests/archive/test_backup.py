@@ -196,6 +196,9 @@ def test_a_place_that_is_something_else_or_inside_the_channel_is_refused(path: P
             ss.backup(channel, tmp_path / "mine")
         with pytest.raises(OptionError, match="is inside of the channel"):
             ss.backup(channel, path / "copy")
+        (tmp_path / "link").symlink_to(path)
+        with pytest.raises(OptionError, match="is inside of the channel"):
+            ss.backup(channel, tmp_path / "link" / "copy")
     with pytest.raises(NotAChannelError):
         ss.backup(tmp_path / "nothing", tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
