@@ -12,6 +12,7 @@ however often it is interrupted.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -28,7 +29,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.cli.csv_rows import COMMA
 from spillable_stream.cli.event_text import json_row, plain_value, rows_of
-from spillable_stream.errors import OptionError, SchemaError, StorageError
+from spillable_stream.errors import ChannelBusyError, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.progress import UNTOLD, Meter, OnProgress
@@ -144,10 +145,14 @@ class Export:
         self._out = out
         self._directory = out.with_name(out.name + ".partial")
         self._meter = UNTOLD
-        self.plan: ExportPlan = self._begun(plan) or plan
+        self._is_joined = False
+        self._look(plan)
+
+    def _look(self, wanted: ExportPlan) -> None:
+        """Begin where the directory says that an export was."""
+        self.plan: ExportPlan = self._begun(wanted) or wanted
         self.done_id: int = self.kept_id()
         self.read_id: int = self.done_id
-        self._is_joined = False
 
     def _begun(self, wanted: ExportPlan) -> ExportPlan | None:
         """Return the plan of the export that was interrupted, if there is one."""
@@ -180,12 +185,13 @@ class Export:
             progress: is told how far it is, in IDs of events; if it raises, the work ends.
 
         Raises:
+            ChannelBusyError: another export writes this file now.
             DataLossError: events left the channel before they were read.
             SchemaError: the format can't hold a value.
             StorageError: the disk refused; run it again.
         """
-        with _naming(self._out):
-            self._directory.mkdir(exist_ok=True)
+        with _naming(self._out), self._alone():
+            self._look(self.plan)  # again: another one may have ended meanwhile
             if not (self._directory / _PLAN).exists():
                 self._clear()  # what a finished export left that was killed as it removed its parts
                 _sync_directory(self._directory)
@@ -195,6 +201,23 @@ class Export:
             while self.done_id < self.plan.last_id and self._write_part():
                 pass
             return self._join()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the directory while the block runs: two exports would write into each other's parts."""
+        self._directory.mkdir(exist_ok=True)
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_held = os.path.samestat(os.fstat(descriptor), os.stat(self._directory))
+            except (BlockingIOError, FileNotFoundError):
+                is_held = False
+            if not is_held:
+                raise ChannelBusyError(f"another export writes {self._out} now: wait for its end, or give another file")
+            yield
+        finally:
+            os.close(descriptor)
 
     # ── parts ───────────────────────────────────────────────────────────────────────────────────
 
@@ -207,7 +230,7 @@ class Export:
         """Write the next part; tell whether there was an event for it."""
         first_id = count = size_bytes = 0
         temporary = self._directory / "unfinished"
-        with open(temporary, "wb") as file:
+        with _written(temporary) as file:
             writer = self._writer(file)
             for batch in self._channel.read(self.done_id + 1, self.plan.last_id):
                 ids = batch.column(ID_COLUMN)
@@ -218,7 +241,6 @@ class Export:
                 if size_bytes >= _PART_BYTES:
                     break
             writer.close()
-            _sync(file)
         if not count:
             return False
         _rename_durably(temporary, self._directory / f"part-{first_id:020}-{self.read_id:020}-{count}")
@@ -242,7 +264,7 @@ class Export:
     def _join(self) -> int:
         """Create the file of the parts, give it its name, remove the rest, and return how many events it has."""
         temporary, parts = self._directory / _JOINED, self._parts()
-        with open(temporary, "wb") as file:
+        with _written(temporary) as file:
             if self.plan.format in _AS_ARROW:
                 self._join_arrow(file, parts)
             else:
@@ -251,7 +273,6 @@ class Export:
                 for part in parts:
                     with open(part.path, "rb") as contents:
                         shutil.copyfileobj(contents, file, 1 << 20)
-            _sync(file)
         self._is_joined = True
         (self._directory / _PLAN).unlink()  # first: without it nothing continues, whichever parts are left
         _sync_directory(self._directory)
@@ -359,11 +380,26 @@ def _naming(out: Path) -> Iterator[None]:
     """Say which export the system, or Arrow, refused."""
     try:
         yield
+    except SpillableError:
+        raise
     except NOT_ARROW as e:
         if isinstance(e, OSError) and e.errno is not None:
             raise StorageError(f"exporting to {out} failed: {e.strerror or e}; run it again when that is mended") from e
         why = f"{out} can't hold the events in this format ({e}); --format arrow holds all that a channel does"
         raise SchemaError(f"{why}. Remove {out}.partial") from e
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file, and sync it; if that fails it is removed: a full disk needs the space."""
+    try:
+        with open(path, "wb") as file:
+            yield file
+            _sync(file)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
 
 
 def _sync(file: IO[bytes]) -> None:
@@ -373,9 +409,8 @@ def _sync(file: IO[bytes]) -> None:
 
 def _write_durably(path: Path, data: bytes) -> None:
     temporary = path.with_suffix(".tmp")
-    with open(temporary, "wb") as file:
+    with _written(temporary) as file:
         file.write(data)
-        _sync(file)
     _rename_durably(temporary, path)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, verify
 from spillable_stream.cli.export_file import Export
 from tests.support.command_line import run, start
 from tests.support.events import numbered, put
@@ -110,6 +110,16 @@ def test_what_is_not_a_file_is_never_replaced(path: Path, tmp_path: Path, make: 
     done = run("export", path, tmp_path / "out", "--format", "csv", "--yes")
     assert done.exit_code == 2 and "out is not a file" in done.stderr
     assert (tmp_path / "out").stat().st_mode == mode and not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("out", ["channel/channel.json", "channel/f.csv", "link/head", "channel/data/log-000001"])
+def test_no_file_of_the_channel_itself_is_replaced(path: Path, tmp_path: Path, out: str) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    (tmp_path / "link").symlink_to(path)
+    done = run("export", path, tmp_path / out, "--format", "csv", "--yes")
+    assert done.exit_code == 2 and "is inside of the channel" in done.stderr
+    assert verify(path).healthy and not verify(path).findings
 
 
 def test_a_format_that_is_not_known_is_status_2(path: Path, tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, OptionError, Progress, StorageError, progress
+from spillable_stream import Channel, ChannelBusyError, OptionError, Progress, StorageError, progress
 from spillable_stream.cli import export_file
 from spillable_stream.cli.export_file import Export, ExportPlan
 from tests.support.events import numbered, put
@@ -144,6 +146,47 @@ def test_an_export_of_something_else_is_not_continued(path: Path, tmp_path: Path
             (tmp_path / "f.jsonl.partial" / "plan.json").write_text(text)
             with pytest.raises(OptionError, match=r"plan\.json can't be read"):
                 Export(channel, tmp_path / "f.jsonl", plan(channel))
+
+
+def test_of_two_exports_to_one_file_at_once_one_is_refused_and_the_other_is_whole(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 20))
+        out, refused = tmp_path / "f.jsonl", list[str]()
+
+        def export_too(_: Progress) -> None:
+            with pytest.raises(ChannelBusyError) as e:
+                Export(channel, out, plan(channel)).run()
+            refused.append(str(e.value))
+
+        later = Export(channel, out, plan(channel))
+        assert Export(channel, out, plan(channel)).run(export_too) == 20
+        assert refused and set(refused) == {f"another export writes {out} now: wait for its end, or give another file"}
+        whole = out.read_bytes()
+        assert len(bodies(out)) == 20
+        assert later.run() == 20 and out.read_bytes() == whole, "it looked at the directory before the other one began"
+    assert [file.name for file in tmp_path.iterdir() if file != path] == ["f.jsonl"]
+
+
+@pytest.mark.parametrize("sync", [1, 2, 3], ids=["plan", "part", "file"])
+def test_an_export_that_a_full_disk_refuses_leaves_no_half_of_a_file_there(
+    path: Path, tmp_path: Path, sync: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = count(1)
+
+    def refuse(_: object) -> None:
+        if next(calls) == sync:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, *numbered(1, 20))
+        work = Export(channel, tmp_path / "f.jsonl", plan(channel))
+        monkeypatch.setattr(export_file, "_sync", refuse)
+        with pytest.raises(StorageError, match="No space left"):
+            work.run()
+        left = {file.name.partition("-")[0] for file in (tmp_path / "f.jsonl.partial").iterdir()}
+        assert left == {1: set(), 2: {"plan.json"}, 3: {"plan.json", "part"}}[sync]
+        assert Export(channel, tmp_path / "f.jsonl", plan(channel)).run() == 20
+    assert len(bodies(tmp_path / "f.jsonl")) == 20
 
 
 def test_a_directory_that_refuses_is_named(path: Path, tmp_path: Path) -> None:
