@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from spillable_stream.cli.app import ChannelPath, app, ending
 from spillable_stream.errors import ChannelError, NotAChannelError, OptionError
 from spillable_stream.option_names import name_of
+from spillable_stream.options import CHANNEL, CREATION, HANDLE, parse_options
 from spillable_stream.shown_value import shown
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def create(
     from spillable_stream.channel.channel import Channel
 
     with ending(path):
-        given = {**_of_file(config, channel_name), **_given(option)}
+        given = _parsed(_of_file(config, channel_name)) | _parsed(_given(option))
         columns = None if schema is None else _columns(schema)
         _require_none(path)
         with Channel(path, schema=columns, **given) as channel:
@@ -72,7 +74,7 @@ def alter(
     from spillable_stream.channel.channel import Channel
 
     with ending(path):
-        given = {**_of_file(config, channel_name), **_given(option)}
+        given = _parsed(_of_file(config, channel_name)) | _parsed(_given(option))
         columns = None if schema is None else _columns(schema)
         with Channel(path, create=False, readonly=True) as channel:
             before, columns_before = dict(channel.options), channel.schema
@@ -101,6 +103,11 @@ def _given(options: list[str] | None) -> dict[str, str]:
             raise OptionError(f"{name} is given twice")
         found[name] = value
     return found
+
+
+def _parsed(given: Mapping[str, object]) -> dict[str, Any]:
+    """Return options by keyword name: whatever else `Channel` takes is for programs, and no option."""
+    return parse_options(given, (CHANNEL, CREATION, HANDLE), where="a channel")
 
 
 def _of_file(config: str | None, name: str | None) -> dict[str, Any]:

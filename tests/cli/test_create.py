@@ -31,6 +31,21 @@ def test_a_channel_is_made_of_words_then_the_file_then_the_environment(
     assert found["memory_capacity"] == 10_000
 
 
+def test_a_word_wins_over_the_file_however_each_spells_the_option(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "channel.ini").write_text("[channel]\nkeep_alive = 7\n")
+    assert run("create", path, "--config", tmp_path / "channel.ini", "-o", "keepAlive=9").exit_code == 0
+    assert options(path)["keep_alive"] == 9
+
+
+@pytest.mark.parametrize("name", ["path", "self", "schema", "create", "readonly", "fs", "progress"])
+@pytest.mark.parametrize("verb", ["create", "alter"])
+def test_what_a_channel_takes_of_programs_is_not_an_option(path: Path, verb: str, name: str) -> None:
+    if verb == "alter":
+        Channel(path, minimum_required_space=0).close()
+    done = run(verb, path, "-o", f"{name}=true")
+    assert done.exit_code == 2 and f"'{name}' is not an option of a channel" in done.stderr
+
+
 def test_a_channel_of_flumes_agent_is_created(path: Path, tmp_path: Path) -> None:
     agent = tmp_path / "agent.properties"
     agent.write_text(
