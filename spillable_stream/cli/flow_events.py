@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from spillable_stream.cli.app import UNKNOWN, app, ending, fail, until_signal
 from spillable_stream.cli.flow_options import ClassMap, SystemProperties, loaded_configuration, pairs
-from spillable_stream.cli.input_source import standard_input
+from spillable_stream.cli.input_source import CHUNK_BYTES, InputSource
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["send", "tap"]
-
-_READ_BYTES = 1 << 20
 
 _Rows: TypeAlias = "Iterator[dict[str, object]]"
 _Put: TypeAlias = "Callable[[pa.RecordBatch], object]"
@@ -129,19 +127,18 @@ def send(
 
     Example: `echo "ERROR disk full" | spillable send -f flume.conf -n a1 --source r1`
 
-    Exit status: 0 all are stored, 1 it failed, 2 there is no such channel or source, or neither was said.
+    Exit status: 0 all are stored, 1 it failed, 2 there is no such channel, source or file, or neither was said.
     """
     if bool(path) == bool(conf_file) or bool(conf_file) != bool(name and source):
         fail(path, OptionError("say a PATH, or --conf-file, --name and --source"), False, UNKNOWN)
-    with ending(path):
+    count, done = 0, "sent" if conf_file else "stored"
+    with ending(path, interrupted=lambda: f"at least {counted(count, 'event', 'are')} {done}"):
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
-        with put as put_batch:
-            if filename == "-":
-                count = _send(put_batch, standard_input(), pairs(header), batch_size)
-            else:
-                with open(filename, "rb") as file:
-                    count = _send(put_batch, file, pairs(header), batch_size)
-    typer.echo(f"{counted(count, 'event', 'are')} {'sent' if conf_file else 'stored'}")
+        with put as put_batch, closing(InputSource(filename, compressed=True)) as lines:
+            for batch in _batches(lines, pairs(header), batch_size):
+                put_batch(batch)
+                count += batch.num_rows
+        typer.echo(f"{counted(count, 'event', 'are')} {done}")
 
 
 @contextmanager
@@ -177,20 +174,16 @@ def _put_through(
         yield put
 
 
-def _send(put: _Put, lines: IO[bytes], headers: dict[str, str], batch_size: int) -> int:
-    """Put lines, and return how many there were."""
+def _batches(lines: InputSource, headers: dict[str, str], most: int) -> Iterator[pa.RecordBatch]:
+    """Yield lines as events, as they come."""
     from spillable_stream.flow.sources.event_columns import event_batch
     from spillable_stream.flow.sources.lines import split_lines
 
-    count, held = 0, b""
-    while True:
-        data = lines.read(_READ_BYTES)
+    held, has_more = b"", True
+    while has_more:
+        has_more = bool(data := lines.read(CHUNK_BYTES))
         held += data or (b"\n" if held else b"")
         split = split_lines(held, drop_cr=True)
-        for first in range(0, len(split.starts), batch_size):
-            bodies = split.bodies.slice(first, batch_size)
-            put(event_batch(bodies, headers))
-            count += len(bodies)
+        for first in range(0, len(split.starts), most):
+            yield event_batch(split.bodies[first : first + most], headers)
         held = held[split.size_bytes :]
-        if not data:
-            return count

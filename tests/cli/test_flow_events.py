@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,8 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
+from tests.support.command_line import start
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -16,7 +22,7 @@ def place(path: Path) -> Path:
     return path
 
 
-def run(*arguments: str | Path, stdin: bytes = b"", status: int = 0) -> str:
+def run(*arguments: object, stdin: bytes = b"", status: int = 0) -> str:
     done = CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
     assert done.exit_code == status, done.output
     return done.output
@@ -63,8 +69,36 @@ def test_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_file_of_lines_that_is_not_there_is_a_failure(place: Path, tmp_path: Path) -> None:
-    assert "No such file" in run("send", place, "-F", tmp_path / "none", status=1)
+def test_a_file_of_lines_that_is_not_there_was_not_tried(place: Path, tmp_path: Path) -> None:
+    said = run("send", place, "-F", tmp_path / "none", status=2)
+    assert "none can't be read: No such file or directory; give a file" in said
+
+
+def test_a_batch_may_be_larger_than_any_input(place: Path) -> None:
+    assert run("send", place, "--batch-size", 10**30, stdin=b"x\n") == "1 event is stored\n"
+
+
+def test_compressed_lines_are_sent_and_what_cannot_be_decompressed_is_refused(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "f.gz").write_bytes(gzip.compress(b"a\n"))
+    run("send", place, "-F", tmp_path / "f.gz")
+    run("send", place, stdin=gzip.compress(b"b\n"))
+    assert "xz -dc" in run("send", place, stdin=lzma.compress(b"c\n"), status=2)
+    assert [json.loads(row)["body"] for row in run("tap", place, "--from-start", "--no-follow").splitlines()] == [
+        "a",
+        "b",
+    ]
+
+
+def test_lines_that_trickle_in_are_stored_as_they_come_and_an_interrupt_says_how_many(place: Path) -> None:
+    process = start("send", place, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"a\nb\nhalf")
+    process.stdin.flush()
+    with Channel(place, create=False, readonly=True) as channel:
+        wait_until(lambda: channel.stats().channel_size == 2)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == b"interrupted: at least 2 events are stored\n"
+    assert process.returncode == 130
 
 
 def test_lines_go_through_a_source_into_its_channels(tmp_path: Path) -> None:
