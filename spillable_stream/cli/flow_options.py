@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.cli.app import UNKNOWN, fail
+from spillable_stream.errors import SpillableError
 
 if TYPE_CHECKING:
     from spillable_stream.flow.configuration.model import Loaded
@@ -48,5 +49,5 @@ def loaded_configuration(
 
     try:
         return load(files, name=name, system=pairs(define), mapped=pairs(mapped))
-    except (OSError, ImportError) as e:
+    except (SpillableError, OSError, ImportError) as e:
         fail(", ".join(files), e, as_json, UNKNOWN)
