@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,7 @@ __all__ = [
     "Yes",
     "allow_many_files",
     "app",
+    "as_line",
     "confirm",
     "cut_short",
     "ending",
@@ -48,6 +50,8 @@ __all__ = [
 
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
+
+_HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of pairs; the others stand for the bytes of a path
 
 UNREAD: int = 128 + signal.SIGPIPE
 """The exit status where nobody reads the output any more, as in ``spillable stats … | head -1``: that of SIGPIPE."""
@@ -195,13 +199,19 @@ def print_object(found: Mapping[str, Any]) -> bool:
     Returns:
         Whether it was printed.
     """
-    text, run = json.dumps(found, default=str), _run.get()
+    run = _run.get()
     if run is not None:
         if run.has_printed:
             return False
         run.has_printed = True
-    typer.echo(text)
+    typer.echo(as_line(found))
     return True
+
+
+def as_line(found: Mapping[str, Any]) -> bytes:
+    """Return a JSON object as a line in UTF-8, which a path may not be: each byte that is not becomes a mark for it."""
+    text = json.dumps(found, default=str, ensure_ascii=False)
+    return _HALVES.sub("\ufffd", text).encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
 
 
 def status_after(error: KeyboardInterrupt) -> int:

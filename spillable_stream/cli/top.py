@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from spillable_stream.cli.app import (
     ChannelPaths,
     allow_many_files,
     app,
+    as_line,
     fail,
     print_object,
     time_span,
@@ -61,7 +61,7 @@ def top(paths: ChannelPaths, interval: _INTERVAL = 1.0, once: _ONCE = False, as_
         if as_json and once:
             print_object(_looked(found))
         elif as_json:
-            typer.echo(json.dumps(_looked(found)))
+            typer.echo(as_line(_looked(found)))
         else:
             console.print(screen(found, console.width, None))
 

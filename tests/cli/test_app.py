@@ -22,6 +22,7 @@ from spillable_stream.cli.app import (
     UNHEALTHY,
     UNKNOWN,
     _Verbs,
+    as_line,
     confirm,
     cut_short,
     ending,
@@ -228,6 +229,16 @@ def test_a_verb_prints_one_object_whatever_comes_at_its_end(capsys: pytest.Captu
     out, err = capsys.readouterr()
     assert json.loads(out) == {"path": "p", "interrupted": True, "text": "half of it is done", "stored": 1}
     assert err == "interrupted: half of it is done\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("ö\n", "ö\n"), ("n\udcc3\udcb6", "nö"), ("\udcff", "\ufffd"), ("\ud800x\udfff", "\ufffdx\ufffd"), ("😀", "😀")],
+)
+def test_an_object_is_json_for_every_parser_whatever_the_bytes_of_a_path(text: str, said: str) -> None:
+    line = as_line({"path": text}).decode()
+    assert "\n" not in line and json.loads(line) == {"path": said}
+    json.loads(line)["path"].encode()
 
 
 def test_a_signal_is_the_end_of_a_verb_that_has_no_other() -> None:
