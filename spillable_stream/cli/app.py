@@ -40,6 +40,7 @@ __all__ = [
     "ending",
     "fail",
     "forget_output",
+    "given",
     "print_object",
     "say",
     "status_after",
@@ -70,22 +71,22 @@ _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 _T = TypeVar("_T", str, list[str])
 
 
-def _given(value: _T) -> _T:
-    """Refuse an empty path: it would name the working directory, and is rather a script's variable without a value."""
+def given(value: _T) -> _T:
+    """Refuse an empty text: a script's variable without a value would name this directory, or every address."""
     if value == "" or (isinstance(value, list) and "" in value):
-        raise typer.BadParameter("it is empty; give a channel's directory, or its address in a store")
+        raise typer.BadParameter("it is empty; give it a value")
     return value
 
 
 ChannelPath = Annotated[
     str,
-    typer.Argument(metavar="PATH", callback=_given, help="The channel's directory, or its address in a store."),
+    typer.Argument(metavar="PATH", callback=given, help="The channel's directory, or its address in a store."),
 ]
 ChannelPaths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH…",
-        callback=_given,
+        callback=given,
         help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
     ),
 ]

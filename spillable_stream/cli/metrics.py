@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, until_signal
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, given, until_signal
 from spillable_stream.errors import SpillableError
 
 __all__ = ["metrics"]
 
 _PORT = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
-_HOST = Annotated[str, typer.Option("--host", help="The address to listen at: 0.0.0.0 for all of this host's.")]
+_HOST = Annotated[
+    str, typer.Option("--host", callback=given, help="The address to listen at: 0.0.0.0 for all of this host's.")
+]
 
 
 @app.command()
@@ -30,7 +32,9 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
     with until_signal():
         try:
             server = serve_metrics(paths, port, host=host)
-        except (SpillableError, ImportError, OSError, OverflowError) as e:
+        except (SpillableError, ImportError, OSError) as e:
+            if isinstance(e, OSError):  # the system says of no address that it refused it
+                e.filename = f"{host}:{port}"
             fail(paths[0], e, False, UNKNOWN)
         with server:
             typer.echo(f"serving http://{server.host}:{server.port}/metrics (Ctrl-C ends it)")

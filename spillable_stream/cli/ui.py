@@ -7,13 +7,20 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, until_signal
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, given, until_signal
 from spillable_stream.errors import SpillableError
 
 __all__ = ["ui"]
 
 _PORT = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
-_HOST = Annotated[str, typer.Option("--host", help="The address to listen at; any but this host's own needs a token.")]
+_HOST = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        callback=given,
+        help="The address to listen at; any but this host's own needs a token.",
+    ),
+]
 _NAME = Annotated[
     list[str] | None, typer.Option("--name", help="A name by which browsers reach this host; may be repeated.")
 ]

@@ -37,8 +37,15 @@ def test_it_serves_until_it_is_stopped(path: Path, ended_by: signal.Signals) -> 
 
 def test_a_port_that_is_taken_is_status_2(path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = CliRunner().invoke(app, ["metrics", str(path), "--port", str(taken.getsockname()[1])])
-    assert done.exit_code == 2 and "in use" in done.stderr
+        port = taken.getsockname()[1]
+        done = CliRunner().invoke(app, ["metrics", str(path), "--port", str(port)])
+    assert done.exit_code == 2 and done.stderr.startswith(f"OSError: 127.0.0.1:{port}: Address already in use")
+
+
+@pytest.mark.parametrize("verb", ["metrics", "ui"])
+def test_an_empty_host_is_refused_rather_than_taken_for_every_address(path: Path, verb: str) -> None:
+    done = CliRunner().invoke(app, [verb, str(path), "--host", "", "--port", "0"])
+    assert done.exit_code == 2 and "it is empty" in done.stderr
 
 
 def test_a_channel_given_twice_is_status_2(path: Path) -> None:
