@@ -13,6 +13,7 @@ import typer
 from spillable_stream.channel.place import PLACES, parse_place
 from spillable_stream.cli.app import UNREAD, ChannelPath, app, ending, forget_output, say, time_span, until_signal
 from spillable_stream.counted import counted
+from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,16 +140,14 @@ def tail(
     """
     from spillable_stream.channel.channel import Channel
 
-    has_no_end = follow and delayed is None
-    with (
-        ending(path, interrupted=lambda: "nothing was taken"),
-        until_signal() if has_no_end else nullcontext(),
-        Channel(path, create=False, readonly=True) as channel,
-    ):
-        if delayed is None:
-            _Tail(channel, as_json).run(count, start, follow)
-        else:
-            _print_delayed(channel, delayed, as_json)
+    with ending(path, interrupted=lambda: "nothing was taken"):
+        if delayed is not None and (follow or start is not None):
+            raise OptionError("--delayed prints all events of its file: leave out --from and --follow")
+        with until_signal() if follow else nullcontext(), Channel(path, create=False, readonly=True) as channel:
+            if delayed is None:
+                _Tail(channel, as_json).run(count, start, follow)
+            else:
+                _print_delayed(channel, delayed, as_json)
 
 
 def _print_delayed(channel: Channel, file: str, as_json: bool) -> None:

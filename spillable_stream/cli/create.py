@@ -115,6 +115,8 @@ def _of_file(config: str | None, name: str | None) -> dict[str, Any]:
     from spillable_stream.channel.config_file import read_config
 
     if config is None:
+        if name is not None:
+            raise OptionError("--channel names one of an agent's properties: give --config with them")
         return {}
     return {key: value for key, value in read_config(config, name).items() if key != "path"}
 

@@ -12,6 +12,7 @@ import typer
 from spillable_stream.channel.figures import age_text, size_text
 from spillable_stream.cli.app import AsJson, ChannelPath, app, ending, print_object
 from spillable_stream.counted import counted
+from spillable_stream.errors import OptionError
 
 if TYPE_CHECKING:
     from spillable_stream.channel.channel import Channel
@@ -58,6 +59,8 @@ def describe(path: ChannelPath, options: _Options = False, config: _Config = Non
     from spillable_stream.channel.channel import Channel
 
     with ending(path, as_json):
+        if config is not None and not options:
+            raise OptionError("--config is compared with the options: give --options, too")
         if options:
             _describe_options(path, config, as_json)
             return

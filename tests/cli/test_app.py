@@ -232,6 +232,17 @@ def test_a_verb_prints_one_object_whatever_comes_at_its_end(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
+    "verb",
+    ["describe {} --config f.ini", "create {} --channel c", "tail {} --delayed f -f", "tail {} --delayed f --from 1"],
+)
+def test_an_option_that_would_say_nothing_is_refused(path: Path, verb: str) -> None:
+    if not verb.startswith("create"):
+        Channel(path, minimum_required_space=0).close()
+    done = run(*verb.format(path).split())
+    assert done.exit_code == UNKNOWN and "OptionError: --" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [("ö\n", "ö\n"), ("n\udcc3\udcb6", "nö"), ("\udcff", "\ufffd"), ("\ud800x\udfff", "\ufffdx\ufffd"), ("😀", "😀")],
 )
