@@ -43,9 +43,13 @@ class DatagramSource(NetworkSource):
         self._taking: asyncio.Task[None] | None = None
         self.port: int = port
 
-    async def listen(self) -> None:
-        """Begin to read."""
-        self._socket = bound_socket(*self._address, socket.SOCK_DGRAM)
+    def bind(self) -> list[socket.socket]:
+        """Bind the address; see `NetworkSource.bind`."""
+        return [bound_socket(*self._address, socket.SOCK_DGRAM)]
+
+    async def listen(self, sockets: list[socket.socket]) -> None:
+        """Begin to read; see `NetworkSource.listen`."""
+        (self._socket,) = sockets
         self.port = self._socket.getsockname()[1]
         self._watch()
 

@@ -90,17 +90,21 @@ class Http(NetworkSource):
         self._uploads: set[asyncio.Task[bytes]] = set()
         self.port: int = port
 
-    async def listen(self) -> None:
-        """Begin to serve."""
+    def bind(self) -> list[socket.socket]:
+        """Bind the address; see `NetworkSource.bind`."""
         if self._tls is not None:
             self._tls.context()  # so that what is wrong with it is said
         if isinstance(self._processor, ChannelProcessor):
             self._clients = ClientNumbers(self._processor)
-        listening = bound_socket(*self._address, socket.SOCK_STREAM)
-        self.port = listening.getsockname()[1]
         keystore, password = (self._tls.keystore, self._tls.password) if self._tls is not None else ("", "")
         self._server = asgi_server(self._answer, keystore=keystore, password=password)
-        self._serving = asyncio.create_task(self._server.serve([listening]))
+        return [bound_socket(*self._address, socket.SOCK_STREAM)]
+
+    async def listen(self, sockets: list[socket.socket]) -> None:
+        """Begin to serve; see `NetworkSource.listen`."""
+        assert self._server is not None
+        self.port = sockets[0].getsockname()[1]
+        self._serving = asyncio.create_task(self._server.serve(sockets))
         while not self._server.started:
             if self._serving.done():
                 await self._serving

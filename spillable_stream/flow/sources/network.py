@@ -158,12 +158,15 @@ class NetworkSource(EventSource):
         """
         self._stopping.clear()
         self._processor = processor
+        sockets = self.bind()
         self._loop = _LOOP.acquire()
         try:
-            self._call(self.listen())
+            self._call(self.listen(sockets))
         except BaseException:
             self._loop = None
             _LOOP.release()
+            for s in sockets:
+                s.close()
             raise
 
     def stop(self) -> None:
@@ -186,8 +189,20 @@ class NetworkSource(EventSource):
         """Whether it listens."""
         return self._loop is not None
 
-    async def listen(self) -> None:
-        """Begin to listen, in the loop."""
+    def bind(self) -> list[socket.socket]:
+        """Return bound sockets, and do all else that may hang, such as a name service: the loop serves other sources.
+
+        Raises:
+            OptionError, StorageError: as `bound_socket`.
+        """
+        raise NotImplementedError
+
+    async def listen(self, sockets: list[socket.socket]) -> None:
+        """Begin to listen, in the loop.
+
+        Args:
+            sockets: what `bind` returned.
+        """
         raise NotImplementedError
 
     async def unlisten(self) -> None:
@@ -228,6 +243,7 @@ class StreamSource(NetworkSource):
         super().__init__()
         self._addresses = addresses
         self._tls = tls
+        self._context: ssl.SSLContext | None = None
         self._servers: list[asyncio.Server] = []
         self._clients: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[None]] = set()
@@ -238,9 +254,9 @@ class StreamSource(NetworkSource):
         """The port that it listens on, when it is started."""
         return self.ports[0]
 
-    async def listen(self) -> None:
-        """Begin to listen on all addresses, or on none."""
-        tls = self._tls and self._tls.context()
+    def bind(self) -> list[socket.socket]:
+        """Bind all addresses, or none; see `NetworkSource.bind`."""
+        self._context = None if self._tls is None else self._tls.context()
         sockets: list[socket.socket] = []
         try:
             for host, port in self._addresses:
@@ -250,7 +266,11 @@ class StreamSource(NetworkSource):
                 s.close()
             raise
         self.ports = [s.getsockname()[1] for s in sockets]
-        self._servers = [await asyncio.start_server(self._accept, sock=s, ssl=tls) for s in sockets]
+        return sockets
+
+    async def listen(self, sockets: list[socket.socket]) -> None:
+        """Begin to listen; see `NetworkSource.listen`."""
+        self._servers = [await asyncio.start_server(self._accept, sock=s, ssl=self._context) for s in sockets]
 
     async def unlisten(self) -> None:
         """Stop listening, and close each connection when it is idle or its batch is done."""
