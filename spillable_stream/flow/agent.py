@@ -153,23 +153,16 @@ class Agent:
                     self._close_channels(self._owned)
                     raise
             else:
-                self._start_all(self.sinks.values(), self.sources.values())
+                self._start_all(list(self.sinks.values()), self.sources.values())
             self._is_up = True
             self.supervisor.begin()
             _log.info("the agent %s has started", self.name, extra=fields(component=self.name))
 
-    def _start_all(self, sinks: Iterable[SinkRunner], sources: Iterable[Runner]) -> None:
-        opening = list(sinks)
-        for runner in opening:
+    def _start_all(self, sinks: Sequence[SinkRunner], sources: Iterable[Runner]) -> None:
+        for runner in sinks:
             runner.await_notes()
-        for runner in opening:
-            try:
-                self.supervisor.require_ended(runner)
-                runner.open()
-            except Exception as e:
-                _log.error("%s can't be opened yet: %s", runner.name, e, extra=fields(component=runner.name))
-        for started in (*opening, *sources):
-            self.supervisor.start(started)
+        self.supervisor.start(*sinks)
+        self.supervisor.start(*sources)
 
     def stop(self, *, drain: bool = False) -> bool:
         """Stop sources, then sinks, then close the channels that the agent opened.
@@ -230,22 +223,7 @@ class Agent:
         return ended
 
     def _stop_all(self, runners: Iterable[Runner]) -> bool:
-        stopping = list(runners)
-        for runner in stopping:
-            self.supervisor.forget(runner)
-            runner.begin_stop()
-        end = time.monotonic() + self.shutdown_timeout_seconds
-        late = [r for r in stopping if not r.stop(max(0.0, end - time.monotonic()))]
-        if late:
-            for runner in late:
-                self.supervisor.is_late(runner)
-            _log.error(
-                "%s did not end within %g s",
-                ", ".join(r.name for r in late),
-                self.shutdown_timeout_seconds,
-                extra=fields(component=self.name, seconds=self.shutdown_timeout_seconds),
-            )
-        return not late
+        return not self.supervisor.stop(runners, self.shutdown_timeout_seconds)
 
     def _drain(self) -> None:
         """Wait until the channels are empty, or another signal comes."""

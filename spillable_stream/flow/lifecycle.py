@@ -1,10 +1,10 @@
-"""Watches what an agent runs, and starts again what has ended and should not have."""
+"""Starts what an agent runs, watches it, starts again what has ended and should not have, and stops it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from spillable_stream.errors import SpillableError
@@ -17,6 +17,7 @@ _log = log_of("spillable_stream.flow")
 
 _LOOK_SECONDS = 3.0
 _LONGEST_WAIT_SECONDS = 60.0
+_START_SECONDS = 10.0  # for which others wait for a start
 
 
 @dataclass(slots=True)
@@ -27,10 +28,18 @@ class _Watched:
     failures: int = 0
     retry_at: float = 0.0
     trouble: str = ""
+    is_starting: bool = False
+
+    @property
+    def shown_trouble(self) -> str:
+        """What keeps it from working now."""
+        return self.trouble or ("it is being started" if self.is_starting else self.runner.trouble)
 
 
 class Supervisor:
     """Starts runners, and starts one again that has ended: after 3 seconds, then twice as long, a minute at most.
+
+    A start may hang, as in a mount that does not answer, so each has a thread of its own: nothing waits for it forever.
 
     Args:
         now: the clock, in monotonic seconds; for tests.
@@ -40,30 +49,115 @@ class Supervisor:
         self._now = now
         self._watched: dict[str, _Watched] = {}
         self._late: list[Runner] = []
-        self._mutex = threading.RLock()
-        self._ended = threading.Event()
+        self._changed = threading.Condition()  # a start has come back, or it looks no more
+        self._is_ended = False
         self._thread: threading.Thread | None = None
         self.restarts: int = 0
 
-    def start(self, runner: Runner) -> None:
-        """Start a runner, and watch it; one that can't be started is tried again, and `troubles` says why."""
-        with self._mutex:
-            watched = _Watched(runner)
-            self._watched[runner.name] = watched
-            self._try(watched)
+    # ── start and stop ──────────────────────────────────────────────────────────────────────
 
-    def is_late(self, runner: Runner) -> None:
-        """Note that a runner was asked to stop, and has not ended. Another one of its components is started after it.
+    def start(self, *runners: Runner) -> None:
+        """Start runners, all at once, and watch them; one that can't be started is tried again.
 
-        Two of one sink would share a note, and each would cut what the other writes.
+        Returns when each has started or failed, and says of those that take longer than ten seconds that they do.
         """
-        with self._mutex:
-            self._late.append(runner)
+        found = [_Watched(runner) for runner in runners]
+        with self._changed:
+            self._watched |= {watched.runner.name: watched for watched in found}
+            self._begin(found)
+        self._wait_for(found)
+
+    def _begin(self, found: Iterable[_Watched]) -> None:
+        """Begin to start runners; the caller has the mutex."""
+        for watched in found:
+            watched.is_starting = True
+            name = f"{watched.runner.name}-start"
+            threading.Thread(target=self._start, args=(watched,), name=name, daemon=True).start()
+
+    def _start(self, watched: _Watched) -> None:
+        try:
+            self.require_ended(watched.runner)
+            watched.runner.start()
+        except Exception as e:
+            self._start_failed(watched, e)
+        else:
+            watched.trouble = ""
+        finally:
+            with self._changed:
+                watched.is_starting = False
+                self._changed.notify_all()
+
+    def _start_failed(self, watched: _Watched, e: Exception) -> None:
+        name = watched.runner.name
+        with self._changed:
+            if self._watched.get(name) is not watched:
+                return  # it was stopped meanwhile
+            watched.trouble = f"{type(e).__name__}: {e}"
+            wait_seconds = self._failed(watched)
+        _log.error(
+            "%s can't be started, and is tried again in %g s: %s",
+            name,
+            wait_seconds,
+            e,
+            extra=fields(component=name, seconds=wait_seconds),
+        )
+
+    def _wait_for(self, starts: Sequence[_Watched]) -> None:
+        """Wait until some starts have come back, but not for one that hangs."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ended or not any(w.is_starting for w in starts), _START_SECONDS)
+            hung = [] if self._is_ended else [w.runner.name for w in starts if w.is_starting]
+        for name in hung:
+            _log.error(
+                "%s is still being started after %g s, and the others run without it; see what it hangs in",
+                name,
+                _START_SECONDS,
+                extra=fields(component=name, seconds=_START_SECONDS),
+            )
+
+    def _failed(self, watched: _Watched) -> float:
+        wait_seconds: float = min(_LOOK_SECONDS * 2**watched.failures, _LONGEST_WAIT_SECONDS)
+        watched.failures += 1
+        watched.retry_at = self._now() + wait_seconds
+        return wait_seconds
+
+    def stop(self, runners: Iterable[Runner], seconds: float) -> list[Runner]:
+        """Stop runners, and watch them no more.
+
+        Args:
+            runners: the runners.
+            seconds: how long they may take, all together.
+
+        Returns:
+            Those that have not ended by then. Another runner of their components is started after them: two of one sink
+            would share a note, and each would cut what the other writes.
+        """
+        stopping = list(runners)
+        with self._changed:
+            for runner in stopping:
+                self._watched.pop(runner.name, None)
+        for runner in stopping:
+            runner.begin_stop()
+        end = time.monotonic() + seconds
+        late = [runner for runner in stopping if not runner.stop(max(0.0, end - time.monotonic()))]
+        with self._changed:
+            self._late += late
+        for runner in late:
+            _log.error(
+                "%s did not end within %g s; see what it hangs in",
+                runner.name,
+                seconds,
+                extra=fields(component=runner.name, seconds=seconds),
+            )
+        return late
 
     def late(self) -> list[Runner]:
         """Return the runners that were asked to stop, and have not ended yet."""
-        with self._mutex:
-            self._late = [late for late in self._late if not late.stop(0.0)]
+        with self._changed:
+            found = list(self._late)
+        ended = [runner for runner in found if runner.stop(0.0)]
+        with self._changed:
+            self._late = [runner for runner in self._late if runner not in ended]
             return list(self._late)
 
     def require_ended(self, runner: Runner) -> None:
@@ -76,78 +170,66 @@ class Supervisor:
         if found:
             raise SpillableError(f"{', '.join(found)} was stopped, and has not ended; see what it hangs in")
 
-    def forget(self, runner: Runner) -> None:
-        """Watch a runner no more, before it is stopped."""
-        with self._mutex:
-            self._watched.pop(runner.name, None)
-
-    def _try(self, watched: _Watched) -> None:
-        runner = watched.runner
-        try:
-            self.require_ended(runner)
-            runner.start()
-        except Exception as e:
-            watched.trouble = f"{type(e).__name__}: {e}"
-            wait_seconds = self._failed(watched)
-            _log.error(
-                "%s can't be started, and is tried again in %g s: %s",
-                runner.name,
-                wait_seconds,
-                e,
-                extra=fields(component=runner.name, seconds=wait_seconds),
-            )
-        else:
-            watched.trouble = ""
-
-    def _failed(self, watched: _Watched) -> float:
-        wait_seconds: float = min(_LOOK_SECONDS * 2**watched.failures, _LONGEST_WAIT_SECONDS)
-        watched.failures += 1
-        watched.retry_at = self._now() + wait_seconds
-        return wait_seconds
+    # ── watch ───────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
         """Look at every runner once."""
-        with self._mutex:
-            for watched in self._watched.values():
-                runner = watched.runner
-                if runner.alive:
-                    if self._now() >= watched.retry_at + _LONGEST_WAIT_SECONDS:
-                        watched.failures = 0
-                elif not watched.trouble:
-                    watched.trouble = "it ended, and should not have"
-                    wait_seconds = self._failed(watched)
-                    _log.error(
-                        "%s ended; it is started again in %g s", runner.name, wait_seconds,
-                        extra=fields(component=runner.name, seconds=wait_seconds),
-                    )  # fmt: skip
-                elif self._now() >= watched.retry_at:
-                    self.restarts += 1
-                    self._try(watched)
+        with self._changed:
+            due = [watched for watched in self._watched.values() if self._is_due(watched)]
+            self.restarts += len(due)
+            self._begin(due)
+        self._wait_for(due)
+
+    def _is_due(self, watched: _Watched) -> bool:
+        """Look at a runner, and tell whether it must be started again now."""
+        runner = watched.runner
+        if watched.is_starting:
+            return False
+        if runner.alive:
+            if self._now() >= watched.retry_at + _LONGEST_WAIT_SECONDS:
+                watched.failures = 0
+            return False
+        if watched.trouble:
+            return self._now() >= watched.retry_at
+        watched.trouble = "it ended, and should not have"
+        wait_seconds = self._failed(watched)
+        _log.error(
+            "%s ended; it is started again in %g s",
+            runner.name,
+            wait_seconds,
+            extra=fields(component=runner.name, seconds=wait_seconds),
+        )
+        return False
 
     def troubles(self) -> dict[str, str]:
         """Return what does not work now: names of runners, each with the reason."""
-        with self._mutex:
-            found = {w.runner.name: w.trouble or w.runner.trouble for w in self._watched.values()}
+        with self._changed:
+            found = {w.runner.name: w.shown_trouble for w in self._watched.values()}
         return {name: trouble for name, trouble in found.items() if trouble}
 
     def has_failed(self) -> bool:
         """Whether a runner can't be started, or has ended and should not have, now or before."""
-        with self._mutex:
+        with self._changed:
             return self.restarts > 0 or any(w.trouble for w in self._watched.values())
 
     def begin(self) -> None:
         """Look from time to time, in a thread."""
-        self._ended.clear()
         self._thread = threading.Thread(target=self._run, name="flow-supervisor", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._ended.wait(_LOOK_SECONDS):
+        while not self._wait_for_end(_LOOK_SECONDS):
             self.look()
+
+    def _wait_for_end(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_ended, seconds)
 
     def end(self) -> None:
         """Look no more."""
-        self._ended.set()
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,7 +11,11 @@ __all__ = ["Backoff", "RoundsThread", "Runner"]
 
 
 class Runner(Protocol):
-    """Something that an agent starts, watches and stops."""
+    """Something that an agent starts, watches and stops.
+
+    A start may hang, so a stop may come meanwhile, from another thread: then it ends as soon as that comes back. A
+    runner that was asked to stop never starts again.
+    """
 
     name: str
 
@@ -81,6 +86,7 @@ class RoundsThread:
     def __init__(self, name: str) -> None:
         self.name = name
         self.stopping: threading.Event = threading.Event()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self.trouble: str = ""
         self.wait_seconds: float = 0.0
@@ -90,23 +96,28 @@ class RoundsThread:
         """Whether it runs."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, run: Callable[[], None]) -> None:
-        """Start it.
+    def begin(self, prepare: Callable[[], None], run: Callable[[], None]) -> None:
+        """Start it, unless it was asked to stop.
 
         Args:
+            prepare: what comes first, here; it raises what keeps the thread from starting.
             run: does the rounds.
         """
-        self.stopping.clear()
-        self._thread = threading.Thread(target=run, name=self.name, daemon=True)
-        self._thread.start()
+        with self._starting:
+            if self.stopping.is_set():
+                return
+            prepare()
+            self._thread = threading.Thread(target=run, name=self.name, daemon=True)
+            self._thread.start()
 
     def end(self, timeout_seconds: float) -> bool:
         """Ask it to stop, and tell whether it has ended within the time."""
         self.stopping.set()
+        end = time.monotonic() + timeout_seconds
+        if not self._starting.acquire(timeout=timeout_seconds):
+            return False
+        self._starting.release()
         if self._thread is None:
             return True
-        self._thread.join(timeout_seconds)
-        if self._thread.is_alive():
-            return False
-        self._thread = None
-        return True
+        self._thread.join(max(0.0, end - time.monotonic()))
+        return not self._thread.is_alive()

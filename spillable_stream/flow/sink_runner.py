@@ -22,6 +22,7 @@ _log = log_of("spillable_stream.flow")
 _FAILED_SECONDS = 5.0
 _INCREMENT_MS, _MOST_MS = 1000, 5000
 _SLICE_SECONDS = 0.5
+_NOTES_SECONDS = 5.0  # less than a supervisor waits for a start, so that the reason is seen
 
 
 class _SinkProcessor(Protocol):
@@ -94,24 +95,31 @@ class SinkRunner:
     def open(self) -> None:
         """Open the sinks, before any sink of their channels takes."""
         self.await_notes()
-        for sink, channel, written in self._places:
-            sink.open(channel, written)
-            written.note_is_read(sink.name)
+        try:
+            for sink, channel, written in self._places:
+                sink.open(channel, written)
+                written.note_is_read(sink.name)
+        except BaseException:
+            for sink, _, written in self._places:
+                written.note_fails(sink.name)
+            raise
         self._opened = True
 
     def start(self) -> None:
-        """Open the sinks, and start the thread.
+        """Open the sinks, wait until the others of their channels are open, and start the thread.
 
         Raises:
-            SpillableError: another sink of a channel, which may have written some of its events, is not opened yet.
+            SpillableError: another sink of a channel, which may have written some of its events, can't be opened now.
         """
+        self._thread.begin(self._prepare, self._run)
+
+    def _prepare(self) -> None:
         if not self._opened:
             self.open()
         for _, _, written in self._places:
-            written.require_notes()
+            written.require_notes(_NOTES_SECONDS)
         for sink in self.sinks:
             sink.counters.started()
-        self._thread.begin(self._run)
 
     def _run(self) -> None:
         try:

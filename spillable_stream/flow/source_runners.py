@@ -59,9 +59,11 @@ class PolledRunner:
 
     def start(self) -> None:
         """Open the source, and start the thread."""
+        self._thread.begin(self._open, self._run)
+
+    def _open(self) -> None:
         self.source.open(self.processor)
         self.source.counters.started()
-        self._thread.begin(self._run)
 
     def _run(self) -> None:
         try:
@@ -134,6 +136,7 @@ class EventRunner:
         self.processor: BatchProcessor = processor
         self.name: str = name
         source.name = name
+        self._mutex = threading.Lock()  # of the source's start and stop
         self._stopper: threading.Thread | None = None
 
     @property
@@ -158,25 +161,28 @@ class EventRunner:
 
     def start(self) -> None:
         """Start the source."""
-        self.source.start(self.processor)
-        self.source.counters.started()
+        with self._mutex:
+            if self._stopper is None:
+                self.source.start(self.processor)
+                self.source.counters.started()
 
     def begin_stop(self) -> None:
         """See `Runner.begin_stop`."""
         if self._stopper is None:
-            self._stopper = threading.Thread(target=self.source.stop, name=f"{self.name}-stop", daemon=True)
+            self._stopper = threading.Thread(target=self._stop, name=f"{self.name}-stop", daemon=True)
             self._stopper.start()
+
+    def _stop(self) -> None:
+        with self._mutex:
+            self.source.stop()
+            self.source.counters.stopped()
 
     def stop(self, timeout_seconds: float) -> bool:
         """See `Runner.stop`."""
         self.begin_stop()
         assert self._stopper is not None
         self._stopper.join(timeout_seconds)
-        if self._stopper.is_alive():
-            return False
-        self._stopper = None
-        self.source.counters.stopped()
-        return True
+        return not self._stopper.is_alive()
 
 
 def source_runner(source: SourceBase, processor: BatchProcessor, name: str) -> PolledRunner | EventRunner:

@@ -183,6 +183,50 @@ def test_a_stop_beside_a_slow_sink_and_a_full_channel_takes_one_batch_of_the_sin
         assert (stopped, sink.begun) == ([True], 1)
 
 
+class HangsAtRestart(flow.EventSource):
+    """A source that ends, and hangs as it is started again: its address does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.starts, self.go_on, self.is_stopped = 0, threading.Event(), False
+
+    def start(self, processor: BatchProcessor) -> None:
+        self.starts += 1
+        if self.starts > 1:
+            self.go_on.wait(60)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    @property
+    def alive(self) -> bool:
+        return False
+
+
+def test_a_stop_beside_a_source_that_hangs_as_it_is_started_again_ends_everything_else_in_its_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = HangsAtRestart()
+    with ss.Channel(tmp_path / "c1", minimum_required_space=0) as channel:
+        sources = [flow.Source(source, flow.ChannelProcessor({"c1": channel}), name="r1")]
+        running = flow.Agent(sources=sources, sinks=[flow.Null(channel="c1")], name="a1", shutdown_timeout_seconds=0.01)
+        running.start()
+        running.supervisor.look()
+        running.supervisor._watched["a1.r1"].retry_at = 0
+        looking = threading.Thread(target=running.supervisor.look, daemon=True)
+        looking.start()
+        wait_until(lambda: source.starts == 2)
+        stopped: list[bool] = []
+        stop = threading.Thread(target=lambda: stopped.append(running.stop()), daemon=True)
+        stop.start()
+        stop.join(30)
+        source.go_on.set()
+        assert stopped == [False]
+        assert "a1.r1 did not end within 0.01 s" in caplog.text
+        wait_until(lambda: source.is_stopped and not running.supervisor.late())
+        looking.join(30)
+
+
 @pytest.mark.parametrize(("channels", "thread"), [("c1", "a1.r1"), ("c1 c2", "spillable-flow-put_0")])
 def test_a_stop_beside_a_put_that_hangs_ends_everything_else_in_its_time(
     place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channels: str, thread: str

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import threading
+
+import pytest
+
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.lifecycle import Supervisor
+from tests.support.waiting import wait_until
 
 
 class Told:
     """A runner whose starts go as they are told."""
 
-    name = "a1.k1"
     finished = False
     trouble = ""
+    wait_seconds = 0.0
 
-    def __init__(self, *starts: bool) -> None:
+    def __init__(self, *starts: bool, name: str = "a1.k1") -> None:
+        self.name = name
+        self.components = frozenset([name])
         self.starts = list(starts)
         self.alive = False
         self.tries = 0
@@ -59,14 +66,74 @@ def test_what_has_ended_is_started_again() -> None:
     assert runner.alive and supervisor.restarts == 1
 
 
-def test_what_is_forgotten_is_left_alone() -> None:
+def test_what_was_stopped_is_left_alone() -> None:
     runner = Told(True)
     supervisor = Supervisor(now=lambda: 1e9)
     supervisor.start(runner)
-    supervisor.forget(runner)
+    assert supervisor.stop([runner], 0.0) == supervisor.late() == []
     runner.alive = False
     supervisor.look()
     assert runner.tries == 1 and supervisor.troubles() == {}
+
+
+class Hangs(Told):
+    """A runner whose start hangs, and fails when it comes back."""
+
+    def __init__(self) -> None:
+        super().__init__(False, True)
+        self.hangs, self.go_on = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        self.hangs.set()
+        self.go_on.wait()
+        super().start()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        return self.go_on.is_set()
+
+
+def test_a_start_that_hangs_holds_up_neither_others_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("spillable_stream.flow.lifecycle._START_SECONDS", 0.0)
+    hangs, other, seconds = Hangs(), Told(True, name="a1.k2"), 0.0
+    supervisor = Supervisor(now=lambda: seconds)
+    try:
+        supervisor.start(hangs)
+        assert "a1.k1 is still being started" in caplog.text
+        supervisor.start(other)
+        wait_until(lambda: supervisor.troubles() == {"a1.k1": "it is being started"})
+        supervisor.look()
+        assert not supervisor.has_failed()
+        supervisor.begin()
+        supervisor.end()
+    finally:
+        hangs.go_on.set()
+    wait_until(lambda: supervisor.troubles() == {"a1.k1": "StorageError: the port is in use"})
+    seconds = 3.0
+    supervisor.look()
+    wait_until(lambda: supervisor.troubles() == {})
+    assert hangs.alive and other.tries == 1
+
+
+def test_what_is_stopped_while_its_start_hangs_is_late_and_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("spillable_stream.flow.lifecycle._START_SECONDS", 0.0)
+    hangs, supervisor = Hangs(), Supervisor()
+    supervisor.start(hangs)
+    assert hangs.hangs.wait(60)
+    try:
+        assert supervisor.stop([hangs], 0.0) == supervisor.late() == [hangs]
+        assert "a1.k1 did not end within 0 s" in caplog.text
+        after = Told(True)
+        supervisor.start(after)
+        wait_until(lambda: "a1.k1 was stopped, and has not ended" in supervisor.troubles().get("a1.k1", ""))
+    finally:
+        hangs.go_on.set()
+    wait_until(lambda: not any(t.name == "a1.k1-start" for t in threading.enumerate()))
+    assert (hangs.tries, after.tries, supervisor.late()) == (1, 0, [])
+    assert "the port is in use" not in caplog.text
 
 
 def test_a_runner_says_its_own_trouble() -> None:

@@ -16,12 +16,12 @@ def test_waits_grow_and_begin_again() -> None:
 
 def test_a_thread_ends_in_time_or_says_that_it_did_not() -> None:
     thread, held = RoundsThread("x"), threading.Event()
-    assert not thread.alive and thread.end(0)
+    assert not thread.alive and RoundsThread("y").end(0)
 
     def hold() -> None:
         held.wait(30)
 
-    thread.begin(hold)
+    thread.begin(lambda: None, hold)
     assert thread.alive and not thread.end(0.01) and thread.stopping.is_set()
     held.set()
     assert thread.end(30) and not thread.alive

@@ -60,19 +60,46 @@ def test_a_sink_wakes_for_events_and_is_closed_in_its_thread(open_channel: Calla
 
 
 def test_a_sink_that_waits_for_the_note_of_another_one_starts_when_that_is_read_and_is_closed_if_it_never_is(
-    open_channel: Callable[..., Channel],
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, written, sink, other = open_channel(), WrittenEvents(), Kept(), Kept()
     other.name, other.keeps_note = "a1.k2", True
-    runner, before = (SinkRunner([(s, channel, written)], None, s.name) for s in (sink, other))
+
+    def runner(of: Kept = sink) -> SinkRunner:
+        return SinkRunner([(of, channel, written)], None, of.name)
+
+    before = runner(other)
     before.await_notes()
+    monkeypatch.setattr("spillable_stream.flow.sink_runner._NOTES_SECONDS", 0.0)
+    waiting = runner()
     with pytest.raises(SpillableError, match=r"a1\.k2 can't be opened yet"):
-        runner.start()
-    assert runner.stop(0) and sink.closed_by == threading.get_ident()
-    before.open()
-    runner.start()
-    assert runner.alive and runner.stop(30)
+        waiting.start()
+    assert waiting.stop(0) and sink.closed_by == threading.get_ident()
+    monkeypatch.setattr("spillable_stream.flow.sink_runner._NOTES_SECONDS", 600.0)
+    for let_it_start in (before.open, before.begin_stop):
+        before.await_notes()
+        waiting = runner()
+        starting = threading.Thread(target=waiting.start)
+        starting.start()
+        let_it_start()
+        starting.join(60)
+        assert waiting.alive and waiting.stop(30)
+
+
+def test_a_sink_does_not_wait_for_the_note_of_another_one_that_cannot_be_opened(
+    open_channel: Callable[..., Channel],
+) -> None:
+    class Broken(Kept):
+        keeps_note = True
+
+        def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
+            raise StorageError("the directory is gone")
+
+    channel, written, first, second = open_channel(), WrittenEvents(), Broken(), Broken()
+    first.name, second.name = "a1.k1", "a1.k2"
+    before = SinkRunner([(first, channel, written), (second, channel, written)], None, "a1.g1")
     before.await_notes()
-    before.begin_stop()
-    runner.start()
-    assert runner.alive and runner.stop(30)
+    with pytest.raises(StorageError):
+        before.open()
+    with pytest.raises(SpillableError, match=r"a1\.k1, a1\.k2 can't be opened yet"):
+        written.require_notes(float("inf"))

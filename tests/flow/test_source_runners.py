@@ -183,6 +183,56 @@ def test_a_stop_that_takes_too_long_says_so() -> None:
     assert not runner.alive
 
 
+class HangsAtStart(Waits):
+    """Hangs as it is started."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def start(self, processor: BatchProcessor) -> None:
+        self.calls.append("start")
+        self.release.wait(60)
+        super().start(processor)
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+        super().stop()
+
+
+class HangsAtOpen(Told):
+    """Hangs as it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+
+    def open(self, processor: BatchProcessor) -> None:
+        super().open(processor)
+        self.release.wait(60)
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        self.calls.append("poll")
+        return B
+
+
+@pytest.mark.parametrize(("source", "calls"), [(HangsAtStart(), ["start", "stop"]), (HangsAtOpen(), ["open", "close"])])
+def test_a_source_that_is_stopped_while_its_start_hangs_ends_when_that_comes_back(
+    source: HangsAtStart | HangsAtOpen, calls: list[str]
+) -> None:
+    runner = source_runner(source, KeptBatches(), "a1.r1")
+    starting = threading.Thread(target=runner.start, daemon=True)
+    starting.start()
+    wait_until(lambda: bool(source.calls))
+    runner.begin_stop()
+    assert not runner.stop(0.0)
+    source.release.set()
+    assert runner.stop(60)
+    assert source.calls == calls and not runner.alive
+    runner.start()  # as late as that
+    assert source.calls == calls and not runner.alive
+
+
 def test_only_sources_can_be_run() -> None:
     assert isinstance(source_runner(Told(), KeptBatches(), "x"), PolledRunner)
     assert isinstance(source_runner(Waits(), KeptBatches(), "x"), EventRunner)

@@ -47,27 +47,40 @@ class WrittenEvents:
     """The events of a channel that its sinks have written and not committed; they share it. Thread-safe."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.Condition()
         self._ranges = RangeSet()
         self._unread: set[str] = set()
+        self._failed: set[str] = set()  # of these
 
     def await_note(self, sink: str) -> None:
         """Expect what the note of a sink says, until `note_is_read`."""
         with self._mutex:
             self._unread.add(sink)
+            self._failed.discard(sink)
 
     def note_is_read(self, sink: str) -> None:
         """Expect no more of a sink: all that its note says was added, or the sink does not run any more."""
         with self._mutex:
             self._unread.discard(sink)
+            self._mutex.notify_all()
 
-    def require_notes(self) -> None:
-        """Check that all is here that the channel's sinks have noted.
+    def note_fails(self, sink: str) -> None:
+        """Let nobody wait for the note of a sink, which can't be read now, and is still expected."""
+        with self._mutex:
+            self._failed.add(sink)
+            self._mutex.notify_all()
+
+    def require_notes(self, seconds: float) -> None:
+        """Wait until all is here that the channel's sinks have noted.
+
+        Args:
+            seconds: how long, while notes are being read.
 
         Raises:
             SpillableError: a note is not read yet: events that it names would be written again.
         """
         with self._mutex:
+            self._mutex.wait_for(lambda: self._unread <= self._failed, seconds)
             if self._unread:
                 raise SpillableError(
                     f"{', '.join(sorted(self._unread))} can't be opened yet, and may have written events of the same "
