@@ -157,24 +157,20 @@ class SpoolDirectory:
         if self.tracker is not None:
             mark = self._mark(path, self.suffix)
             make_directory(mark.parent)
-            mark.touch()
+            self._do("make", str(mark), mark.touch)
             return path
         target = path + suffix
-        # A link fails where a rename would replace the other file.
-        try:
-            self._do("rename", path, lambda: os.link(path, target))
-        except FileExistsError:
-            if not os.path.samefile(path, target):  # else a crash came between the two steps
-                raise
-        self._do("rename", path, lambda: os.remove(path))
+        # A link would fail where a file is, and not replace it. But it may be made of a file of another user's only if
+        # this one could write that, and not on every file system.
+        if os.path.lexists(target):
+            raise FileExistsError(target)
+        self._do("rename", path, lambda: os.rename(path, target))
         return target
 
     @staticmethod
     def _do(what: str, path: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except FileExistsError:
-            raise
         except OSError as e:
             raise StorageError(f"can't {what} {path} ({e.strerror}); give this user the right") from e
 

@@ -7,6 +7,7 @@ import pytest
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.flow.sources import spool_directory as spool_directory_module
 from spillable_stream.flow.sources.spool_directory import SpoolDirectory, spool_directory
+from tests.lab.users import NEEDS_USERS, NOBODY, common_directory, run_as
 
 
 def directory(path: Path, **options: object) -> SpoolDirectory:
@@ -25,11 +26,15 @@ def test_a_name_that_is_taken_is_never_replaced(tmp_path: Path) -> None:
     assert directory(tmp_path).choose() is None
 
 
-def test_a_crash_in_the_middle_of_a_renaming_is_finished(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("x")
-    (tmp_path / "a.DONE").hardlink_to(tmp_path / "a")
-    directory(tmp_path).complete(str(tmp_path / "a"))
-    assert [p.name for p in tmp_path.iterdir()] == ["a.DONE"]
+@NEEDS_USERS
+def test_a_file_of_another_user_who_lets_this_one_only_read_it_is_renamed() -> None:
+    with common_directory() as common:
+        (spool := common / "spool").mkdir()
+        spool.chmod(0o777)
+        (spool / "a").write_text("x")
+        (spool / "a").chmod(0o644)
+        assert not run_as(NOBODY, lambda: directory(spool).complete(str(spool / "a")), common / "stderr")
+        assert [p.name for p in spool.iterdir()] == ["a.DONE"]
 
 
 def test_files_that_are_noted_stay_as_they_are(tmp_path: Path) -> None:
