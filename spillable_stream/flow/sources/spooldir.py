@@ -206,7 +206,7 @@ class SpoolDir(PolledSource):
             while (part := file.next(self._batch_size, end)) is not None:
                 bodies.append(part.bodies)
             whole = pa.concat_arrays(bodies) if bodies else pa.array([], pa.binary())
-            return replace(self._hold(file, Part(whole, start, end)), is_repeated=True)
+            return replace(self._hold(file, Part(whole, start, end, file.seal(end))), is_repeated=True)
         finally:
             file.close()
 
@@ -324,7 +324,7 @@ class SpoolDir(PolledSource):
             "start": part.start,
             "end": part.end,
             "state": list(file.state),
-            "seal": file.seal(part.end),
+            "seal": part.seal,
         }
         batch = event_batch(self._encoded(part.bodies), headers)
         return _Held(batch, bytes(msgpack.packb(note)), file.path, part.start, file.state)

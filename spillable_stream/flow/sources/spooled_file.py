@@ -11,7 +11,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.errors import OptionError, SpillableError, StorageError
 from spillable_stream.flow.sources.lines import Lines, cut_long, split_lines
 from spillable_stream.shown_value import shown
 
@@ -98,11 +98,13 @@ class Part(NamedTuple):
         bodies: the bodies.
         start: where the first one starts: an offset in the file, decoded where it is not plain UTF-8.
         end: where the next one starts.
+        seal: the checksum of the bytes before ``end``; see `SpooledFile.seal`.
     """
 
     bodies: pa.Array
     start: int
     end: int
+    seal: int
 
 
 class SpooledFile:
@@ -117,6 +119,7 @@ class SpooledFile:
     Raises:
         FileNotFoundError: it is gone.
         UnreadableFileError: it is not what ``state`` says, or can't be decoded.
+        StorageError: the file system refused.
     """
 
     def __init__(self, path: str, decoding: Decoding, offset: int = 0, state: FileState | None = None) -> None:
@@ -131,7 +134,7 @@ class SpooledFile:
         try:
             self.check()
             if not decoding.is_plain and not decoding.blob_bytes:
-                self._decoded = self._decode(os.pread(self._descriptor, self.state.size_bytes, 0))
+                self._decoded = self._decode(self._read(0, self.state.size_bytes))
         except BaseException:
             self.close()
             raise
@@ -170,7 +173,7 @@ class SpooledFile:
         return int(google_crc32c.value(self._bytes(start, end - start)))
 
     def next(self, limit: int, before: int | None = None) -> Part | None:
-        """Return the next events; None at the end.
+        """Return the next events; None at the end. After it raised, they are the next ones still.
 
         Args:
             limit: how many at most.
@@ -178,6 +181,7 @@ class SpooledFile:
 
         Raises:
             UnreadableFileError: the file was changed, or has bytes that are not in its character set.
+            StorageError: the disk refused.
         """
         if self._done == len(self._lines.starts):
             self._fill()
@@ -186,31 +190,32 @@ class SpooledFile:
             last = min(last, int(np.searchsorted(self._lines.starts, before - self._start)))
         if first == last:
             return None
+        start = self._start + self._lines.end_of(first)
+        end = min(self._start + self._lines.end_of(last), max(self.size_bytes, 1))
+        part = Part(self._lines.bodies.slice(first, last - first), start, end, self.seal(end))
         self._done = last
-        start, end = self._start + self._lines.end_of(first), self._start + self._lines.end_of(last)
-        return Part(self._lines.bodies.slice(first, last - first), start, min(end, max(self.size_bytes, 1)))
+        return part
 
     def _fill(self) -> None:
         """Read and split the next piece of the file."""
-        self._start += self._lines.size_bytes
-        self._done = 0
+        start = self._start + self._lines.size_bytes
         if self._gives_empty:
-            self._gives_empty = False
-            self._lines = Lines(pa.array([b""], pa.binary()), np.zeros(1, np.int64), 1)
-            return
-        self.check()
-        self._lines = self._blob() if self._decoding.blob_bytes else self._split()
+            lines = Lines(pa.array([b""], pa.binary()), np.zeros(1, np.int64), 1)
+        else:
+            self.check()
+            lines = self._blob(start) if self._decoding.blob_bytes else self._split(start)
+        self._start, self._lines, self._done, self._gives_empty = start, lines, 0, False
 
-    def _blob(self) -> Lines:
-        data = self._bytes(self._start, self._decoding.blob_bytes)
+    def _blob(self, start: int) -> Lines:
+        data = self._bytes(start, self._decoding.blob_bytes)
         found = [data] if data else []
         return Lines(pa.array(found, pa.binary()), np.zeros(len(found), np.int64), len(data))
 
-    def _split(self) -> Lines:
+    def _split(self, start: int) -> Lines:
         size = _PIECE_BYTES
         while True:
-            data = self._bytes(self._start, size)
-            if self._start + len(data) >= self.size_bytes and data and not data.endswith(b"\n"):
+            data = self._bytes(start, size)
+            if start + len(data) >= self.size_bytes and data and not data.endswith(b"\n"):
                 data += b"\n"  # the last line
             lines = split_lines(data, drop_cr=False)
             if lines.size_bytes or not data:
@@ -218,13 +223,19 @@ class SpooledFile:
             size *= 2
         whole = data[: lines.size_bytes]
         if self._decoded is None:
-            self._require_text(whole)
+            self._require_text(whole, start)
         return cut_long(lines, self._decoding.max_line_characters, whole)
 
     def _bytes(self, offset: int, size: int) -> bytes:
         if self._decoded is not None:
             return self._decoded[offset : offset + size]
-        return os.pread(self._descriptor, max(0, min(size, self.size_bytes - offset)), offset)
+        return self._read(offset, max(0, min(size, self.size_bytes - offset)))
+
+    def _read(self, offset: int, size: int) -> bytes:
+        try:
+            return os.pread(self._descriptor, size, offset)
+        except OSError as e:
+            raise StorageError(f"can't read {self.path} at {offset:,} ({e.strerror}); check the disk") from e
 
     def _decode(self, data: bytes) -> bytes:
         """Return the whole file in UTF-8, by the policy for bytes of no character."""
@@ -233,11 +244,11 @@ class SpooledFile:
         except UnicodeError as e:
             raise self._no_text(e, 0) from e
 
-    def _require_text(self, data: bytes) -> None:
+    def _require_text(self, data: bytes, start: int) -> None:
         try:
             data.decode()
         except UnicodeError as e:
-            raise self._no_text(e, self._start) from e
+            raise self._no_text(e, start) from e
 
     def _no_text(self, e: UnicodeError, offset: int) -> UnreadableFileError:
         where = offset + getattr(e, "start", 0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import msgpack
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError, PutTooLargeError
+from spillable_stream.errors import DeliveryError, NotAChannelError, OptionError, PutTooLargeError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources import spool_directory
 from spillable_stream.flow.sources.base import Status
@@ -144,6 +145,31 @@ def test_a_file_that_changes_is_set_aside_and_the_others_are_read(
     assert kept.bodies() == [b"1", b"2", b"3"]
     assert names(spool) == ["a.ASIDE", "b.COMPLETED"]
     assert "was changed while it was read, from 4 to 9 bytes" in caplog.text
+
+
+@pytest.mark.parametrize("failing", range(6))
+def test_a_disk_that_fails_is_named_and_asked_again_and_nothing_is_lost_or_doubled(
+    spool: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """Each piece is read and split, and each batch sealed: each of these reads fails once."""
+    reads, pread = iter(range(1000)), os.pread
+
+    def fail(*where: int) -> bytes:
+        if next(reads) == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(*where)
+
+    monkeypatch.setattr("spillable_stream.flow.sources.spooled_file._PIECE_BYTES", 4)
+    monkeypatch.setattr(os, "pread", fail)
+    add(spool, "a", b"1\n2\n3\n4\n")
+    kept, source = KeptBatches(), SpoolDir(spool, batch_size=1)
+    source.open(kept)
+    with pytest.raises(StorageError, match=r"can't read .*/a at \d .*check the disk"):
+        while True:
+            source.poll(kept)
+    while source.poll(kept) is Status.READY:
+        pass
+    assert kept.bodies() == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_file_whose_completed_name_is_taken_is_set_aside(spool: Path) -> None:
