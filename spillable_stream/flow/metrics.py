@@ -33,8 +33,14 @@ def components(agent: Agent) -> Iterator[Component]:
     """Yield the numbers of each source, channel and sink."""
     for source in agent.sources.values():
         counters = source.source.counters
-        values = {**counters.flume_counters(), **counters.pauses.flume_counters(), **source.source.lag()}
-        yield Component("SOURCE", _short(source.name), {**values, "BackoffSeconds": source.wait_seconds})
+        values = {
+            **counters.flume_counters(),
+            **counters.pauses.flume_counters(),
+            "BackoffSeconds": source.wait_seconds,
+        }
+        with suppress(SpillableError):  # its directory can't be listed
+            values |= source.source.lag()
+        yield Component("SOURCE", _short(source.name), values)
     for name, place in agent.places.items():
         try:
             values = place.channel.stats().flume_counters()

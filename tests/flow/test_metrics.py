@@ -3,7 +3,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from spillable_stream import Channel, Event, flow
+from spillable_stream.errors import StorageError
 from spillable_stream.flow.metrics import components, flume_json, prometheus_text
 
 
@@ -49,3 +52,17 @@ def test_the_lag_of_tailed_files_is_what_was_there_at_the_last_look_and_is_not_s
             source.poll(processor)
             assert source.lag() == {"LagBytes": 0, "LagFiles": 0}
             source.close()
+
+
+def test_a_source_that_cannot_tell_how_much_it_has_to_read_tells_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> dict[str, float]:
+        raise StorageError("can't list it")
+
+    monkeypatch.setattr(flow.SpoolDir, "lag", refuse)
+    with Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        processor = flow.ChannelProcessor({"c1": channel}, producer="a1.r1")
+        agent = flow.Agent(sources=[flow.Source(flow.SpoolDir(tmp_path), processor, "r1")], name="a1")
+        found = next(c.values for c in components(agent) if c.kind == "SOURCE")
+        assert "LagFiles" not in found and found["EventReceivedCount"] == 0

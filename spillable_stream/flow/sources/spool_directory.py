@@ -32,6 +32,9 @@ class SpoolDirectory:
         ignore: which of them are not.
         order: ``oldest``, ``youngest`` or ``random``.
         recursive: whether directories below are read, too.
+
+    Attributes:
+        unlisted: which directories below could not be listed, in words.
     """
 
     path: Path
@@ -42,6 +45,7 @@ class SpoolDirectory:
     ignore: JavaPattern
     order: str
     recursive: bool
+    unlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     _unsynced: set[Path] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def check(self) -> None:
@@ -90,6 +94,12 @@ class SpoolDirectory:
         try:
             entries = list(os.scandir(directory))
         except FileNotFoundError:
+            return
+        except OSError as e:
+            why = f"can't list {directory} ({e.strerror}); let this user read it"
+            if directory == self.path:
+                raise StorageError(why) from e
+            self.unlisted.add(why)
             return
         for entry in entries:
             try:

@@ -137,6 +137,7 @@ class SpoolDir(PolledSource):
         self._file: SpooledFile | None = None
         self._held: _Held | None = None
         self._number = 0
+        self._said: set[str] = set()  # of the directories that can't be listed
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
 
@@ -271,7 +272,7 @@ class SpoolDir(PolledSource):
             path = ""
             try:
                 if self._file is None:
-                    path = self._directory.choose() or ""
+                    path = self._choose()
                     if not path:
                         return None
                     self._file = SpooledFile(path, self._decoding)
@@ -283,6 +284,15 @@ class SpoolDir(PolledSource):
                 self._close_file()  # it has gone meanwhile
             except UnreadableFileError as e:
                 self._set_aside(path, e)
+
+    def _choose(self) -> str:
+        """Return the file to read next, "" for none, and say once which directories can't be listed."""
+        path = self._directory.choose() or ""
+        for why in self._directory.unlisted - self._said:
+            self._said.add(why)
+            self.miss(why)
+            _log.error("%s: %s. The others are read", self.name, why, extra=fields(component=self.name))
+        return path
 
     def _complete(self, file: SpooledFile) -> None:
         file.check()

@@ -22,7 +22,25 @@ _SEALED_BYTES = 4096
 
 
 class UnreadableFileError(SpillableError):
-    """A file that can't be read to its end: it was changed, or has bytes that are not text."""
+    """A file that can't be read to its end: it was changed, has bytes that are not text, or is not for this user."""
+
+
+def _opened(path: str) -> int:
+    """Return a descriptor of a file to read.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        UnreadableFileError: this user may not read it.
+        StorageError: the file system refused.
+    """
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except PermissionError as e:
+        raise UnreadableFileError(f"can't open {path} ({e.strerror}); let this user read such files") from e
+    except OSError as e:
+        raise StorageError(f"can't open {path} ({e.strerror}); check the disk") from e
 
 
 class FileState(NamedTuple):
@@ -118,7 +136,7 @@ class SpooledFile:
 
     Raises:
         FileNotFoundError: it is gone.
-        UnreadableFileError: it is not what ``state`` says, or can't be decoded.
+        UnreadableFileError: it is not what ``state`` says, can't be decoded, or this user may not read it.
         StorageError: the file system refused.
     """
 
@@ -127,7 +145,7 @@ class SpooledFile:
         self.state: FileState = state or FileState.of(path)
         self._decoding = decoding
         self._decoded: bytes | None = None
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = _opened(path)
         self._lines = Lines(pa.array([], pa.binary()), np.zeros(0, np.int64), 0)
         self._done, self._start, self._read_to = 0, offset, offset
         self._gives_empty = self.state.size_bytes == 0 and offset == 0  # an empty file is one empty event

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ def test_a_file_of_another_user_who_lets_this_one_only_read_it_is_renamed() -> N
         (spool / "a").chmod(0o644)
         assert not run_as(NOBODY, lambda: directory(spool).complete(str(spool / "a")), common / "stderr")
         assert [p.name for p in spool.iterdir()] == ["a.DONE"]
+
+
+@pytest.mark.parametrize("call", [SpoolDirectory.choose, SpoolDirectory.count])
+@NEEDS_USERS
+def test_a_directory_that_this_user_may_not_list_is_named(call: Callable[[SpoolDirectory], object]) -> None:
+    def list_it() -> None:
+        with pytest.raises(StorageError, match=r"can't list .*spool \(Permission denied\); let this user read it"):
+            call(directory(common / "spool"))
+
+    with common_directory() as common:
+        (common / "spool").mkdir(mode=0o700)
+        assert not run_as(NOBODY, list_it, common / "stderr")
 
 
 def test_files_that_are_noted_stay_as_they_are(tmp_path: Path) -> None:

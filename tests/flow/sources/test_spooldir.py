@@ -15,6 +15,7 @@ from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources import spool_directory
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.spooldir import SpoolDir
+from tests.lab.users import NEEDS_USERS, NOBODY, common_directory, run_as
 from tests.support.events import peek, take
 from tests.support.flow_processors import KeptBatches
 
@@ -145,6 +146,33 @@ def test_a_file_that_changes_is_set_aside_and_the_others_are_read(
     assert kept.bodies() == [b"1", b"2", b"3"]
     assert names(spool) == ["a.ASIDE", "b.COMPLETED"]
     assert "was changed while it was read, from 4 to 9 bytes" in caplog.text
+
+
+@NEEDS_USERS
+def test_a_file_that_this_user_may_not_read_is_set_aside_and_a_directory_that_it_may_not_list_passed_over() -> None:
+    def read() -> None:
+        kept, source = KeptBatches(), SpoolDir(spool, recursive_directory_search=True)
+        source.open(kept)
+        while source.poll(kept) is Status.READY:
+            pass
+        assert source.poll(kept) is Status.BACKOFF
+        assert kept.bodies() == [b"1", b"2"]
+        assert set(source.missed) == {
+            f"can't list {spool}/lost+found (Permission denied); let this user read it",
+            f"{spool}/secret is set aside as {spool}/secret.ASIDE: can't open {spool}/secret (Permission denied); "
+            "let this user read such files",
+        }
+
+    with common_directory() as common:
+        spool = common / "spool"
+        add(spool, "lost+found/a", b"x\n")
+        add(spool, "secret", b"x\n", age=2).chmod(0o600)
+        add(spool, "b", b"1\n", age=1)
+        add(spool, "below/c", b"2\n")
+        for path, mode in ((spool, 0o777), (spool / "below", 0o777), (spool / "lost+found", 0o700)):
+            path.chmod(mode)
+        assert not run_as(NOBODY, read, common / "stderr")
+        assert names(spool) == ["b.COMPLETED", "below/c.COMPLETED", "lost+found/a", "secret.ASIDE"]
 
 
 @pytest.mark.parametrize("failing", range(6))
