@@ -328,14 +328,14 @@ class TailDir(PolledSource):
         batch = self._batch(file.group, file.path, bodies, starts, offset)
         after = piece.chunk.mark_after(end)
         span = Span(file.mark.inode, offset + start, offset + end, file.path, file.group)
-        piece.done = last
-        if last == len(piece.lines.starts):
-            self._piece = None
-        self._batches_of_file += 1
         note = write_note(span, self._base, {**self._changed, after.inode: Place(file.path, after)})
         if len(note) > _NOTE_BYTES:
             self._write_positions()
             note = write_note(span, self._base, {after.inode: Place(file.path, after)})
+        piece.done = last
+        if last == len(piece.lines.starts):
+            self._piece = None
+        self._batches_of_file += 1
         return _Held(batch, file, after, note)
 
     def _batch(self, group: str, path: str, bodies: pa.Array, starts: np.ndarray, offset: int) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import CorruptionError, DeliveryError, EventTooLargeError, PutTooLargeError, StorageError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import BatchProcessor, Status
+from spillable_stream.flow.sources.position_file import PositionFile
 from spillable_stream.flow.sources.taildir import TailDir
 from tests.support.events import peek, take
 from tests.support.flow_processors import KeptBatches
@@ -596,3 +597,22 @@ def test_lines_are_read_in_smaller_batches_after_a_transaction_of_a_channel_beca
         read_all(tail, processor)
         assert [take(channel) for _ in range(3)] == [[b"1", b"2"], [b"3", b"4"], [b"5"]]
         tail.close()
+
+
+def test_a_position_file_that_cannot_be_written_loses_no_line(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many files have changed since it was written last, so that a note has no room for their positions."""
+    (logs / "app.log").write_bytes(b"1\n2\n3\n4\n")
+    kept = KeptBatches()
+    tail = opened(source(logs, batch_size=1), kept)
+    monkeypatch.setattr("spillable_stream.flow.sources.taildir._NOTE_BYTES", 0)
+    assert tail.poll(kept) is Status.READY
+
+    def refuse(*_: object) -> None:
+        raise StorageError("no space is left")
+
+    with monkeypatch.context() as full:
+        full.setattr(PositionFile, "write", refuse)
+        with pytest.raises(StorageError):
+            tail.poll(kept)
+    read_all(tail, kept)
+    assert kept.bodies() == [b"1", b"2", b"3", b"4"]
