@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -13,19 +13,18 @@ from spillable_stream.arguments import seconds, text
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.assembly import Place, build_channels, build_sinks, build_source, lag_events
-from spillable_stream.flow.changes import Changes, changes, sink_units
+from spillable_stream.flow.assembly import assemble
+from spillable_stream.flow.changes import Changes, changes
 from spillable_stream.flow.checked_arguments import checked
-from spillable_stream.flow.closing import channels_of, close_at_once
 from spillable_stream.flow.configuration.model import AgentConfig, Finding, SinkConfig
 from spillable_stream.flow.configuration_files import ConfigurationFiles, not_running, reasons_against, runnable
-from spillable_stream.flow.lifecycle import Supervisor
-from spillable_stream.flow.processor import ChannelProcessor
-from spillable_stream.flow.runner import Runner
+from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.stop_signals import StopSignals
+from spillable_stream.flow.supervisor import Supervisor
+from spillable_stream.flow.wired import Places, Wired
 from spillable_stream.flow.wiring import SinkGroup, Source, wire
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.option_names import name_as_in_files
@@ -37,7 +36,6 @@ _log = log_of("spillable_stream.flow")
 
 _SHUTDOWN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
-_LAST_WAIT_SECONDS = 1.0  # for room, of all that a source has read when it is stopped
 _WAIT_SECONDS = 0.2  # a signal is noticed within it
 _EMPTY = AgentConfig(name="")
 
@@ -78,20 +76,13 @@ class Agent:
     ) -> None:
         self.name: str = text("name", name)
         self.shutdown_timeout_seconds: float = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
-        self.supervisor: Supervisor = Supervisor()
         wired = wire(name, sources, sinks, sink_groups, channels or {})
-        self.sources: dict[str, PolledRunner | EventRunner] = wired.sources
-        self.sinks: dict[str, SinkRunner] = wired.sinks
-        self.places: dict[str, Place] = wired.places
+        self._flow = RunningFlow(wired, owns_channels=False)
         self._files: ConfigurationFiles | None = None
         self._config = _EMPTY
-        self._owned: set[str] = set()
         self._mutex = threading.RLock()
         self.findings: tuple[Finding, ...] = ()
         self.reload_seconds: float | None = None
-        self._wanted = _EMPTY
-        self._seen: tuple[float, ...] = ()
-        self._look_at = 0.0
         self._asked = threading.Event()
         self.signals: StopSignals = StopSignals()
         self._reloads = 0
@@ -129,10 +120,31 @@ class Agent:
         files = ConfigurationFiles(tuple(os.fspath(p) for p in given), name, dict(system or {}), environment, mapped)
         agent = cls(name=name, shutdown_timeout_seconds=shutdown_timeout_seconds)
         loaded = files.load()
-        agent._files, agent.findings = files, loaded.findings
-        agent._seen = files.modified()
-        agent._wanted = runnable(loaded, name)
+        agent._files, agent._config, agent.findings = files, runnable(loaded, name), loaded.findings
+        agent._flow = RunningFlow(Wired(), owns_channels=True)
         return agent
+
+    # ── what it runs ────────────────────────────────────────────────────────────────────────
+
+    @property
+    def sources(self) -> Mapping[str, PolledRunner | EventRunner]:
+        """The runners of its sources, by name."""
+        return self._flow.wired.sources
+
+    @property
+    def sinks(self) -> Mapping[str, SinkRunner]:
+        """The runners of its sinks and of its groups of sinks, by name."""
+        return self._flow.wired.sinks
+
+    @property
+    def places(self) -> Places:
+        """Its channels, by name."""
+        return self._flow.wired.places
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """What watches its runners."""
+        return self._flow.supervisor
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
@@ -147,22 +159,11 @@ class Agent:
                 raise OptionError(f"the agent {self.name} was started before; create another one")
             self._started = True
             if self._files is not None:
-                try:
-                    self._apply(changes(_EMPTY, self._wanted), self._wanted)
-                except BaseException:
-                    self._close_channels(self._owned)
-                    raise
-            else:
-                self._start_all(list(self.sinks.values()), self.sources.values())
+                every = changes(_EMPTY, self._config)
+                self._flow.wired = assemble(self.name, self._config, self._files.system, every, Wired())
+            self._flow.start()
             self._is_up = True
-            self.supervisor.begin()
             _log.info("the agent %s has started", self.name, extra=fields(component=self.name))
-
-    def _start_all(self, sinks: Sequence[SinkRunner], sources: Iterable[Runner]) -> None:
-        for runner in sinks:
-            runner.await_notes()
-        self.supervisor.start(*sinks)
-        self.supervisor.start(*sources)
 
     def stop(self, *, drain: bool = False) -> bool:
         """Stop sources, then sinks, then close the channels that the agent opened.
@@ -179,69 +180,20 @@ class Agent:
                 return True
             self._stopped = True
             self._asked.set()
-            self.supervisor.end()
-            ended = self._stop_sources(self.sources.values())
-            if drain:
-                self._drain()
-            ended = self._stop_all(self.sinks.values()) and ended
-            ended = self._close_channels(self._owned) and ended
+            before = self.signals.ends
+            ended = self._flow.stop(
+                self.shutdown_timeout_seconds, may_drain=lambda: drain and self.signals.ends == before
+            )
             _log.info("the agent %s has stopped", self.name, extra=fields(component=self.name))
             return ended
 
-    def _close_channels(self, names: Iterable[str]) -> bool:
-        """Close channels; those in which something may hang in the time of a stop, and tell whether all are closed."""
-        found = {name: self.places[name].channel for name in names}
-        hung = channels_of(self.supervisor.late())
-        for channel in found.values():
-            if channel not in hung:
-                channel.close()
-        closings = {name: channel.close for name, channel in found.items() if channel in hung}
-        late = close_at_once(closings, self.shutdown_timeout_seconds)
-        if late:
-            _log.error(
-                "the channel %s could not be closed within %g s; see what its disk or its store does",
-                ", ".join(late),
-                self.shutdown_timeout_seconds,
-                extra=fields(component=self.name, seconds=self.shutdown_timeout_seconds),
-            )
-        return not late
-
-    def _stop_sources(self, runners: Iterable[PolledRunner | EventRunner]) -> bool:
-        """Stop sources, and then close their interceptors; those of one that is late when it has ended."""
-        stopping = list(runners)
-        for runner in stopping:
-            if isinstance(runner.processor, ChannelProcessor):
-                runner.processor.puts.end_waiting(_LAST_WAIT_SECONDS)
-        ended = self._stop_all(stopping)
-        late = self.supervisor.late()
-        for runner in stopping:
-            if isinstance(runner.processor, ChannelProcessor):
-                if runner in late:
-                    close_at_once({runner.name: runner.processor.close}, 0.0)
-                else:
-                    runner.processor.close()
-        return ended
-
-    def _stop_all(self, runners: Iterable[Runner]) -> bool:
-        return not self.supervisor.stop(runners, self.shutdown_timeout_seconds)
-
-    def _drain(self) -> None:
-        """Wait until the channels are empty, or another signal comes."""
-        before = self.signals.ends
-        while not self.is_drained() and self.signals.ends == before:
-            time.sleep(_LOOK_SECONDS)
-
     def is_drained(self) -> bool:
         """Whether the sinks have taken everything from their channels, but for what they hold in open files."""
-        held: dict[str, int] = {}
-        for runner in self.sinks.values():
-            for sink in runner.sinks:
-                held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
-        return all(lag_events(self.places[name].channel) <= events for name, events in held.items())
+        return self._flow.is_drained()
 
     def is_finished(self) -> bool:
         """Whether all sources are at their end, and the sinks have taken everything."""
-        return all(s.finished for s in self.sources.values()) and self.is_drained()
+        return self._flow.is_finished()
 
     def wait(self, timeout_seconds: Duration | None = None) -> bool:
         """Wait until somebody calls `ask_to_stop`, or, in the main thread, until SIGTERM or SIGINT; SIGHUP reloads.
@@ -260,21 +212,15 @@ class Agent:
                 if left <= 0:
                     return False
                 self._asked.wait(left)
-                if self.signals.reloads > self._reloads or self._have_changed():
+                if self.signals.reloads > self._reloads or (
+                    self._files is not None and self._files.have_changed(self.reload_seconds)
+                ):
                     self._reloads = self.signals.reloads
                     self.reload()
         return True
 
     def _must_stop(self) -> bool:
         return self._asked.is_set() or self.signals.ends > 0
-
-    def _have_changed(self) -> bool:
-        """Whether the files have changed; looks every `reload_seconds`."""
-        if self._files is None or self.reload_seconds is None or time.monotonic() < self._look_at:
-            return False
-        self._look_at = time.monotonic() + self.reload_seconds
-        before, self._seen = self._seen, self._files.modified()
-        return before != self._seen
 
     def ask_to_stop(self) -> None:
         """Let `wait` return."""
@@ -297,7 +243,7 @@ class Agent:
             if once:
                 while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
                     self._asked.wait(_LOOK_SECONDS)
-                if missing := not_running(self._wanted):
+                if missing := not_running(self._config):
                     _log.error(
                         "the agent %s has come to its end without what could not run: %s",
                         self.name,
@@ -309,14 +255,7 @@ class Agent:
                 self.wait()
             at_end = once and not failed and not self._must_stop()
             ended = self.stop(drain=drain or at_end)
-            return ended and not failed and not (once and self._has_missed())
-
-    def _has_missed(self) -> bool:
-        """Tell whether a source could not read or store something; says what, where it is seen last."""
-        missed = [(runner.name, what) for runner in self.sources.values() for what in list(runner.source.missed)]
-        for name, what in missed:
-            _log.error("%s: %s", name, what, extra=fields(component=name))
-        return bool(missed)
+            return ended and not failed and not (once and self._flow.has_missed())
 
     def __enter__(self) -> Self:
         self.start()
@@ -332,8 +271,8 @@ class Agent:
     def reload(self) -> Changes | None:
         """Read the files again, and stop and start only what has changed.
 
-        A component with an error does not run, as at the start. Files that can't be read, or whose errors would cost
-        something that runs, are refused, and the agent runs as it did.
+        A component with an error does not run, as at the start. The agent refuses files that it can't read, whose
+        errors would cost something that runs, or with a channel that it can't open: then it runs as it did.
 
         Returns:
             What changed; None if the files were refused, or there are none.
@@ -346,6 +285,8 @@ class Agent:
                 config = runnable(loaded, self.name)
                 if reasons := reasons_against(loaded, self._config, self.findings):
                     raise OptionError("; ".join(reasons))
+                found = changes(self._config, config)
+                wired = assemble(self.name, config, self._files.system, found, self._flow.wired)
             except (OSError, SpillableError) as e:
                 _log.error(
                     "the changed configuration is refused, and the agent %s runs as it did: %s",
@@ -357,56 +298,22 @@ class Agent:
             for finding in loaded.errors:
                 if finding not in self.findings:
                     _log.error("%s", finding, extra=fields(component=finding.component or None, file=finding.file))
-            found = changes(self._config, config)
             if found:
-                self._change(found, config)
-            self.findings = loaded.findings
+                _log.info(
+                    "the configuration of the agent %s has changed: %s",
+                    self.name,
+                    found,
+                    extra=fields(component=self.name),
+                )
+                self._flow.exchange(wired, self.shutdown_timeout_seconds)
+            self._config, self.findings = config, loaded.findings
             return found
-
-    def _change(self, found: Changes, config: AgentConfig) -> None:
-        """Run by another configuration, as far as it can be run, and say so."""
-        _log.info(
-            "the configuration of the agent %s has changed: %s",
-            self.name,
-            _shown(found),
-            extra=fields(component=self.name),
-        )
-        try:
-            self._apply(found, config)
-        except SpillableError as e:
-            _log.error(
-                "%s does not run any more as a whole; correct it, and it is read again: %s",
-                self.name,
-                e,
-                extra=fields(component=self.name),
-            )
-
-    def _apply(self, found: Changes, config: AgentConfig) -> None:
-        """Stop what has changed, and start what there is now."""
-        self._stop_sources([self.sources.pop(name) for name in found.sources if name in self.sources])
-        self._stop_all([self.sinks.pop(name) for name in found.sinks if name in self.sinks])
-        self._close_channels(found.channels & self._owned)
-        for name in found.channels & self._owned:
-            del self.places[name]
-            self._owned.discard(name)
-        self._config = config
-        assert self._files is not None
-        new = [channel for channel in config.channels if channel.name not in self.places]
-        self.places |= build_channels(self.name, new, self._files.system)
-        self._owned |= {channel.name for channel in new}
-        sinks = {name: build_sinks(self.name, name, unit, self.places, self._files.system)
-                 for name, unit in sink_units(config).items() if name in found.sinks}  # fmt: skip
-        sources = {s.name: build_source(self.name, s, self.places) for s in config.sources if s.name in found.sources}
-        added = {name: runner for name, runner in sinks.items() if runner is not None}
-        self.sinks |= added
-        self.sources |= sources
-        self._start_all(list(added.values()), list(sources.values()))
 
     # ── what it says ────────────────────────────────────────────────────────────────────────
 
     def described(self) -> list[str]:
         """Return a line for each component that the files describe and that can run."""
-        config = self._wanted
+        config = self._config
         lines = [f"channel {c.name}: {c.type}" for c in config.channels]
         lines += [_described(sink) for sink in config.sinks]
         return lines + [f"source {s.name}: {s.type}, to {' '.join(s.channels)}" for s in config.sources]
@@ -424,8 +331,3 @@ def _described(sink: SinkConfig) -> str:
     if sink.implementation:
         return f"sink {sink.name}: {sink.type}, from {sink.channel}"
     return f'sink {sink.name}: nothing runs, and a Spark query reads {sink.channel} with format("spillable")'
-
-
-def _shown(found: Changes) -> str:
-    kinds = {"sources": found.sources, "sinks": found.sinks, "channels": found.channels}
-    return "; ".join(f"{kind} {' '.join(sorted(names))}" for kind, names in kinds.items() if names)

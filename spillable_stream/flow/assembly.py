@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import TypeVar
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.several_channels import open_channels
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.changes import SinkUnit
+from spillable_stream.flow.changes import Changes, SinkUnit, sink_units
 from spillable_stream.flow.configuration.builder import build
 from spillable_stream.flow.configuration.channel_times import event_times
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SourceConfig
-from spillable_stream.flow.event_times import EventTimes
 from spillable_stream.flow.interceptors.base import InterceptorChain
 from spillable_stream.flow.open_channel import configured_channels
 from spillable_stream.flow.processor import ChannelProcessor
@@ -21,69 +20,48 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
-from spillable_stream.flow.surroundings import REAL
+from spillable_stream.flow.wired import Place, Places, Wired, place_of
 from spillable_stream.shown_value import shown
 
-__all__ = [
-    "Place",
-    "Places",
-    "build_channels",
-    "build_processor",
-    "build_sinks",
-    "build_source",
-    "lag_events",
-    "opened_processor",
-    "place_of",
-]
+__all__ = ["assemble", "build_channels", "build_processor", "build_sinks", "build_source", "opened_processor"]
 
-_AS_THEY_COME = EventTimes()
+_T = TypeVar("_T")
 
 
-class Place(NamedTuple):
-    """A channel of an agent.
+def assemble(agent: str, config: AgentConfig, system: Mapping[str, str], found: Changes, before: Wired) -> Wired:
+    """Return what an agent runs by a configuration: what has not changed is what runs, and the rest is not started.
+
+    A channel that has changed is open twice, until what runs has ended.
 
     Args:
-        channel: the open channel.
-        written: what its sinks have written and not committed.
-        start_time_ms: since when the agent has it, in milliseconds since 1970.
-        times: the times of events that come into it.
-    """
-
-    channel: Channel
-    written: WrittenEvents
-    start_time_ms: int
-    times: EventTimes
-
-    @property
-    def of_sinks(self) -> tuple[Channel, WrittenEvents]:
-        """What its sinks share."""
-        return self.channel, self.written
-
-
-Places = Mapping[str, Place]
-"""The open channels of an agent by name."""
-
-
-def place_of(channel: Channel, times: EventTimes = _AS_THEY_COME) -> Place:
-    """Return an open channel as that of an agent, from now on.
-
-    Args:
-        channel: the channel.
-        times: the times of events that come into it.
-    """
-    return Place(channel, WrittenEvents(), REAL.now_ms(), times)
-
-
-def lag_events(channel: Channel) -> int:
-    """Return how many events of a channel, and of the spool in front of it, its sinks have not committed.
+        agent: the agent's name.
+        config: the configuration.
+        system: the options of the command line (``-D``).
+        found: what has changed since the configuration that runs.
+        before: what runs.
 
     Raises:
-        SpillableError: the channel can't say.
+        SpillableError: a channel can't be opened, or a component can't be built; nothing of it is left open.
     """
-    stats = channel.stats()
-    group = stats.groups.get("default")
-    unshipped = 0 if stats.spool is None else stats.spool.events
-    return unshipped + (stats.channel_size if group is None else group.lag)
+    kept = _without(before.places, found.channels)
+    new = build_channels(agent, [channel for channel in config.channels if channel.name not in kept], system)
+    places = kept | new
+    with ExitStack() as stack:
+        for place in new.values():
+            stack.callback(place.channel.close)
+        units = {name: unit for name, unit in sink_units(config).items() if name in found.sinks}
+        sinks = {name: build_sinks(agent, name, unit, places, system) for name, unit in units.items()}
+        sources = {s.name: build_source(agent, s, places) for s in config.sources if s.name in found.sources}
+        stack.pop_all()
+    return Wired(
+        places,
+        _without(before.sources, found.sources) | sources,
+        _without(before.sinks, found.sinks) | {name: sink for name, sink in sinks.items() if sink is not None},
+    )
+
+
+def _without(of: Mapping[str, _T], names: Collection[str]) -> dict[str, _T]:
+    return {name: value for name, value in of.items() if name not in names}
 
 
 def build_channels(agent: str, configs: Sequence[ComponentConfig], system: Mapping[str, str]) -> dict[str, Place]:

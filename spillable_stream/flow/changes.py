@@ -32,6 +32,10 @@ class Changes(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.sources or self.sinks or self.channels)
 
+    def __str__(self) -> str:
+        kinds = self._asdict().items()
+        return "; ".join(f"{kind} {' '.join(sorted(names))}" for kind, names in kinds if names)
+
 
 def sink_units(agent: AgentConfig) -> dict[str, SinkUnit]:
     """Return the sinks of an agent as they run, by the name of the group or of the sink."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spillable_stream.errors import OptionError
@@ -15,7 +16,7 @@ from spillable_stream.shown_value import shown
 __all__ = ["ConfigurationFiles", "not_running", "reasons_against", "runnable"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConfigurationFiles:
     """Files, and how they are read.
 
@@ -25,6 +26,7 @@ class ConfigurationFiles:
         system: what ``${sys:X}`` stands for.
         environment: what ``${env:X}`` stands for; the process's environment by default.
         mapped: names of Java classes, each with a Python class.
+        now: the clock, in monotonic seconds; for tests.
     """
 
     paths: tuple[str, ...]
@@ -32,13 +34,29 @@ class ConfigurationFiles:
     system: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] | None = None
     mapped: Mapping[str, str] | None = None
+    now: Callable[[], float] = time.monotonic
+    _seen: tuple[float, ...] = field(default=(), init=False)
+    _look_at: float = field(default=0.0, init=False)
 
-    def modified(self) -> tuple[float, ...]:
+    def have_changed(self, every_seconds: float | None) -> bool:
+        """Tell whether a file was written since they were read, or since this was told.
+
+        Args:
+            every_seconds: how often it looks; None for never.
+        """
+        if every_seconds is None or self.now() < self._look_at:
+            return False
+        self._look_at = self.now() + every_seconds
+        before, self._seen = self._seen, self._modified()
+        return before != self._seen
+
+    def _modified(self) -> tuple[float, ...]:
         """Return when each file was written last."""
         return tuple(os.stat(p).st_mtime if os.path.exists(p) else 0.0 for p in self.paths)
 
     def load(self) -> Loaded:
         """Read the files; raises what `load` raises."""
+        self._seen = self._modified()  # before: what is written meanwhile is a change
         return load(
             list(self.paths), name=self.name, system=self.system, environment=self.environment, mapped=self.mapped
         )

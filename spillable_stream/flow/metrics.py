@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.agent import Agent
-from spillable_stream.flow.assembly import lag_events
 
 __all__ = ["Component", "components", "flume_json", "prometheus_text"]
 
@@ -51,7 +50,7 @@ def components(agent: Agent) -> Iterator[Component]:
         for sink in runner.sinks:
             values = {**sink.counters.flume_counters(), "BackoffSeconds": runner.wait_seconds}
             with suppress(SpillableError, KeyError):  # its channel is being closed
-                values["LagEvents"] = lag_events(agent.places[sink.channel_name].channel)
+                values["LagEvents"] = agent.places[sink.channel_name].lag_events()
             yield Component("SINK", _short(sink.name), values)
 
 

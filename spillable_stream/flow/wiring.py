@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.assembly import Place, Places, place_of
 from spillable_stream.flow.checked_arguments import check_fields
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sink_processors import SinkProcessor
@@ -16,9 +14,10 @@ from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import SourceBase
+from spillable_stream.flow.wired import Place, Places, Wired, place_of
 from spillable_stream.shown_value import shown
 
-__all__ = ["SinkGroup", "Source", "Wired", "wire"]
+__all__ = ["SinkGroup", "Source", "wire"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +62,6 @@ class SinkGroup:
         check_fields(self)
 
 
-class Wired(NamedTuple):
-    """What an agent runs, by name.
-
-    Args:
-        places: the channels.
-        sources: the runners of sources.
-        sinks: the runners of sinks and of groups of sinks.
-    """
-
-    places: dict[str, Place]
-    sources: dict[str, PolledRunner | EventRunner]
-    sinks: dict[str, SinkRunner]
-
-
 def wire(
     agent: str,
     sources: Sequence[Source],
@@ -99,23 +84,25 @@ def wire(
     named = dict(channels)
     for source in sources:
         named |= source.processor.channels
-    wired = Wired({name: place_of(channel) for name, channel in named.items()}, {}, {})
+    places = {name: place_of(channel) for name, channel in named.items()}
+    source_runners: dict[str, PolledRunner | EventRunner] = {}
     for source in sources:
-        name = _unused(source.name or type(source.source).__name__.lower(), wired.sources)
-        wired.sources[name] = source_runner(
+        name = _unused(source.name or type(source.source).__name__.lower(), source_runners)
+        source_runners[name] = source_runner(
             source.source, source.processor, source.processor.producer or f"{agent}.{name}"
         )
+    sink_runners: dict[str, SinkRunner] = {}
     for sink in sinks:
-        name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, wired.sinks)
+        name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, sink_runners)
         sink.name = f"{agent}.{name}"
-        wired.sinks[name] = SinkRunner([(sink, *_place(sink, wired.places).of_sinks)], None, sink.name)
+        sink_runners[name] = SinkRunner([(sink, *_place(sink, places).of_sinks)], None, sink.name)
     for group in sink_groups:
         for name, sink in group.sinks.items():
             sink.name, sink.in_group = f"{agent}.{name}", True
         group.processor.configure(group.sinks)
-        placed = [(sink, *_place(sink, wired.places).of_sinks) for sink in group.sinks.values()]
-        wired.sinks[group.name] = SinkRunner(placed, group.processor, f"{agent}.{group.name}")  # type: ignore[arg-type]
-    return wired
+        placed = [(sink, *_place(sink, places).of_sinks) for sink in group.sinks.values()]
+        sink_runners[group.name] = SinkRunner(placed, group.processor, f"{agent}.{group.name}")  # type: ignore[arg-type]
+    return Wired(places, source_runners, sink_runners)
 
 
 def _place(sink: Sink, places: Places) -> Place:

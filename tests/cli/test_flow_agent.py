@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from spillable_stream.cli import app
 from spillable_stream.cli.flow_agent import log_level
-from spillable_stream.flow.agent import Agent
+from spillable_stream.flow.running_flow import RunningFlow
 from spillable_stream.flow.sink_runner import SinkRunner
 from tests.support.waiting import wait_until
 
@@ -137,9 +137,9 @@ def test_a_drain_writes_all_that_is_in_the_channels_before_the_end(
     gated: Path, drain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sink writes nothing before the agent has seen the signal, however long that takes."""
-    go, drained, stopped = gated / "go", Agent._drain, SinkRunner.begin_stop
+    go, is_drained, stopped = gated / "go", RunningFlow.is_drained, SinkRunner.begin_stop
     if drain:
-        monkeypatch.setattr(Agent, "_drain", lambda agent: (go.touch(), drained(agent)))
+        monkeypatch.setattr(RunningFlow, "is_drained", lambda flow: (go.touch(), is_drained(flow))[1])
     else:
         monkeypatch.setattr(SinkRunner, "begin_stop", lambda runner: (stopped(runner), go.touch()))
     ending = threading.Thread(target=end_when_begun, args=(gated, os.getpid()))

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
-import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
@@ -20,8 +15,6 @@ from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.flow.sink_processors import Failover
 from spillable_stream.flow.sinks.base import Taken
 from spillable_stream.flow.sinks.output_file import OutputFile
-from spillable_stream.flow.sources.base import BatchProcessor, Status
-from tests.support.flow_batches import batch_of
 from tests.support.waiting import wait_until
 
 CONFIGURATION = """
@@ -111,120 +104,6 @@ def test_events_flow_while_it_runs_and_a_stop_closes_the_channels(place: Path, r
     with pytest.raises(ss.ChannelClosedError):
         running.places["c1"].channel.stats()
     assert running.stop()
-
-
-class OnRequest(flow.BatchSink):
-    """A sink that writes a batch of one event when it is told to."""
-
-    def __init__(self, channel: str) -> None:
-        super().__init__(1, channel)
-        self.begun = 0
-        self.go_on = threading.Semaphore(0)
-
-    def write(self, taken: Taken) -> None:
-        self.begun += 1
-        self.go_on.acquire()
-
-
-def feed_exec() -> tuple[Any, Callable[[], None]]:
-    return flow.Exec("yes", batch_size=2, batch_timeout=10), lambda: None
-
-
-def feed_udp() -> tuple[Any, Callable[[], None]]:
-    source = flow.NetcatUdp(0, bind="127.0.0.1")
-
-    def feed() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-            for i in range(100):
-                client.sendto(b"%d" % i, ("127.0.0.1", source.port))
-
-    return source, feed
-
-
-def feed_http() -> tuple[Any, Callable[[], None]]:
-    source = flow.Http(0, bind="127.0.0.1")
-
-    def post() -> None:
-        with suppress(httpx.TransportError):  # the last ones find nobody
-            httpx.post(f"http://127.0.0.1:{source.port}", content='[{"body": "x"}]', timeout=60, trust_env=False)
-
-    def feed() -> None:
-        for _ in range(40):
-            threading.Thread(target=post, daemon=True).start()
-
-    return source, feed
-
-
-@pytest.mark.parametrize("make", [feed_exec, feed_udp, feed_http])
-def test_a_stop_beside_a_slow_sink_and_a_full_channel_takes_one_batch_of_the_sink(
-    tmp_path: Path, make: Callable[[], tuple[Any, Callable[[], None]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The channel would let each put wait for ten minutes, and far more is read than it has room for."""
-    monkeypatch.setattr("spillable_stream.flow.agent._LAST_WAIT_SECONDS", 0.0)
-    source, feed = make()
-    full = {"memory_capacity": 0, "overflow_capacity": 1, "transaction_capacity": 1, "keep_alive": 600.0}
-    with ss.Channel(tmp_path / "c1", minimum_required_space=0, **full) as channel:
-        sink = OnRequest("c1")
-        processor = flow.ChannelProcessor({"c1": channel}, producer="a1.r1")
-        running = flow.Agent(sources=[flow.Source(source, processor)], sinks=[sink], name="a1")
-        running.start()
-        (runner,) = running.sinks.values()
-        stopped: list[bool] = []
-        stop = threading.Thread(target=lambda: stopped.append(running.stop()), daemon=True)
-        try:
-            feed()
-            wait_until(lambda: sink.begun == 1 and source.counters.event_received_count > 1)
-            stop.start()
-            wait_until(runner._thread.stopping.is_set)  # the sources have ended
-        finally:
-            sink.go_on.release()
-            running.stop()
-        stop.join(60)
-        assert (stopped, sink.begun) == ([True], 1)
-
-
-class HangsAtRestart(flow.EventSource):
-    """A source that ends, and hangs as it is started again: its address does not answer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.starts, self.go_on, self.is_stopped = 0, threading.Event(), False
-
-    def start(self, processor: BatchProcessor) -> None:
-        self.starts += 1
-        if self.starts > 1:
-            self.go_on.wait(60)
-
-    def stop(self) -> None:
-        self.is_stopped = True
-
-    @property
-    def alive(self) -> bool:
-        return False
-
-
-def test_a_stop_beside_a_source_that_hangs_as_it_is_started_again_ends_everything_else_in_its_time(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = HangsAtRestart()
-    with ss.Channel(tmp_path / "c1", minimum_required_space=0) as channel:
-        sources = [flow.Source(source, flow.ChannelProcessor({"c1": channel}), name="r1")]
-        running = flow.Agent(sources=sources, sinks=[flow.Null(channel="c1")], name="a1", shutdown_timeout_seconds=0.01)
-        running.start()
-        running.supervisor.look()
-        running.supervisor._watched["a1.r1"].retry_at = 0
-        looking = threading.Thread(target=running.supervisor.look, daemon=True)
-        looking.start()
-        wait_until(lambda: source.starts == 2)
-        stopped: list[bool] = []
-        stop = threading.Thread(target=lambda: stopped.append(running.stop()), daemon=True)
-        stop.start()
-        stop.join(30)
-        source.go_on.set()
-        assert stopped == [False]
-        assert "a1.r1 did not end within 0.01 s" in caplog.text
-        wait_until(lambda: source.is_stopped and not running.supervisor.late())
-        looking.join(30)
 
 
 @pytest.mark.parametrize(("channels", "thread"), [("c1", "a1.r1"), ("c1 c2", "spillable-flow-put_0")])
@@ -413,6 +292,51 @@ def test_a_reload_of_an_invalid_file_is_refused_and_it_runs_on(
     wait_until(lambda: written(place) == written(place, "out2") == ["1"])
 
 
+@pytest.mark.parametrize("rest", ["", "a1.sinks.k1.sink.rollInterval = 7\n"])
+def test_a_reload_with_a_channel_that_cannot_be_opened_is_refused_and_it_runs_on(
+    place: Path, running: flow.Agent, caplog: pytest.LogCaptureFixture, rest: str
+) -> None:
+    (place / "file").write_text("no directory")
+    write(place, CONFIGURATION.replace("{dir}/c2", "{dir}/file") + rest)
+    assert running.reload() is None
+    assert "the changed configuration is refused" in caplog.text and f"{place}/file" in caplog.text
+    log(place, "1")
+    wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+    assert running.troubles() == {}
+    (place / "file").unlink()
+    found = running.reload()
+    assert found is not None and found.channels == {"c2"}
+    log(place, "2")
+    wait_until(lambda: written(place)[-1:] == written(place, "out2")[-1:] == ["2"])
+
+
+@pytest.mark.parametrize("kind", ["file", "memory", "SPILLABLEMEMORY"])
+def test_a_reload_of_a_channel_that_is_full_of_events_keeps_them(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    text = CONFIGURATION.replace("c2.type = file", f"c2.type = {kind}").replace(
+        "a1.channels.c2.checkpointDir", "a1.channels.c2.path"
+    )
+    write(place, text.replace("k2.type = file_roll", f"k2.type = {__name__}.Refuses"))
+    with agent(place) as running:
+        log(place, *map(str, range(50)))
+        wait_until(lambda: running.sources["r1"].source.counters.event_accepted_count == 50)
+        write(place, text + "a1.channels.c2.keep-alive = 1\n")
+        found = running.reload()
+        assert found is not None and found.channels == {"c2"}
+        wait_until(lambda: written(place, "out2") == list(map(str, range(50))))
+
+
+class Refuses(flow.BatchSink):
+    """A sink whose server is away."""
+
+    def __init__(self) -> None:
+        super().__init__(10)
+
+    def write(self, taken: Taken) -> None:
+        raise ss.StorageError("it is away")
+
+
 def test_a_reload_drops_a_new_component_with_an_error_and_does_the_rest(
     place: Path, running: flow.Agent, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -467,48 +391,6 @@ def test_python_objects_are_the_other_door(tmp_path: Path, caplog: pytest.LogCap
         running = flow.Agent(sources=[seq], sinks=[flow.FileRoll(tmp_path / "out1", channel="ok")])
         assert running.run(once=True)
     assert written(tmp_path) == [str(i) for i in range(25)]
-
-
-def test_a_stop_ends_the_source_its_interceptors_and_then_the_sink_each_with_its_batch_done(tmp_path: Path) -> None:
-    ends: list[str] = []
-    working = threading.Barrier(3, timeout=30)  # a source in a poll, a sink in a write, and the test
-
-    class Slow(flow.PolledSource):
-        def poll(self, processor: BatchProcessor) -> Status:
-            working.wait()
-            processor.process(batch_of(b"last"))
-            ends.append("poll")
-            return Status.BACKOFF
-
-        def close(self) -> None:
-            ends.append("source")
-
-    class Last(flow.Interceptor):
-        def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-            return batch
-
-        def close(self) -> None:
-            ends.append("interceptor")
-
-    class SlowSink(flow.BatchSink):
-        def write(self, taken: Taken) -> None:
-            working.wait()
-            wait_until(lambda: "interceptor" in ends)  # it is not asked to stop before
-            ends.append("write")
-
-        def close(self) -> None:
-            ends.append("sink")
-
-    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
-        with channel.put_transaction() as tx:
-            tx.put(ss.Event(b"first"))
-        processor = flow.ChannelProcessor({"c1": channel}, [Last()])
-        running = flow.Agent(sources=[flow.Source(Slow(), processor)], sinks=[SlowSink(1, channel="c1")])
-        running.start()
-        working.wait()
-        assert running.stop()
-        assert ends == ["poll", "source", "interceptor", "write", "sink"]
-        assert channel.stats().channel_size == 1  # the first was written, the last is kept
 
 
 def test_a_sink_of_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:

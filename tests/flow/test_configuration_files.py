@@ -23,12 +23,32 @@ def files(place: Path, name: str = "a1") -> ConfigurationFiles:
     return ConfigurationFiles((str(place / "f.conf"), str(place / "none")), name, {"k": "v"}, {})
 
 
-def test_when_they_were_written_shows_a_change_and_a_missing_file(tmp_path: Path) -> None:
-    found = files(tmp_path)
-    os.utime(tmp_path / "f.conf", (5, 5))
-    assert found.modified() == (5.0, 0.0)
+def test_a_change_and_a_missing_file_are_seen_once_and_looked_for_now_and_then(tmp_path: Path) -> None:
+    found, seconds = files(tmp_path), 0.0
+    found.now = lambda: seconds
     with pytest.raises(OSError):
         found.load()
+    assert not found.have_changed(5.0)
+    os.utime(tmp_path / "f.conf", (5, 5))
+    assert not found.have_changed(5.0)
+    seconds = 5.0
+    assert not found.have_changed(None)
+    assert found.have_changed(5.0)
+    seconds = 10.0
+    assert not found.have_changed(5.0)
+    (tmp_path / "none").touch()
+    seconds = 15.0
+    assert found.have_changed(5.0)
+
+
+def test_what_is_written_while_the_files_are_read_is_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_and_write(*_: object, **__: object) -> None:
+        os.utime(tmp_path / "f.conf", (5, 5))
+
+    found = files(tmp_path)
+    monkeypatch.setattr("spillable_stream.flow.configuration_files.load", read_and_write)
+    found.load()
+    assert found.have_changed(0.0)
 
 
 def test_an_agent_is_runnable_if_something_of_it_is(tmp_path: Path) -> None:

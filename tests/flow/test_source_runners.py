@@ -9,7 +9,6 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import ChannelFullError
-from spillable_stream.flow.lifecycle import Supervisor
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner, source_runner
 from spillable_stream.flow.sources.base import (
@@ -23,6 +22,7 @@ from spillable_stream.flow.sources.base import (
 from spillable_stream.flow.sources.event_columns import events_of
 from spillable_stream.flow.sources.spooldir import SpoolDir
 from spillable_stream.flow.sources.taildir import TailDir
+from spillable_stream.flow.supervisor import Supervisor
 from tests.support.events import take
 from tests.support.flow_processors import KeptBatches
 from tests.support.waiting import wait_until

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from spillable_stream.errors import StorageError
-from spillable_stream.flow.lifecycle import Supervisor
+from spillable_stream.flow.supervisor import Supervisor
 from tests.support.waiting import wait_until
 
 
@@ -95,7 +95,7 @@ class Hangs(Told):
 def test_a_start_that_hangs_holds_up_neither_others_nor_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("spillable_stream.flow.lifecycle._START_SECONDS", 0.0)
+    monkeypatch.setattr("spillable_stream.flow.supervisor._START_SECONDS", 0.0)
     hangs, other, seconds = Hangs(), Told(True, name="a1.k2"), 0.0
     supervisor = Supervisor(now=lambda: seconds)
     try:
@@ -119,7 +119,7 @@ def test_a_start_that_hangs_holds_up_neither_others_nor_the_end(
 def test_what_is_stopped_while_its_start_hangs_is_late_and_not_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("spillable_stream.flow.lifecycle._START_SECONDS", 0.0)
+    monkeypatch.setattr("spillable_stream.flow.supervisor._START_SECONDS", 0.0)
     hangs, supervisor = Hangs(), Supervisor()
     supervisor.start(hangs)
     assert hangs.hangs.wait(60)

@@ -1,0 +1,136 @@
+"""The sources, sinks and channels of an agent while they run: how they start, end and are exchanged, in which order."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from spillable_stream.flow.closing import channels_of, close_at_once
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.source_runners import EventRunner, PolledRunner
+from spillable_stream.flow.supervisor import Supervisor
+from spillable_stream.flow.wired import Places, Wired
+from spillable_stream.log_records import fields
+
+__all__ = ["RunningFlow"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_DRAIN_LOOK_SECONDS = 0.05
+_LAST_WAIT_SECONDS = 1.0  # for room, of all that a source has read when it is stopped
+
+
+class RunningFlow:
+    """Starts sinks and then sources, and ends sources, then sinks, then channels.
+
+    Args:
+        wired: what it runs at first.
+        owns_channels: whether it closes the channels.
+
+    Attributes:
+        wired: what it runs.
+        supervisor: what watches the runners.
+    """
+
+    def __init__(self, wired: Wired, *, owns_channels: bool) -> None:
+        self.wired: Wired = wired
+        self.supervisor: Supervisor = Supervisor()
+        self._owns_channels = owns_channels
+
+    # ── start and end ───────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Start all, and watch it. A runner that can't be started is tried again."""
+        self._start(self.wired)
+        self.supervisor.begin()
+
+    def _start(self, wired: Wired) -> None:
+        for runner in wired.sinks.values():
+            runner.await_notes()
+        self.supervisor.start(*wired.sinks.values())
+        self.supervisor.start(*wired.sources.values())
+
+    def exchange(self, wired: Wired, seconds: float) -> None:
+        """Run something else: what is in both runs on, and the rest of what runs ends before the new starts.
+
+        Args:
+            wired: what to run.
+            seconds: how long sources may take to end, then sinks, then channels in which one of these hangs.
+        """
+        self._end(self.wired.without(wired), seconds)
+        new, self.wired = wired.without(self.wired), wired
+        self._start(new)
+
+    def stop(self, seconds: float, may_drain: Callable[[], bool]) -> bool:
+        """End all, and watch it no more.
+
+        Args:
+            seconds: as for `exchange`.
+            may_drain: whether the sinks first take what is in their channels; asked again while they do.
+
+        Returns:
+            Whether all have ended in time.
+        """
+        self.supervisor.end()
+        return self._end(self.wired, seconds, may_drain)
+
+    def _end(self, wired: Wired, seconds: float, may_drain: Callable[[], bool] = lambda: False) -> bool:
+        ended = self._end_sources(wired.sources.values(), seconds)
+        while may_drain() and not self.is_drained():
+            time.sleep(_DRAIN_LOOK_SECONDS)
+        ended = not self.supervisor.stop(wired.sinks.values(), seconds) and ended
+        return (not self._owns_channels or self._close(wired.places, seconds)) and ended
+
+    def _end_sources(self, sources: Iterable[PolledRunner | EventRunner], seconds: float) -> bool:
+        """Stop sources, and then close their interceptors; those of one that is late when it has ended."""
+        stopping = list(sources)
+        processors = {r: r.processor for r in stopping if isinstance(r.processor, ChannelProcessor)}
+        for processor in processors.values():
+            processor.puts.end_waiting(_LAST_WAIT_SECONDS)
+        late = self.supervisor.stop(stopping, seconds)
+        for runner, processor in processors.items():
+            if runner in late:
+                close_at_once({runner.name: processor.close}, 0.0)
+            else:
+                processor.close()
+        return not late
+
+    def _close(self, places: Places, seconds: float) -> bool:
+        """Close channels; those in which something may hang in the time of a stop, and tell whether all are closed."""
+        hung = channels_of(self.supervisor.late())
+        closings = {name: place.channel.close for name, place in places.items() if place.channel in hung}
+        for name, place in places.items():
+            if name not in closings:
+                place.channel.close()
+        late = close_at_once(closings, seconds)
+        for name in late:
+            _log.error(
+                "the channel %s could not be closed within %g s; see what its disk or its store does",
+                name,
+                seconds,
+                extra=fields(component=name, seconds=seconds),
+            )
+        return not late
+
+    # ── what it says ────────────────────────────────────────────────────────────────────────
+
+    def is_drained(self) -> bool:
+        """Whether the sinks have taken everything from their channels, but for what they hold in open files."""
+        held: dict[str, int] = {}
+        for runner in self.wired.sinks.values():
+            for sink in runner.sinks:
+                held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
+        return all(self.wired.places[name].lag_events() <= events for name, events in held.items())
+
+    def is_finished(self) -> bool:
+        """Whether all sources are at their end, and the sinks have taken everything."""
+        return all(s.finished for s in self.wired.sources.values()) and self.is_drained()
+
+    def has_missed(self) -> bool:
+        """Tell whether a source could not read or store something; says what, where it is seen last."""
+        sources = self.wired.sources.values()
+        missed = [(runner.name, what) for runner in sources for what in list(runner.source.missed)]
+        for name, what in missed:
+            _log.error("%s: %s", name, what, extra=fields(component=name))
+        return bool(missed)
