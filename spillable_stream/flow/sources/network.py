@@ -289,8 +289,6 @@ class StreamSource(NetworkSource):
         self.counters.open_connection_count += 1
         try:
             await self.serve(reader, writer)
-        except asyncio.CancelledError:
-            pass  # the source is being stopped
         except (ConnectionError, ssl.SSLError, TimeoutError) as e:
             _log.debug("%s: a connection broke: %s", self.name, e, extra=fields(component=self.name))
         except Exception:
@@ -310,6 +308,9 @@ class StreamSource(NetworkSource):
         self._idle.add(task)
         try:
             return await reader.read(_READ_BYTES)
+        except asyncio.CancelledError:
+            task.uncancel()
+            return b""
         finally:
             self._idle.discard(task)
 

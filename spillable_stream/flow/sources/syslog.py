@@ -119,8 +119,8 @@ class MultiportSyslogTcp(StreamSource):
                 held = held[self._event_size :]
             if not await self._put_all(messages, headers):
                 return
-        if held:
-            await self._put_all(self._messages(held, charset), headers)
+        if held:  # a client that is there would have sent more of it, but for the stop
+            await self._put_all([self._message(held, charset, is_cut=not reader.at_eof())], headers)
 
     def _messages(self, line: bytes, charset: str) -> list[Message]:
         """Return the messages of a line: several if it is too long."""

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.sources.syslog import MultiportSyslogTcp, SyslogTcp, SyslogUdp
-from tests.support.flow_processors import KeptBatches
+from tests.support.flow_processors import KeptBatches, Routed
 from tests.support.self_signed import self_signed
 from tests.support.waiting import wait_until
 
@@ -43,6 +44,36 @@ def test_a_full_channel_stops_the_reading_and_nothing_is_dropped() -> None:
     finally:
         source.stop()
     assert kept.bodies() == [b"%d" % i for i in range(500)]
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_message_of_which_a_stop_leaves_the_end_is_stored_and_marked(
+    is_busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection waits for more, or for its batch to be stored."""
+    kept, source, putting, go_on = KeptBatches(), SyslogTcp(0, host="127.0.0.1"), threading.Event(), threading.Event()
+    deliver = kept.deliver
+
+    def wait_and_deliver(routed: Routed) -> None:
+        putting.set()
+        assert go_on.wait(60)
+        deliver(routed)
+
+    monkeypatch.setattr(kept, "deliver", wait_and_deliver)
+    source.start(kept)
+    with socket.create_connection(("127.0.0.1", source.port)) as c:
+        c.sendall(MESSAGE + b"1\n" + MESSAGE + b"half of")
+        assert putting.wait(60)
+        if not is_busy:
+            go_on.set()
+            wait_until(lambda: source._idle and kept.bodies())
+        stop = threading.Thread(target=source.stop)
+        stop.start()
+        wait_until(source._stopping.is_set)
+        go_on.set()
+        stop.join(60)
+    assert kept.bodies() == [b"1", b"half of"]
+    assert [h.get("flume.syslog.status") for h in kept.headers()] == [None, "Incomplete"]
 
 
 def test_several_ports_have_a_header_and_character_sets() -> None:
