@@ -48,6 +48,7 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
         _http_resend(described, sink, findings)
         _memory_channel(described, sink, agent, findings)
     _ports(raw, agent, findings)
+    _position_files(raw, agent, findings)
     _channels_without_sink(raw, agent, findings)
     for components in raw.components.values():
         for component in components.values():
@@ -176,6 +177,21 @@ def _ports(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
                     text = f"the source {name} listens on the port {port}, too, so one of them can't: give it another"
                     findings.add("port-twice", entry, described.path, text)
             listening.append((source.type in _UDP, port, address, source.name))
+
+
+def _position_files(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
+    known = find_type(Kind.SOURCE, "taildir")
+    assert known is not None
+    source_of: dict[object, str] = {}
+    for source in agent.sources:
+        if source.type != known.alias:
+            continue
+        file = source.keywords.get("position_file", known.plain("positionFile").default)
+        if (other := source_of.setdefault(file, source.name)) != source.name:
+            described = raw.components["sources"][source.name]
+            entry = described.entries.get("positionFile", described.first)
+            text = f"the source {other} has the position file {file}, too, so it can't be started: give it another one"
+            findings.add("position-file-twice", entry, described.path, text)
 
 
 def _channels_without_sink(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:

@@ -66,6 +66,7 @@ CODES = MappingProxyType({
     "shared-directory": (_ERROR, "two channels in one directory"),
     "channel-loop": (_ERROR, "a sink of type `channel` whose events come back into its channel, forever"),
     "port-twice": (_ERROR, "two sources that listen on one port"),
+    "position-file-twice": (_ERROR, "two taildir sources with one position file: the second one can't be started"),
     "sink-in-two-groups": (_ERROR, "a sink of two groups: it stays in the first"),
     "group-sink": (_ERROR, "a group names a sink that does not run; it runs with the others"),
     "no-sink-in-group": (_ERROR, "a group without a sink that runs"),

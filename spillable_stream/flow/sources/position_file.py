@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from zlib import crc32
 
-from spillable_stream.errors import CorruptionError
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.flow.sources.tailed_file import Mark
 from spillable_stream.format.packing import NONSENSE
@@ -51,13 +51,17 @@ class Positions:
 
 
 class PositionFile:
-    """Reads and replaces the position file of a source.
+    """Reads and replaces the position file of a source, and of no other one.
 
     Args:
         path: Flume's file.
+
+    Attributes:
+        source: the source's name; "" for none.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.source: str = ""
         self.path: Path = Path(path).expanduser()
         self.marks: Path = self.path.with_name(self.path.name + ".marks")
 
@@ -68,10 +72,11 @@ class PositionFile:
 
         Raises:
             CorruptionError: a file is damaged.
-            StorageError: it can't be read.
+            StorageError: it can't be read, or is another source's.
         """
         own, flume = read_file(self.marks), read_file(self.path)
         if own is not None:
+            self._require_own(own)
             positions, written = _own(own, self.marks)
             if flume is None or crc32(flume) in written:
                 return positions
@@ -81,15 +86,31 @@ class PositionFile:
         """Replace both files, durably.
 
         Raises:
-            StorageError: the disk refused; the old files are there.
+            StorageError: the disk refused, or the file is another source's; the old files are there.
         """
+        if (last := read_file(self.marks)) is not None:
+            self._require_own(last)
         flume, before = _as_flume(positions), read_file(self.path)
         entries = [{"file": p.path, **asdict(p.mark)} for p in positions.places.values()]
         # A crash between the two leaves Flume's old file, so ours knows both.
         written = [crc32(flume), *([] if before is None else [crc32(before)])]
         own = {"version": 1, "number": positions.number, "flume": written, "files": entries}
+        if self.source:
+            own["source"] = self.source
         replace_file(self.marks, json.dumps(own).encode())
         replace_file(self.path, flume)
+
+    def _require_own(self, data: bytes) -> None:
+        """Refuse the file of another source: each would read again, after a restart, what the other one forgot."""
+        try:
+            found = json.loads(data).get("source", self.source)
+        except NONSENSE as e:
+            raise _damaged(self.marks, e) from e
+        if found != self.source:
+            raise StorageError(
+                f"{self.path} is the position file of {found}: give {self.source} a positionFile of its own, or remove "
+                f"{self.marks} if it is the same source under a new name"
+            )
 
 
 def _as_flume(positions: Positions) -> bytes:

@@ -161,8 +161,10 @@ class TailDir(PolledSource):
 
         Raises:
             CorruptionError: the position file is damaged.
+            StorageError: it can't be read or written, or is another source's.
         """
         self._reset()
+        self._positions.source = self.name
         positions, newest = self._positions.read(), processor.newest()
         places = dict(positions.places)
         span, self._number = None, positions.number

@@ -134,6 +134,18 @@ def test_a_port_of_two_sources_is_found(one: tuple[str, str, int], other: tuple[
     assert ("port-twice" in codes(text)) is clash
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "clash"), [("", "", True), ("/p", "/p", True), ("/p", "", False), ("/p", "/q", False)]
+)
+def test_a_position_file_of_two_sources_is_found(one: str, other: str, clash: bool) -> None:
+    text = SMALL.replace("a1.sources = r1", "a1.sources = x y")
+    for name, file in (("x", one), ("y", other)):
+        text += f"    a1.sources.{name}.type = TAILDIR\n    a1.sources.{name}.channels = c1\n"
+        text += f"    a1.sources.{name}.filegroups = f\n    a1.sources.{name}.filegroups.f = /logs/{name}.*\n"
+        text += f"    a1.sources.{name}.positionFile = {file}\n" if file else ""
+    assert ("position-file-twice" in codes(text)) is clash
+
+
 def test_a_secret_in_plain_text_is_found_and_not_shown() -> None:
     text = source("type = http", "port = 1", "keystore-password = hunter2")
     finding = next(f for f in read(text).findings if f.code == "secret")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.errors import CorruptionError
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.durable_file import replace_file
 from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
 from spillable_stream.flow.sources.tailed_file import Mark
@@ -50,6 +50,19 @@ def test_flumes_file_counts_where_flume_has_written_it(tmp_path: Path) -> None:
     assert file.read() == Positions({7: Place("/a", Mark(7, 12))}, only_flume=True)
     file.path.unlink()
     assert file.read() == FIRST
+
+
+def test_a_file_of_another_source_is_neither_read_nor_replaced(tmp_path: Path) -> None:
+    own, other, unnamed = (PositionFile(tmp_path / "p.json") for _ in range(3))
+    own.source, other.source = "a1.r1", "a1.r2"
+    unnamed.write(FIRST)  # as earlier versions did
+    own.write(FIRST)
+    for call in (other.read, lambda: other.write(SECOND)):
+        with pytest.raises(StorageError, match=r"p\.json is the position file of a1\.r1: give a1\.r2 a positionFile"):
+            call()
+    assert own.read() == FIRST
+    own.marks.unlink()
+    assert other.read().only_flume
 
 
 @pytest.mark.parametrize(

@@ -616,3 +616,17 @@ def test_a_position_file_that_cannot_be_written_loses_no_line(logs: Path, monkey
             tail.poll(kept)
     read_all(tail, kept)
     assert kept.bodies() == [b"1", b"2", b"3", b"4"]
+
+
+def test_two_sources_never_share_a_position_file(logs: Path) -> None:
+    """Each would read again, after a restart, what it had read before the other one wrote its positions."""
+    first, second = source(logs, "a.*"), source(logs, "b.*")
+    first.name, second.name = "a1.r1", "a1.r2"
+    for name in ("a", "b"):
+        (logs / name).write_text("1\n")
+    for kept in (KeptBatches(), KeptBatches()):
+        read_all(opened(first, kept), kept)
+        with pytest.raises(StorageError, match=r"is the position file of a1\.r1: give a1\.r2 a positionFile"):
+            second.open(KeptBatches())
+        first.close()
+    assert kept.bodies() == []
