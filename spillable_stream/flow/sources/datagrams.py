@@ -85,13 +85,14 @@ class DatagramSource(NetworkSource):
             self._watch()
 
     async def unlisten(self) -> None:
-        """Stop reading when the batch under way is stored."""
+        """Stop reading when the batch under way is stored, and another one of what has come meanwhile."""
         if self._socket is None:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
         if self._taking is not None:
             await self._taking
         asyncio.get_running_loop().remove_reader(self._socket)
+        await self._read(self._socket)
         self._socket.close()
         self._socket = None
 

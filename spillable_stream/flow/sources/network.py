@@ -12,6 +12,7 @@ import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ _log = log_of("spillable_stream.flow")
 _T = TypeVar("_T")
 _PUTTING_THREADS = 16
 _READ_BYTES = 1 << 16
+_LAST_READ_SECONDS = 1.0  # for which a source that is being stopped reads what has come
+_SILENCE_SECONDS = 0.05  # then a connection has nothing more
 
 
 class _Loop:
@@ -247,6 +250,7 @@ class StreamSource(NetworkSource):
         self._servers: list[asyncio.Server] = []
         self._clients: set[asyncio.Task[None]] = set()
         self._idle: set[asyncio.Task[None]] = set()
+        self._read_until = float("inf")  # in the loop's seconds
         self.ports: list[int] = []
 
     @property
@@ -270,10 +274,12 @@ class StreamSource(NetworkSource):
 
     async def listen(self, sockets: list[socket.socket]) -> None:
         """Begin to listen; see `NetworkSource.listen`."""
+        self._read_until = float("inf")
         self._servers = [await asyncio.start_server(self._accept, sock=s, ssl=self._context) for s in sockets]
 
     async def unlisten(self) -> None:
-        """Stop listening, and close each connection when it is idle or its batch is done."""
+        """Stop listening, and close each connection when it is idle or what it has sent is stored."""
+        self._read_until = asyncio.get_running_loop().time() + _LAST_READ_SECONDS
         for server in self._servers:
             server.close()
         for task in list(self._idle):
@@ -300,9 +306,9 @@ class StreamSource(NetworkSource):
             self._clients.discard(task)
 
     async def read(self, reader: asyncio.StreamReader) -> bytes:
-        """Return what came; nothing at the end, and when the source is being stopped."""
+        """Return what came; nothing at the end, and no more than had come when the source is being stopped."""
         if self._stopping.is_set():
-            return b""
+            return await self._read_last(reader)
         task = asyncio.current_task()
         assert task is not None
         self._idle.add(task)
@@ -313,6 +319,13 @@ class StreamSource(NetworkSource):
             return b""
         finally:
             self._idle.discard(task)
+
+    async def _read_last(self, reader: asyncio.StreamReader) -> bytes:
+        """Return what had come before the source was stopped, as far as it can be told from what comes after."""
+        if asyncio.get_running_loop().time() < self._read_until:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(reader.read(_READ_BYTES), _SILENCE_SECONDS)
+        return b""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""

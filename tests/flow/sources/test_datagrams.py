@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
@@ -39,3 +40,25 @@ def test_what_is_there_is_one_batch_and_a_failure_does_not_end_the_source() -> N
     finally:
         source.stop()
     assert not source.alive
+
+
+def test_a_stop_takes_what_had_come_before_it() -> None:
+    class Slow(Kept):
+        async def take(self, datagrams: list[Datagram]) -> None:
+            await super().take(datagrams)
+            taking.set()
+            await self.in_thread(lambda: go_on.wait(60))
+
+    taking, go_on, source = threading.Event(), threading.Event(), Slow()
+    source.start(KeptBatches())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.sendto(b"1", ("127.0.0.1", source.port))
+        assert taking.wait(60)
+        for data in (b"2", b"3"):
+            s.sendto(data, ("127.0.0.1", source.port))
+        stop = threading.Thread(target=source.stop)
+        stop.start()
+        wait_until(source._stopping.is_set)
+        go_on.set()
+        stop.join(60)
+    assert [[d.data for d in batch] for batch in source.batches] == [[b"1"], [b"2", b"3"]]

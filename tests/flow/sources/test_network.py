@@ -3,6 +3,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from spillable_stream.flow.sources.http import Http
 from spillable_stream.flow.sources.netcat import Netcat
 from spillable_stream.flow.sources.netcat_udp import NetcatUdp
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
-from tests.support.flow_processors import KeptBatches
+from spillable_stream.flow.sources.syslog import SyslogTcp
+from tests.support.flow_processors import KeptBatches, Routed
+from tests.support.waiting import wait_until
 
 
 def test_all_sources_share_one_loop_which_ends_with_the_last() -> None:
@@ -75,6 +78,50 @@ def test_a_name_service_that_does_not_answer_one_source_does_not_hold_up_another
     assert starting.alive
     starting.stop()
     running.stop()
+
+
+def test_a_stop_stores_what_had_come_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, source, putting, go_on = KeptBatches(), SyslogTcp(0, host="127.0.0.1"), threading.Event(), threading.Event()
+    deliver = kept.deliver
+
+    def wait_and_deliver(routed: Routed) -> None:
+        putting.set()
+        assert go_on.wait(60)
+        deliver(routed)
+
+    monkeypatch.setattr(kept, "deliver", wait_and_deliver)
+    source.start(kept)
+    messages = [b"<1>%d" % i for i in range(30_000)]
+    with socket.create_connection(("127.0.0.1", source.port)) as client:
+        client.sendall(b"\n".join(messages) + b"\n")
+        assert putting.wait(60)
+        stop = threading.Thread(target=source.stop)
+        stop.start()
+        wait_until(source._stopping.is_set)
+        go_on.set()
+        stop.join(60)
+    assert kept.bodies() == [m.removeprefix(b"<1>") for m in messages]
+
+
+def test_a_stop_does_not_wait_for_a_client_that_sends_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillable_stream.flow.sources.network._LAST_READ_SECONDS", 0.0)
+    source, ended = Netcat("127.0.0.1", 0, ack_every_event=False), threading.Event()
+
+    def send() -> None:
+        with socket.create_connection(("127.0.0.1", source.port)) as client, suppress(OSError):
+            while not ended.is_set():
+                client.sendall(b"x\n" * 1000)
+
+    source.start(KeptBatches())
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    wait_until(lambda: source.counters.event_accepted_count)
+    stop = threading.Thread(target=source.stop, daemon=True)
+    stop.start()
+    stop.join(60)
+    assert not stop.is_alive()
+    ended.set()
+    sending.join(60)
 
 
 def test_a_server_without_tls_needs_no_keystore() -> None:
