@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
-from spillable_stream.flow.part_room import TOO_LARGE
-from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
-from spillable_stream.flow.sources.batch_limit import BatchLimit
+from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_watch import FileWatch
+from spillable_stream.flow.sources.numbered_source import HeldBatch, NumberedSource
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
 from spillable_stream.log_records import fields, log_of
@@ -34,28 +33,22 @@ _log = log_of("spillable_stream.flow")
 _KIND = "spooldir"
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A batch that is being put.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held(HeldBatch):
+    """A batch of a file.
 
     Args:
-        batch: its events.
-        note: its note.
-        path: their file.
-        start: where they start in it.
+        path: the file.
+        start: where the batch starts in it.
         state: what the file was.
-        is_repeated: whether some channels have it: then it stays as it is.
     """
 
-    batch: pa.RecordBatch
-    note: bytes
     path: str
     start: int
     state: FileState
-    is_repeated: bool = False
 
 
-class SpoolDir(PolledSource):
+class SpoolDir(NumberedSource[_Held]):
     """Reads the files that are put into a directory, one after the other.
 
     A file is renamed, removed or noted when all its events are stored. An empty file is one empty event.
@@ -88,7 +81,6 @@ class SpoolDir(PolledSource):
         OptionError: a pattern, a character set or the deserializer is not valid.
     """
 
-    numbered = True
     first_refused_wait: int = 250
 
     @checked
@@ -118,7 +110,7 @@ class SpoolDir(PolledSource):
         deserializer_output_charset: str = "UTF-8",
         deserializer_max_blob_length: Count = 100_000_000,
     ) -> None:
-        super().__init__(poll_delay, poll_delay)
+        super().__init__(batch_size, poll_delay, poll_delay)
         self.max_refused_wait = max_backoff
         self._directory = spool_directory(
             spool_dir, suffix=file_suffix, delete_policy=delete_policy, tracker_dir=tracker_dir,
@@ -129,14 +121,11 @@ class SpoolDir(PolledSource):
         self._file_header = file_header_key if file_header else ""
         self._basename_header = basename_header_key if basename_header else ""
         self._batch_size = batch_size
-        self._limit = BatchLimit(batch_size)
         blob_bytes = deserializer_max_blob_length if _is_blob(deserializer) else 0
         self._decoding = Decoding(
             input_charset, decode_error_policy, deserializer_output_charset, deserializer_max_line_length, blob_bytes
         )
         self._file: SpooledFile | None = None
-        self._held: _Held | None = None
-        self._number = 0
         self._said: set[str] = set()  # of the directories that can't be listed
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
@@ -231,33 +220,8 @@ class SpoolDir(PolledSource):
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, processor: BatchProcessor) -> Status:
-        """Put the next events of a file; see `PolledSource.poll`."""
-        if self._held is None:
-            self._held = self._next()
-            if self._held is None:
-                self.finished: bool = True
-                return Status.BACKOFF
-            self.finished = False
-            self._number += 1
-            self.counters.received(self._held.batch.num_rows)
-        try:
-            with self.counters.storing(self._held.batch.num_rows):
-                processor.process(self._held.batch, number=self._number, note=self._held.note)
-        except TOO_LARGE:
-            if self._held.is_repeated or self._held.batch.num_rows == 1:
-                raise
-            self._read_less(self._held)
-            return Status.READY
-        self._held = None
-        self._limit.was_stored()
-        return Status.READY
-
-    def _read_less(self, held: _Held) -> None:
-        """Go back to the beginning of a batch that is too large for a channel: the next one has half as many events."""
-        self._limit.was_too_large(held.batch.num_rows)
-        self.counters.will_come_again(held.batch.num_rows)
-        self._held, self._number = None, self._number - 1
+    def _go_back(self, held: _Held) -> None:
+        """See `NumberedSource._go_back`."""
         self._close_file()
         try:
             self._file = SpooledFile(held.path, self._decoding, held.start, held.state)
@@ -337,7 +301,8 @@ class SpoolDir(PolledSource):
             "seal": part.seal,
         }
         batch = event_batch(self._encoded(part.bodies), headers)
-        return _Held(batch, bytes(msgpack.packb(note)), file.path, part.start, file.state)
+        packed = bytes(msgpack.packb(note))
+        return _Held(batch=batch, note=packed, path=file.path, start=part.start, state=file.state)
 
     def _encoded(self, bodies: pa.Array) -> pa.Array:
         """Return the bodies in the output's character set; they are in UTF-8, unless they are whole files."""

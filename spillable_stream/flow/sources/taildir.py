@@ -19,13 +19,12 @@ import pyarrow as pa
 
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.checked_arguments import Count, Size, checked
-from spillable_stream.flow.part_room import TOO_LARGE
-from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
-from spillable_stream.flow.sources.batch_limit import BatchLimit
+from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.file_groups import file_groups
 from spillable_stream.flow.sources.file_watch import FileWatch
 from spillable_stream.flow.sources.lines import Lines, split_lines
+from spillable_stream.flow.sources.numbered_source import HeldBatch, NumberedSource
 from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
 from spillable_stream.flow.sources.tail_note import Span, read_note, write_note
 from spillable_stream.flow.sources.tailed_file import Chunk, Mark, TailedFile
@@ -51,17 +50,15 @@ class _Piece:
     done: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A batch that is being put, and where its file is after it; without the file if it is there already."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held(HeldBatch):
+    """A batch of a file, and where that is after it; without the file if it is there already."""
 
-    batch: pa.RecordBatch
     file: TailedFile | None
     after: Mark
-    note: bytes
 
 
-class TailDir(PolledSource):
+class TailDir(NumberedSource[_Held]):
     """Reads files as they grow, line by line, each line once in each required channel.
 
     A file is known by its inode and by its bytes. A renamed file is read on where it was, whatever its new name.
@@ -91,8 +88,6 @@ class TailDir(PolledSource):
         OptionError: a group is not valid.
     """
 
-    numbered = True
-
     @checked
     def __init__(
         self,
@@ -114,7 +109,7 @@ class TailDir(PolledSource):
         file_header_key: str = "file",
         now: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(backoff_sleep_increment, max_backoff_sleep)
+        super().__init__(batch_size, backoff_sleep_increment, max_backoff_sleep)
         self.first_refused_wait: int = min(1000, max_backoff_sleep)
         self.max_refused_wait = max_backoff_sleep
         listed = (
@@ -138,7 +133,6 @@ class TailDir(PolledSource):
         self._byte_offset_header = byte_offset_header
         self._idle_seconds = idle_timeout / 1000
         self._write_seconds = write_pos_interval / 1000
-        self._limit = BatchLimit(batch_size)
         self._max_batch_count = max_batch_count
         self._file_header = file_header_key if file_header else ""
         self._now = now
@@ -147,7 +141,7 @@ class TailDir(PolledSource):
     def _reset(self) -> None:
         self._queue: deque[TailedFile] = deque()
         self._piece: _Piece | None = None
-        self._held: _Held | None = None
+        self._held = None
         self._batches_of_file = 0
         self._number = 0
         self._base = 0  # the number in the position file
@@ -194,7 +188,8 @@ class TailDir(PolledSource):
                 extra=fields(component=self.name, file=span.path, offset=span.start),
             )  # fmt: skip
             return None
-        return _Held(self._batch(span.group, span.path, *_bodies(data), span.start), None, after, note)
+        batch = self._batch(span.group, span.path, *_bodies(data), span.start)
+        return _Held(batch=batch, note=note, is_repeated=True, file=None, after=after)
 
     def _read_span(self, span: Span, after: Mark) -> bytes | None:
         """Return the bytes of a batch, from its file or from the copy that was created before it was truncated."""
@@ -227,44 +222,25 @@ class TailDir(PolledSource):
 
     # ── a round ─────────────────────────────────────────────────────────────────────────────
 
-    def poll(self, processor: BatchProcessor) -> Status:
-        """Put the next lines of one file; see `PolledSource.poll`."""
-        if self._held is None:
-            if self._now() - self._written_at >= self._write_seconds:
-                self._write_positions()
-            self._held = self._next()
-            if self._held is None:
-                self.finished: bool = self._files.are_judged
-                return Status.BACKOFF
-            self.finished = False
-            self._number += 1
-            self.counters.received(self._held.batch.num_rows)
-        held = self._held
-        try:
-            with self.counters.storing(held.batch.num_rows):
-                processor.process(held.batch, number=self._number, note=held.note)
-        except TOO_LARGE:
-            if held.file is None or held.batch.num_rows == 1:
-                raise
-            self._read_less(held)
-            return Status.READY
+    def _was_stored(self, held: _Held) -> None:
+        """See `NumberedSource._was_stored`."""
         if held.file is not None:
             held.file.mark = held.after
             self._changed[held.after.inode] = Place(held.file.path, held.after)
-        self._held = None
-        self._limit.was_stored()
-        return Status.READY
 
-    def _read_less(self, held: _Held) -> None:
-        """Go back to the beginning of a batch that is too large for a channel: the next one has half as many events."""
-        self._limit.was_too_large(held.batch.num_rows)
-        self.counters.will_come_again(held.batch.num_rows)
-        self._held = self._piece = None  # the file's mark is still where the batch begins
-        self._number -= 1
+    def _go_back(self, held: _Held) -> None:
+        """See `NumberedSource._go_back`; the file's mark is still where the batch begins."""
+        self._piece = None
         self._batches_of_file -= 1
+
+    def _is_at_end(self) -> bool:
+        """See `NumberedSource._is_at_end`."""
+        return self._files.are_judged
 
     def _next(self) -> _Held | None:
         """Return the next batch, or None when every file was read to its end."""
+        if self._now() - self._written_at >= self._write_seconds:
+            self._write_positions()
         looked = False
         while True:
             if self._piece is None and not self._queue:
@@ -338,7 +314,7 @@ class TailDir(PolledSource):
         if last == len(piece.lines.starts):
             self._piece = None
         self._batches_of_file += 1
-        return _Held(batch, file, after, note)
+        return _Held(batch=batch, note=note, file=file, after=after)
 
     def _batch(self, group: str, path: str, bodies: pa.Array, starts: np.ndarray, offset: int) -> pa.RecordBatch:
         headers = dict(self._headers.get(group, {}))

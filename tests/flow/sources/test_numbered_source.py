@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream.errors import PutTooLargeError, StorageError
+from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.sources.numbered_source import HeldBatch, NumberedSource
+from tests.support.flow_batches import batch_of
+from tests.support.flow_processors import KeptBatches
+
+BODIES = [b"%d" % i for i in range(10)]
+
+
+class Told(NumberedSource[HeldBatch]):
+    """Reads bodies, and fails where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 1000, 5000)
+        self.at = 0
+        self.failures: list[Exception] = []
+
+    def _next(self) -> HeldBatch | None:
+        if self.failures:
+            raise self.failures.pop()
+        found = BODIES[self.at : self.at + self._limit.events]
+        self.at += len(found)
+        return HeldBatch(batch=batch_of(*found), note=b"%d" % self.at) if found else None
+
+    def _go_back(self, held: HeldBatch) -> None:
+        self.at -= held.batch.num_rows
+
+
+class Numbered(KeptBatches):
+    """Keeps the numbers, and takes no batch of more events than it is told."""
+
+    most = 100
+
+    def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+        if events.num_rows > self.most:
+            raise PutTooLargeError("too large")
+        super().process(events, number=number, note=note)
+
+
+def sizes(kept: KeptBatches) -> list[int]:
+    return [batch.num_rows for batch in kept.batches[0]]
+
+
+def test_a_batch_comes_with_its_number_until_it_is_stored_and_then_the_next() -> None:
+    kept, source = Numbered(), Told()
+    kept.full = {0}
+    for _ in range(3):
+        with pytest.raises(Exception, match="full"):
+            source.poll(kept)
+    kept.full = set()
+    source.failures = [StorageError("the disk")]
+    assert source.poll(kept) is Status.READY
+    with pytest.raises(StorageError):
+        source.poll(kept)
+    while source.poll(kept) is Status.READY:
+        assert not source.finished
+    assert source.finished and kept.bodies() == BODIES
+    assert (sizes(kept), kept.newest().number) == ([4, 4, 2], 3)  # type: ignore[union-attr]
+    assert source.counters.event_received_count == source.counters.event_accepted_count == 10
+
+
+def test_a_batch_that_is_too_large_is_read_again_in_smaller_ones_and_its_number_is_theirs() -> None:
+    kept, source = Numbered(), Told()
+    kept.most = 1
+    while source.poll(kept) is Status.READY:
+        pass
+    assert kept.bodies() == BODIES and set(sizes(kept)) == {1}
+    assert kept.newest().number == 10  # type: ignore[union-attr]
+    assert source.counters.event_received_count == 10
+
+
+@pytest.mark.parametrize(("is_repeated", "bodies"), [(True, [b"1", b"2"]), (False, [b"1"])])
+def test_a_batch_that_cannot_be_divided_waits(is_repeated: bool, bodies: list[bytes]) -> None:
+    kept, source = Numbered(), Told()
+    kept.most = 0
+    source._held = HeldBatch(batch=batch_of(*bodies), note=b"", is_repeated=is_repeated)
+    for _ in range(2):
+        with pytest.raises(PutTooLargeError):
+            source.poll(kept)
+    assert source._held is not None
