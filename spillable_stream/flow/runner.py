@@ -1,13 +1,12 @@
-"""What an agent starts, watches and stops; and what its runners share: a thread, and how long it waits."""
+"""What an agent starts, watches and stops; and what its runners share: rounds in a thread, and waits."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Backoff", "RoundsThread", "Runner"]
+__all__ = ["Backoff", "RoundsRunner", "Runner"]
 
 
 class Runner(Protocol):
@@ -71,48 +70,77 @@ class Backoff:
         return min(self._rounds * self._increment_ms, self._most_ms) / 1000
 
 
-class RoundsThread:
-    """A thread that works in rounds until it is asked to stop.
+class RoundsRunner:
+    """Runs something in rounds, in a thread, until it is asked to stop.
 
     Args:
-        name: its name.
+        name: its name, for threads and messages.
 
     Attributes:
-        stopping: set when it is asked to stop.
-        trouble: what kept the last round from working, in words; empty if nothing did.
+        failure: what kept the last round from working, in words; empty if nothing did.
         wait_seconds: how long it waits before its next round, now; 0 while it works.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.stopping: threading.Event = threading.Event()
+        self.name: str = name
+        self.failure: str = ""
+        self.wait_seconds: float = 0.0
+        self._stopping = threading.Event()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self.trouble: str = ""
-        self.wait_seconds: float = 0.0
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """See `Runner.alive`."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, prepare: Callable[[], None], run: Callable[[], None]) -> None:
-        """Start it, unless it was asked to stop.
+    @property
+    def trouble(self) -> str:
+        """See `Runner.trouble`."""
+        return self.failure
 
-        Args:
-            prepare: what comes first, here; it raises what keeps the thread from starting.
-            run: does the rounds.
-        """
+    def start(self) -> None:
+        """Open what the rounds need, here, and start the thread; unless it was asked to stop."""
         with self._starting:
-            if self.stopping.is_set():
+            if self._stopping.is_set():
                 return
-            prepare()
-            self._thread = threading.Thread(target=run, name=self.name, daemon=True)
+            self._prepare()
+            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
 
-    def end(self, timeout_seconds: float) -> bool:
-        """Ask it to stop, and tell whether it has ended within the time."""
-        self.stopping.set()
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.wait_seconds = self.round()
+                self._rest(self.wait_seconds)
+                self.wait_seconds = 0.0
+        finally:
+            self.wait_seconds = 0.0
+            self._close()
+
+    def _prepare(self) -> None:
+        """Open what the rounds need; raises what keeps it from starting."""
+        raise NotImplementedError
+
+    def round(self) -> float:
+        """Do one round, and return how long to wait, in seconds."""
+        raise NotImplementedError
+
+    def _rest(self, seconds: float) -> None:
+        """Wait between two rounds."""
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        """Close what `_prepare` opened, in the thread."""
+        raise NotImplementedError
+
+    def begin_stop(self) -> None:
+        """See `Runner.begin_stop`."""
+        self._stopping.set()
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """See `Runner.stop`."""
+        self._stopping.set()
         end = time.monotonic() + timeout_seconds
         if not self._starting.acquire(timeout=timeout_seconds):
             return False

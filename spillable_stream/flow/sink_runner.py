@@ -9,7 +9,7 @@ from typing import Protocol
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.runner import Backoff, RoundsThread
+from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
@@ -32,7 +32,7 @@ class _SinkProcessor(Protocol):
         """Ask one of the sinks."""
 
 
-class SinkRunner:
+class SinkRunner(RoundsRunner):
     """Asks a sink, or the sinks of a group through their processor, again and again, in a thread.
 
     Args:
@@ -47,11 +47,10 @@ class SinkRunner:
         processor: _SinkProcessor | None,
         name: str,
     ) -> None:
+        super().__init__(name)
         self.sinks: list[Sink] = [sink for sink, _, _ in sinks]
-        self.name = name
         self._places = list(sinks)
         self._processor: _SinkProcessor = processor or self.sinks[0]
-        self._thread = RoundsThread(name)
         self._backoff = Backoff(_INCREMENT_MS, _MOST_MS)
         self._opened = False
         self._drained = False
@@ -67,24 +66,14 @@ class SinkRunner:
         return [channel for _, channel, _ in self._places]
 
     @property
-    def alive(self) -> bool:
-        """See `Runner.alive`."""
-        return self._thread.alive
-
-    @property
     def finished(self) -> bool:
         """See `Runner.finished`."""
         return self._drained
 
     @property
-    def wait_seconds(self) -> float:
-        """See `Runner.wait_seconds`."""
-        return self._thread.wait_seconds
-
-    @property
     def trouble(self) -> str:
         """See `Runner.trouble`."""
-        return self._thread.trouble or next((s.trouble for s in self.sinks if s.trouble), "")
+        return self.failure or next((s.trouble for s in self.sinks if s.trouble), "")
 
     def await_notes(self) -> None:
         """Let no sink of the same channels start before these are opened: what they have written must be known."""
@@ -105,31 +94,18 @@ class SinkRunner:
             raise
         self._opened = True
 
-    def start(self) -> None:
-        """Open the sinks, wait until the others of their channels are open, and start the thread.
+    def _prepare(self) -> None:
+        """Open the sinks, and wait until the others of their channels are open.
 
         Raises:
             SpillableError: another sink of a channel, which may have written some of its events, can't be opened now.
         """
-        self._thread.begin(self._prepare, self._run)
-
-    def _prepare(self) -> None:
         if not self._opened:
             self.open()
         for _, _, written in self._places:
             written.require_notes(_NOTES_SECONDS)
         for sink in self.sinks:
             sink.counters.started()
-
-    def _run(self) -> None:
-        try:
-            while not self._thread.stopping.is_set():
-                self._thread.wait_seconds = self.round()
-                self._wait(self._thread.wait_seconds)
-                self._thread.wait_seconds = 0.0
-        finally:
-            self._thread.wait_seconds = 0.0
-            self._close()
 
     def _close(self) -> None:
         self._opened = False
@@ -146,16 +122,16 @@ class SinkRunner:
             status = self._processor.process()
         except Exception as e:
             self._drained = False
-            if not self._thread.trouble:
+            if not self.failure:
                 _log.log(
                     logging.WARNING if isinstance(e, SpillableError) else logging.ERROR,
                     "%s: the events are back in the channel, and are tried again: %s", self.name, e,
                     exc_info=None if isinstance(e, SpillableError) else e,
                     extra=fields(component=self.name),
                 )  # fmt: skip
-            self._thread.trouble = f"{type(e).__name__}: {e}"
+            self.failure = f"{type(e).__name__}: {e}"
             return _FAILED_SECONDS
-        self._thread.trouble = ""
+        self.failure = ""
         if status is Status.READY:
             self._drained = False
             self._backoff.ready()
@@ -164,24 +140,24 @@ class SinkRunner:
         due = min(sink.due_seconds() for sink in self.sinks)
         return min(self._backoff.nothing(), max(due, 0.001))
 
-    def _wait(self, seconds: float) -> None:
+    def _rest(self, seconds: float) -> None:
         """Wait, but not for the whole time if events come."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0 and not self._thread.stopping.is_set():
+        while (left := end - time.monotonic()) > 0 and not self._stopping.is_set():
             if not self._drained:
-                self._thread.stopping.wait(left)
+                self._stopping.wait(left)
             elif self.sinks[0].wait(min(left, _SLICE_SECONDS)):
                 return
 
     def begin_stop(self) -> None:
         """See `Runner.begin_stop`."""
-        self._thread.stopping.set()
+        super().begin_stop()
         for sink, _, written in self._places:
             written.note_is_read(sink.name)
 
     def stop(self, timeout_seconds: float) -> bool:
         """See `Runner.stop`."""
-        ended = self._thread.end(timeout_seconds)
+        ended = super().stop(timeout_seconds)
         if ended and self._opened:  # it waited for another one, and did not start
             self._close()
         return ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.runner import Backoff, RoundsThread
+from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
 from spillable_stream.log_records import fields, log_of
 
@@ -14,7 +14,7 @@ __all__ = ["EventRunner", "PolledRunner", "source_runner"]
 _log = log_of("spillable_stream.flow")
 
 
-class PolledRunner:
+class PolledRunner(RoundsRunner):
     """Asks a source for events again and again, in a thread.
 
     Args:
@@ -24,11 +24,10 @@ class PolledRunner:
     """
 
     def __init__(self, source: PolledSource, processor: BatchProcessor, name: str) -> None:
+        super().__init__(name)
         self.source: PolledSource = source
         self.processor: BatchProcessor = processor
-        self.name: str = name
         source.name = name
-        self._thread = RoundsThread(name)
         self._backoff = Backoff(source.backoff_sleep_increment, source.max_backoff_sleep)
         self._refused_ms = source.first_refused_wait
 
@@ -38,47 +37,13 @@ class PolledRunner:
         return frozenset([self.name])
 
     @property
-    def alive(self) -> bool:
-        """See `Runner.alive`."""
-        return self._thread.alive
-
-    @property
     def finished(self) -> bool:
         """See `Runner.finished`."""
         return self.source.finished
 
-    @property
-    def wait_seconds(self) -> float:
-        """See `Runner.wait_seconds`."""
-        return self._thread.wait_seconds
-
-    @property
-    def trouble(self) -> str:
-        """See `Runner.trouble`."""
-        return self._thread.trouble
-
-    def start(self) -> None:
-        """Open the source, and start the thread."""
-        self._thread.begin(self._open, self._run)
-
-    def _open(self) -> None:
+    def _prepare(self) -> None:
         self.source.open(self.processor)
         self.source.counters.started()
-
-    def _run(self) -> None:
-        try:
-            while not self._thread.stopping.is_set():
-                self._thread.wait_seconds = self.round()
-                if self._thread.trouble:
-                    self._thread.stopping.wait(self._thread.wait_seconds)
-                elif self._thread.wait_seconds:
-                    self.source.rest(self._thread.wait_seconds, self._thread.stopping)
-                self._thread.wait_seconds = 0.0
-        finally:
-            self._thread.wait_seconds = 0.0
-            self.source.counters.pauses.end(self)
-            self.source.close()
-            self.source.counters.stopped()
 
     def round(self) -> float:
         """Ask the source once, and return how long to wait, in seconds."""
@@ -86,7 +51,7 @@ class PolledRunner:
             status = self.source.poll(self.processor)
         except SpillableError as e:
             self._say(e)
-            self.source.counters.pauses.begin(self, self._thread.trouble)
+            self.source.counters.pauses.begin(self, self.failure)
             wait_ms = self._refused_ms
             self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
             return wait_ms / 1000
@@ -99,7 +64,7 @@ class PolledRunner:
                 extra=fields(component=self.name, seconds=self.source.max_backoff_sleep / 1000),
             )
             return self.source.max_backoff_sleep / 1000
-        self._thread.trouble, self._refused_ms = "", self.source.first_refused_wait
+        self.failure, self._refused_ms = "", self.source.first_refused_wait
         self.source.counters.pauses.end(self)
         if status is Status.READY:
             self._backoff.ready()
@@ -107,17 +72,20 @@ class PolledRunner:
         return self._backoff.nothing()
 
     def _say(self, e: Exception) -> None:
-        if not self._thread.trouble:
+        if not self.failure:
             _log.warning("%s: a batch waits: %s", self.name, e, extra=fields(component=self.name))
-        self._thread.trouble = f"{type(e).__name__}: {e}"
+        self.failure = f"{type(e).__name__}: {e}"
 
-    def begin_stop(self) -> None:
-        """See `Runner.begin_stop`."""
-        self._thread.stopping.set()
+    def _rest(self, seconds: float) -> None:
+        if self.failure:
+            self._stopping.wait(seconds)
+        elif seconds:
+            self.source.rest(seconds, self._stopping)
 
-    def stop(self, timeout_seconds: float) -> bool:
-        """See `Runner.stop`."""
-        return self._thread.end(timeout_seconds)
+    def _close(self) -> None:
+        self.source.counters.pauses.end(self)
+        self.source.close()
+        self.source.counters.stopped()
 
 
 class EventRunner:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from spillable_stream.flow.runner import Backoff, RoundsThread
+from spillable_stream.flow.runner import Backoff, RoundsRunner
+from tests.support.waiting import wait_until
 
 
 def test_waits_grow_and_begin_again() -> None:
@@ -14,14 +15,55 @@ def test_waits_grow_and_begin_again() -> None:
     assert backoff.nothing() == 0.5
 
 
+class Held(RoundsRunner):
+    """Hangs in a round, or as it is started."""
+
+    def __init__(self) -> None:
+        super().__init__("x")
+        self.go_on, self.calls, self.hangs_in = threading.Event(), list[str](), "round"
+
+    def _do(self, what: str) -> None:
+        self.calls.append(what)
+        if what == self.hangs_in:
+            self.go_on.wait(60)
+
+    def _prepare(self) -> None:
+        self._do("prepare")
+
+    def round(self) -> float:
+        self._do("round")
+        return 0.5
+
+    def _rest(self, seconds: float) -> None:
+        self._do(f"rest {seconds} {self.wait_seconds}")
+
+    def _close(self) -> None:
+        self._do(f"close {self.wait_seconds}")
+
+
 def test_a_thread_ends_in_time_or_says_that_it_did_not() -> None:
-    thread, held = RoundsThread("x"), threading.Event()
-    assert not thread.alive and RoundsThread("y").end(0)
+    runner = Held()
+    runner.start()
+    assert runner.alive and not runner.stop(0.01)
+    runner.go_on.set()
+    assert runner.stop(30) and not runner.alive
+    assert runner.calls == ["prepare", "round", "rest 0.5 0.5", "close 0.0"]
 
-    def hold() -> None:
-        held.wait(30)
 
-    thread.begin(lambda: None, hold)
-    assert thread.alive and not thread.end(0.01) and thread.stopping.is_set()
-    held.set()
-    assert thread.end(30) and not thread.alive
+def test_a_runner_that_was_stopped_before_does_not_start() -> None:
+    runner = Held()
+    assert not runner.alive and runner.stop(0.0)
+    runner.start()
+    assert not runner.alive and runner.calls == []
+
+
+def test_a_runner_that_is_stopped_while_its_start_hangs_ends_without_a_round() -> None:
+    runner = Held()
+    runner.hangs_in = "prepare"
+    starting = threading.Thread(target=runner.start, daemon=True)
+    starting.start()
+    wait_until(lambda: runner.calls)
+    assert not runner.stop(0.0)
+    runner.go_on.set()
+    assert runner.stop(60)
+    assert runner.calls == ["prepare", "close 0.0"]

@@ -83,7 +83,7 @@ def test_a_stop_beside_a_slow_sink_and_a_full_channel_takes_one_batch_of_the_sin
             feed()
             wait_until(lambda: sink.begun == 1 and source.counters.event_received_count > 1)
             stop.start()
-            wait_until(runner._thread.stopping.is_set)  # the sources have ended
+            wait_until(runner._stopping.is_set)  # the sources have ended
         finally:
             sink.go_on.release()
             running.stop()
