@@ -102,7 +102,12 @@ class Sink:
         Args:
             channel: where it takes from.
             written: the events that this sink, or another one of the channel, has written and not committed.
+
+        Raises:
+            GroupOwnedError: sinks of another agent take from the channel.
         """
+        if self.keeps_note:  # the note, and the files that it names, are those of the group's owner
+            channel.consumer(self.consumer_group)
         self._channel = channel
         self.written = written if written is not None else WrittenEvents()
         self._letters = None

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Event, flow
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import GroupOwnedError, StorageError
 from spillable_stream.flow.sinks.base import BatchSink, Sink, Taken
+from spillable_stream.flow.sinks.bucket_sink import BucketSink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import Status
 
@@ -86,3 +87,37 @@ def test_a_sink_that_was_never_opened_can_be_closed_and_so_can_one_twice(
         sink.open(open_channel())
         sink.close()
         sink.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda out: flow.FileRoll(out),
+        lambda out: flow.Hdfs(f"{out}/d", file_type="DataStream", roll_count=0, roll_size=0),
+        lambda out: flow.Hdfs(f"{out}/d", file_type="CompressedStream", codec="gzip", roll_count=0, roll_size=0),
+        lambda out: flow.Parquet(f"{out}/d"),
+    ],
+    ids=["file_roll", "stream", "compressed", "parquet"],
+)
+def test_a_sink_touches_no_file_of_one_that_takes_from_its_channel_in_another_agent(
+    tmp_path: Path, make: Callable[[Path], BucketSink | flow.FileRoll]
+) -> None:
+    """The agent was started twice. The first one has written events that its note does not name yet."""
+
+    def files() -> dict[Path, bytes]:
+        return {p: p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file()}
+
+    path = tmp_path / "c"
+    with Channel(path, minimum_required_space=0) as channel, Channel(path, minimum_required_space=0) as other:
+        first, second = make(tmp_path / "out"), make(tmp_path / "out")
+        first.open(channel)
+        with channel.put_transaction() as transaction:
+            transaction.put(Event(b"1"))
+        first.process()
+        for file in (tmp_path / "out").rglob("*"):
+            if file.is_file() and not file.name.endswith(".note"):
+                file.write_bytes(file.read_bytes() + b"not noted")
+        before = files()
+        with pytest.raises(GroupOwnedError):
+            second.open(other)
+        assert files() == before
