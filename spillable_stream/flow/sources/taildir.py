@@ -159,7 +159,8 @@ class TailDir(NumberedSource[_Held]):
         """
         self._reset()
         self._positions.source = self.name
-        positions, newest = self._positions.read(), processor.newest()
+        newest = processor.newest()  # first: the agent that had the name until now may have written positions
+        positions = self._positions.read()
         places = dict(positions.places)
         span, self._number = None, positions.number
         changed: dict[int, Place] = {}

@@ -11,6 +11,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import CorruptionError, DeliveryError, EventTooLargeError, PutTooLargeError, StorageError
+from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import BatchProcessor, Status
 from spillable_stream.flow.sources.position_file import PositionFile
@@ -630,3 +631,23 @@ def test_two_sources_never_share_a_position_file(logs: Path) -> None:
             second.open(KeptBatches())
         first.close()
     assert kept.bodies() == []
+
+
+def test_positions_that_an_agent_writes_at_its_end_count_for_one_that_waits_for_it(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one gets the source's name in the channels when the first one gives it up."""
+    for name in ("app.a", "app.b"):
+        (logs / name).write_text(f"{name}\n")
+    kept = KeptBatches()
+    first, second, newest = opened(source(logs), kept), source(logs), kept.newest
+
+    def wait_and_claim() -> Noted | None:
+        assert first.poll(kept) is Status.READY
+        first._write_positions()
+        assert first.poll(kept) is Status.READY
+        return newest()
+
+    monkeypatch.setattr(kept, "newest", wait_and_claim)
+    read_all(opened(second, kept), kept)
+    assert sorted(kept.bodies()) == [b"app.a", b"app.b"]
