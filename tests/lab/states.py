@@ -72,6 +72,7 @@ class CrashStates:
         every: after which operations: 1 for each, 5 for every fifth. After the others, 0 are tried.
         looked_every: after which operations it is looked at all where 0 are tried: 1 for each, 5 for every fifth.
         used_every: which states are also opened again and used: 1 for each, 3 for every third.
+        first: after which operation it is looked at first.
         most: with how many failures it ends.
 
     Attributes:
@@ -86,6 +87,7 @@ class CrashStates:
     every: int = 1
     looked_every: int = 1
     used_every: int = 1
+    first: int = 1
     most: int = 3
     states: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -170,7 +172,7 @@ class CrashStates:
                 if operation.name == "store":
                     continue
             samples = 0 if i % self.every else self.samples
-            if not samples and i % self.looked_every:
+            if i < self.first or (not samples and i % self.looked_every):
                 continue
             verdict = self._subject.verdict([lines])
             for image in images(disk, rng, samples):
