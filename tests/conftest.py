@@ -102,9 +102,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Have one Spark session, whatever the number of processes."""
-    from tests.support.sharing import OneSession
+    from tests.support.sharing import OneOfEach
 
-    return OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
+    return OneOfEach(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,10 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-__all__ = ["OneSession"]
+__all__ = ["OneOfEach"]
 
-_SESSION = "the Spark session"
+# What files share, and what says that a file uses it: one process has it, and runs them all.
+_SHARED = {"the Spark session": re.compile("spark: SparkSession"), "the page": re.compile("served: Served|tab: Any")}
 # They start sessions of their own, and would be late if they came last.
 _LONG = (
     "tests/spark/test_pipelines.py",
@@ -28,8 +29,8 @@ _MACHINE = "::runTest"  # how the test of one of hypothesis's state machines end
 _SLOW = re.compile(r"\bmark\.(slow|crash)\b")
 
 
-class OneSession(LoadFileScheduling):
-    """Gives each process whole files, the long ones first, and one process all that use the Spark session.
+class OneOfEach(LoadFileScheduling):
+    """Gives each process whole files, the long ones first, and one process all that use the Spark session, or the page.
 
     The laboratory's recipes, the pages and the state machines share nothing, and come one by one.
     """
@@ -42,27 +43,36 @@ class OneSession(LoadFileScheduling):
         file = super()._split_scope(nodeid)
         if nodeid.endswith(_MACHINE) or (file.startswith(_ONE_BY_ONE) and file != _SHARES_A_DRIVER):
             return nodeid
-        return _SESSION if file not in _LONG and uses_the_session(self._root / file) else file
+        return file if file in _LONG else shared_by(self._root / file) or file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
+        assigned = self.assigned_work[node]  # is counted after each test
+        for done in [scope for scope, tests in assigned.items() if all(tests.values())]:
+            del assigned[done]
         next_scope = min(self.workqueue, key=self._turn)  # of its kind the one with the most tests
         self.workqueue.move_to_end(next_scope, last=False)
         super()._assign_work_unit(node)
 
     def _turn(self, scope: str) -> int:
-        """Return when a scope's turn is: those that take long have theirs before the others."""
-        first, file = (_SESSION, *_LONG), scope.partition("::")[0]
-        if file in first:
-            return first.index(file)
-        if scope.endswith(_MACHINE):
-            return len(first)
-        return len(first) + (1 if has_slow_tests(self._root / file) else 2)
+        return turn(self._root, scope)
 
 
 @cache
-def uses_the_session(file: Path) -> bool:
-    """Tell whether a file has tests that use the fixture `spark`."""
-    return "spark: SparkSession" in file.read_text()
+def turn(root: Path, scope: str) -> int:
+    """Return when a scope's turn is: those that take long have theirs before the others."""
+    first, file = (*_SHARED, *_LONG), scope.partition("::")[0]
+    if file in first:
+        return first.index(file)
+    if scope.endswith(_MACHINE):
+        return len(first)
+    return len(first) + (1 if has_slow_tests(root / file) else 2)
+
+
+@cache
+def shared_by(file: Path) -> str | None:
+    """Return what a file's tests share with those of other files, if they do."""
+    text = file.read_text()
+    return next((what for what, fixture in _SHARED.items() if fixture.search(text)), None)
 
 
 @cache

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sharing import OneSession
+from tests.support.sharing import OneOfEach
 
 QUICK, SLOW, SESSION = "tests/state/test_quick.py", "tests/engine/test_slow.py", "tests/spark/test_stream.py"
 RECIPES, LONG, PAGES = "tests/crash/test_kill.py", "tests/spark/test_driver_kill.py", "tests/test_docs.py"
 SHARED = "tests/crash/test_spark_kill.py"
+PANEL, SERVER = "tests/ui/test_panel.py", "tests/ui/test_server.py"
 MACHINE = f"{QUICK}::TestModel::runTest"
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path) -> OneSession:
+def scheduler(tmp_path: Path) -> OneOfEach:
     texts = {
         QUICK: "def test_it() -> None: ...",
         SLOW: "@pytest.mark.slow\ndef test_it() -> None: ...",
@@ -24,27 +25,35 @@ def scheduler(tmp_path: Path) -> OneSession:
         LONG: "",
         PAGES: "",
         SHARED: "",
+        PANEL: "def test_it(tab: Any) -> None: ...",
+        SERVER: "def test_it(served: Served) -> None: ...",
     }
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    made = OneSession.__new__(OneSession)  # a real one needs a run
+    made = OneOfEach.__new__(OneOfEach)  # a real one needs a run
     made._root = tmp_path
     return made
 
 
-def test_what_takes_long_begins_first(scheduler: OneSession) -> None:
-    scopes = [scheduler._split_scope(f"{file}::test_it") for file in (QUICK, RECIPES, SLOW, PAGES, LONG, SESSION)]
+def test_what_takes_long_begins_first(scheduler: OneOfEach) -> None:
+    files = (QUICK, RECIPES, SLOW, PAGES, LONG, PANEL, SESSION)
+    scopes = [scheduler._split_scope(f"{file}::test_it") for file in files]
     found = sorted([*scopes, scheduler._split_scope(MACHINE)], key=scheduler._turn)
-    assert found == ["the Spark session", LONG, f"{PAGES}::test_it", MACHINE, f"{RECIPES}::test_it", SLOW, QUICK]
+    shared = ["the Spark session", "the page"]
+    assert found == [*shared, LONG, f"{PAGES}::test_it", MACHINE, f"{RECIPES}::test_it", SLOW, QUICK]
+
+
+def test_all_files_that_use_one_page_are_run_by_one_process(scheduler: OneOfEach) -> None:
+    assert {scheduler._split_scope(f"{file}::test_it") for file in (PANEL, SERVER)} == {"the page"}
 
 
 @pytest.mark.parametrize("file", [SLOW, SHARED])
-def test_a_file_is_run_by_one_process(scheduler: OneSession, file: str) -> None:
+def test_a_file_is_run_by_one_process(scheduler: OneOfEach, file: str) -> None:
     assert scheduler._split_scope(f"{file}::test_it") == scheduler._split_scope(f"{file}::test_that") == file
 
 
 @pytest.mark.parametrize("file", [RECIPES, PAGES])
-def test_each_recipe_page_and_state_machine_is_run_by_any_process(scheduler: OneSession, file: str) -> None:
+def test_each_recipe_page_and_state_machine_is_run_by_any_process(scheduler: OneOfEach, file: str) -> None:
     assert scheduler._split_scope(f"{file}::test_it") != scheduler._split_scope(f"{file}::test_that")
     assert scheduler._split_scope(MACHINE) == MACHINE
