@@ -107,6 +107,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneOfEach(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.fixture(autouse=True, scope="module")
+def few_objects_are_looked_at() -> None:
+    """Spare the collector what earlier modules left, which stays: it would look at all of that again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
     """Remove the memory tiers of channels that a test killed and never closed."""

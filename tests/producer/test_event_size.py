@@ -93,13 +93,6 @@ class Quiet(FakeTarget):
 TINY = {"body of 0 bytes", "body of 1 bytes", "body of 10 bytes"}  # of which few hold less than what is done once
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_objects_are_looked_at() -> None:
-    """Spare the collector what was there before: it looks at all of that twice in a test."""
-    gc.collect()
-    gc.freeze()
-
-
 def held_by(send: Callable[[int], object], count: int = COUNT) -> int:
     """Return how much more memory is held after so many sends, by Python and by Arrow."""
     send(-1)  # what is created once
