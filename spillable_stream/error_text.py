@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["is_interrupt", "text_of"]
+__all__ = ["is_interrupt", "text_of", "type_and_text"]
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -20,3 +20,8 @@ def text_of(error: BaseException | None) -> str:
         if is_interrupt(e):
             raise
         return f"(its text can't be told: {type(e).__name__})"
+
+
+def type_and_text(error: BaseException | None) -> str:
+    """Return an error's type and what it says, as a traceback ends."""
+    return f"{type(error).__name__}: {text_of(error)}"

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Protocol
 
+from spillable_stream.error_text import type_and_text
+
 __all__ = ["Backoff", "RoundsRunner", "Runner"]
 
 
@@ -98,6 +100,12 @@ class RoundsRunner:
     def trouble(self) -> str:
         """See `Runner.trouble`."""
         return self.failure
+
+    def _fails(self, e: Exception) -> None:
+        self.failure = type_and_text(e)
+
+    def _works(self) -> None:
+        self.failure = ""
 
     def start(self) -> None:
         """Open what the rounds need, here, and start the thread; unless it was asked to stop."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol
 
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import DeliveryError, OptionError
 from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
@@ -251,7 +252,10 @@ class LoadBalance(SinkProcessor):
                 self._down.add(names[i])
                 self.selector.failed(i, self._now_ms())
                 _log.warning(
-                    "the sink %s failed, and the next one is asked: %s", names[i], e, extra=fields(component=names[i])
+                    "the sink %s failed, and the next one is asked: %s",
+                    names[i],
+                    text_of(e),
+                    extra=fields(component=names[i]),
                 )
                 continue
             if names[i] in self._down and status.value == "ready":

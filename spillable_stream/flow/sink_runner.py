@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sinks.base import Sink
@@ -125,13 +126,13 @@ class SinkRunner(RoundsRunner):
             if not self.failure:
                 _log.log(
                     logging.WARNING if isinstance(e, SpillableError) else logging.ERROR,
-                    "%s: the events are back in the channel, and are tried again: %s", self.name, e,
+                    "%s: the events are back in the channel, and are tried again: %s", self.name, text_of(e),
                     exc_info=None if isinstance(e, SpillableError) else e,
                     extra=fields(component=self.name),
                 )  # fmt: skip
-            self.failure = f"{type(e).__name__}: {e}"
+            self._fails(e)
             return _FAILED_SECONDS
-        self.failure = ""
+        self._works()
         if status is Status.READY:
             self._drained = False
             self._backoff.ready()

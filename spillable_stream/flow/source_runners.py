@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
@@ -64,7 +65,8 @@ class PolledRunner(RoundsRunner):
                 extra=fields(component=self.name, seconds=self.source.max_backoff_sleep / 1000),
             )
             return self.source.max_backoff_sleep / 1000
-        self.failure, self._refused_ms = "", self.source.first_refused_wait
+        self._works()
+        self._refused_ms = self.source.first_refused_wait
         self.source.counters.pauses.end(self)
         if status is Status.READY:
             self._backoff.ready()
@@ -73,8 +75,8 @@ class PolledRunner(RoundsRunner):
 
     def _say(self, e: Exception) -> None:
         if not self.failure:
-            _log.warning("%s: a batch waits: %s", self.name, e, extra=fields(component=self.name))
-        self.failure = f"{type(e).__name__}: {e}"
+            _log.warning("%s: a batch waits: %s", self.name, text_of(e), extra=fields(component=self.name))
+        self._fails(e)
 
     def _rest(self, seconds: float) -> None:
         if self.failure:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from spillable_stream.error_text import type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Runner
 from spillable_stream.log_records import fields, log_of
@@ -92,7 +93,7 @@ class Supervisor:
         with self._changed:
             if self._watched.get(name) is not watched:
                 return  # it was stopped meanwhile
-            watched.trouble = f"{type(e).__name__}: {e}"
+            watched.trouble = type_and_text(e)
             wait_seconds = self._failed(watched)
         _log.error(
             "%s can't be started, and is tried again in %g s: %s",

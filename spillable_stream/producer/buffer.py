@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import NoReturn
 
 from spillable_stream.counted import counted
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import type_and_text
 from spillable_stream.errors import EventTooLargeError, ProducerClosedError, ProducerTimeoutError
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -178,8 +178,7 @@ class Buffer:
         if self.failure is None:
             raise ProducerClosedError("the producer is closed; create a new one")
         raise ProducerClosedError(
-            f"the producer failed and is closed: {type(self.failure).__name__}: {text_of(self.failure)}; "
-            "create a new one"
+            f"the producer failed and is closed: {type_and_text(self.failure)}; create a new one"
         ) from self.failure
 
     def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:

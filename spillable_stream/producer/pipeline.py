@@ -17,7 +17,7 @@ from functools import partial
 from threading import Thread
 
 from spillable_stream.counted import counted
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import ProducerTimeoutError
 from spillable_stream.log_records import log_of
 from spillable_stream.producer import process_end
@@ -285,7 +285,7 @@ class Pipeline:
         queued, metrics = self._mutex.run(look), self.metrics
         state = "closed" if self.shutdown.is_finished else "closing" if buffer.closing else "running"
         if buffer.failure is not None:
-            state = f"failed: {type(buffer.failure).__name__}: {text_of(buffer.failure)}"
+            state = f"failed: {type_and_text(buffer.failure)}"
         ended = metrics.stored_events, metrics.dead_letter_events, metrics.failed_events
         counts = metrics.stored_batches, metrics.retries, metrics.failed_attempts
         events, sizes, seconds = metrics.sizes()

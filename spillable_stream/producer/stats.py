@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import type_and_text
 from spillable_stream.producer.batch import ProducerBatch
 
 __all__ = ["Metrics", "Percentiles", "ProducerStats"]
@@ -97,7 +97,7 @@ class Metrics:
         if error is not None:
             with self._mutex:
                 self.failed_attempts += 1
-                self.last_error = f"{type(error).__name__}: {text_of(error)}"
+                self.last_error = type_and_text(error)
 
     def retried(self) -> None:
         """Count a retry."""

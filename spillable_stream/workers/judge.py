@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import type_and_text
 from spillable_stream.errors import WorkerFailedError, WorkerKilledError, WorkerTimeoutError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.workers.config import WorkerConfig, function_name
@@ -87,7 +87,7 @@ class Judge:
             return Fate.DEAD
         is_killer = isinstance(work.error, WorkerKilledError)
         after = "; to have it called once more, raise max_attempts" if is_killer else ""
-        what = f"{type(work.error).__name__}: {text_of(work.error)}"
+        what = type_and_text(work.error)
         times = "once" if work.attempts == 1 else f"{work.attempts:,} times"
         raise WorkerFailedError(
             f"{self._function} failed {times} for {work} of {self._path}: {what}. "

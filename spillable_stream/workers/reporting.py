@@ -8,7 +8,7 @@ from collections.abc import Callable
 from spillable_stream.channel.stats import WorkerStats
 from spillable_stream.channel.worker_status import encode_status
 from spillable_stream.engine.worker_notes import WorkerNote
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import type_and_text
 
 __all__ = ["Reporting", "one_line"]
 
@@ -17,7 +17,7 @@ _MOST_CHARACTERS = 200
 
 def one_line(error: BaseException | None) -> str:
     """Return an error's class and its text, in one line that is not long."""
-    text = " ".join(f"{type(error).__name__}: {text_of(error)}".split())
+    text = " ".join(type_and_text(error).split())
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.error_text import text_of
+from spillable_stream.error_text import type_and_text
 from spillable_stream.errors import REFUSALS
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log_records import fields, log_of
@@ -128,7 +128,7 @@ class Settling:
             self._calls.settled(work)
             self._tally.settled[work.fate] += work.count
         if work.fate is not Fate.DONE:
-            path, why = self._channel.path, f"{type(work.error).__name__}: {text_of(work.error)}"
+            path, why = self._channel.path, type_and_text(work.error)
             about = fields(path, group=self._consumer.group, first_id=work.first_id, last_id=work.last_id)
             _log.warning("%s of %s: %s: %s", work, path, work.fate.value, why, extra=about)
 

@@ -12,6 +12,7 @@ from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
+from tests.support.producers import Speechless
 from tests.support.waiting import wait_until
 
 
@@ -45,6 +46,19 @@ def test_a_sink_waits_as_in_flume_and_longer_after_a_failure(open_channel: Calla
     assert not runner.finished
     assert [runner.round() for _ in range(4)] == [0, 0, 1, 2]
     assert sink.bodies == [b"1", b"2"]
+
+
+def test_an_error_of_a_sink_whose_text_raises_ends_nothing(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = open_channel(), Kept()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"1"))
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.open()
+    sink.failures = [Speechless()]
+    assert runner.round() == 5
+    assert runner.trouble == "Speechless: (its text can't be told: SystemExit)"
+    assert runner.round() == 0
+    assert sink.bodies == [b"1"]
 
 
 def test_a_sink_wakes_for_events_and_is_closed_in_its_thread(open_channel: Callable[..., Channel]) -> None:

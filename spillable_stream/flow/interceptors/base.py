@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.event_columns import batch_from_events
+from spillable_stream.error_text import type_and_text
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.checked_arguments import checked
 from spillable_stream.flow.event_batch import EventInput, Header, add_headers, as_event_batch, concat, events_of
@@ -259,7 +260,7 @@ def _screen(step: Interceptor, batch: pa.RecordBatch, rejected: list[Rejected]) 
     except Exception as e:
         if batch.num_rows == 1:
             inner = step.interceptor if isinstance(step, _EventByEvent) else step
-            rejected.append(Rejected(batch, type(inner).__name__, f"{type(e).__name__}: {e}"))
+            rejected.append(Rejected(batch, type(inner).__name__, type_and_text(e)))
             return batch.slice(0, 0)
     half = batch.num_rows // 2
     return concat([_screen(step, batch.slice(0, half), rejected), _screen(step, batch.slice(half), rejected)])

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from spillable_stream.counted import counted
+from spillable_stream.error_text import type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.checked_arguments import Size, checked
 from spillable_stream.flow.counters import SourceCounters
@@ -262,7 +263,7 @@ def _put_piece(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBa
             is_refused = isinstance(e, SpillableError)
             source.counters.channel_write_fail += is_refused
             source.counters.generic_processing_fail += not is_refused
-            source.counters.pauses.begin(id(batch), f"{type(e).__name__}: {e}")
+            source.counters.pauses.begin(id(batch), type_and_text(e))
             if stopping.is_set():
                 source.counters.pauses.end(id(batch))
                 raise

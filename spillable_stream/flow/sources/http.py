@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import (
     ChannelError,
     DeliveryError,
@@ -164,12 +165,14 @@ class Http(NetworkSource):
             return _status(e.failures.values()), str(e)
         except SpillableError as e:
             self.counters.generic_processing_fail += 1
-            _log.warning("%s: a request is answered with 500: %s", self.name, e, extra=fields(component=self.name))
+            _log.warning(
+                "%s: a request is answered with 500: %s", self.name, text_of(e), extra=fields(component=self.name)
+            )
             return 500, str(e)
         except Exception as e:
             self.counters.generic_processing_fail += 1
             _log.exception("%s: a request is answered with 500", self.name, extra=fields(component=self.name))
-            return 500, f"{type(e).__name__}: {e}"
+            return 500, type_and_text(e)
         return 200, ""
 
     async def _events(self, request: Request) -> pa.RecordBatch:
