@@ -245,6 +245,8 @@ def _check(line: Line, columns: Columns, types: pa.Schema) -> None:
         )
     except UnicodeDecodeError as e:
         raise line.fault(f"not UTF-8 from byte {e.start + 1:,} on: convert the file") from e
+    except json.JSONDecodeError as e:
+        raise line.fault(f"not a whole JSON object: {e}: bring each object into one line, as jq -c does") from e
     except ValueError as e:
         raise line.fault(f"not a whole JSON object: {e}") from e
     if not isinstance(row, dict):

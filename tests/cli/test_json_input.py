@@ -60,6 +60,15 @@ def test_json_that_does_not_fit_is_refused_with_its_line(tmp_path: Path, text: s
         loaded_rows(file, Format.JSONL, pa.schema([("n", pa.int64())]))
 
 
+@pytest.mark.parametrize("text", ["{\n", "[\n", '{"n": 1,\n "m": 2}\n'])
+def test_rows_that_are_printed_for_people_are_refused_with_what_brings_them_into_lines(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "f.json").write_text(text)
+    with pytest.raises(SchemaError, match="bring each object into one line, as jq -c does"):
+        loaded_rows(tmp_path / "f.json", Format.JSONL)
+
+
 def test_what_never_had_a_value_is_of_strings_also_inside_of_lists_and_objects(tmp_path: Path) -> None:
     rows = [{"a": None, "tags": [], "by": {"name": None, "ids": [None]}, "n": 1}]
     (tmp_path / "f.jsonl").write_text(f"{json.dumps(rows[0])}\n")
