@@ -21,6 +21,7 @@ from spillable_stream.readiness import has_input
 
 __all__ = ["run", "screen"]
 
+_LEAST_CELLS = 20
 _KEYS = "q leaves · o one line each · ↑ ↓ scroll"
 _UP, _DOWN = ("\x1b[A", "k"), ("\x1b[B", "j")
 
@@ -63,6 +64,7 @@ def screen(
         height: the terminal's, in lines; None for as many as it takes.
         is_compact: whether each channel has one line, even if there is room for more.
     """
+    width = max(width, _LEAST_CELLS)  # a terminal that is narrower cuts it
     if height is None:
         return Group(*(block(seen, width) for seen in observations))
     clock = time.strftime("%H:%M:%S")
@@ -70,7 +72,7 @@ def screen(
     foot = Text(_KEYS, "dim", no_wrap=True, overflow="ellipsis")
     room = height - 2
     if is_compact or (len(observations) > 1 and sum(block_height(s, width) for s in observations) > room):
-        shown = overview(observations[: room - 1], width)
+        shown = overview(observations[: max(0, room - 1)], width)
         return Group(head, shown, foot)
     return Group(head, *(block(seen, width) for seen in observations), foot)
 

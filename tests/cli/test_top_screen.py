@@ -34,6 +34,18 @@ def test_channels_that_do_not_fit_have_a_line_each(filled: Path) -> None:
     assert few[0].startswith("spillable top") and few[-1].startswith("q leaves")
 
 
+@pytest.mark.parametrize("height", [None, 1, 2, 5])
+@pytest.mark.parametrize("width", [1, 7, 8, 19, 20])
+def test_it_is_drawn_on_the_smallest_terminal(filled: Path, width: int, height: int | None) -> None:
+    with Observer([filled, f"{filled}-missing"]) as observer:
+        found = observer.observe()
+    for seen in (found, found[:1], []):
+        console = Console(width=width, height=height, color_system=None)
+        with console.capture() as captured:
+            console.print(screen(seen, width, height))
+        assert all(len(line) <= width for line in captured.get().splitlines())
+
+
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
 def test_on_a_terminal_it_lives_until_a_key_and_leaves_the_terminal_as_it_was(filled: Path, key: bytes) -> None:
     ours, theirs = pty.openpty()
