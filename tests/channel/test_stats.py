@@ -161,7 +161,7 @@ def test_kept_events_are_counted_in_both_tiers(open_channel: Open, memory: Any) 
     assert stats.memory.events + stats.disk.events == 2
 
 
-def test_a_group_says_whose_it_is_and_what_expired_for_it(open_channel: Open) -> None:
+def test_a_group_says_whose_it_is_and_what_was_removed_for_it(open_channel: Open) -> None:
     channel = open_channel(retention_ms=3_600_000, retention_untaken="drop")
     put(channel, *numbered(0, 10))
     channel.port().create_group("a", "earliest", automatic=True)

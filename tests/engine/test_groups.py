@@ -112,7 +112,7 @@ def test_a_stream_whose_group_was_dropped_continues_where_it_had_read(open_chann
     assert peek(open_channel(), group="a") == numbered(4, 6)
 
 
-def test_what_has_left_since_a_streams_group_was_dropped_is_expired_for_the_new_one(open_channel: Open) -> None:
+def test_what_has_left_since_a_streams_group_was_dropped_is_removed_for_the_new_one(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 10))
     take(channel, 7, "other")

@@ -188,10 +188,10 @@ def test_what_a_live_owner_is_taking_is_not_dropped_meanwhile(open_channel: Open
     assert retention.look()
 
 
-def test_a_take_of_events_that_have_expired_holds_no_others(
+def test_a_take_of_events_that_were_removed_holds_no_others(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query that comes back has the take of a batch in flight that expired while nobody owned its group."""
+    """A query that comes back has the take of a batch in flight that was removed while nobody owned its group."""
     owner = open_channel(retention_ms=HOUR_MS, retention_untaken="drop")
     put(owner, *numbered(0, 5))
     owner.consumer("default").prepare([(1, 5)])

@@ -94,7 +94,7 @@ def test_lost_events_are_an_error_or_passed_over(spark: SparkSession, put: Put, 
     assert ids(read(spark, path, startingOffsets=last + 1)) == [i for i in there if i > last]
 
 
-def test_what_has_expired_for_a_group_is_an_error_or_passed_over(spark: SparkSession, path: Path) -> None:
+def test_what_was_removed_for_a_group_is_an_error_or_passed_over(spark: SparkSession, path: Path) -> None:
     with ss.Channel(path) as channel:
         channel.engine().commit(Control(FrameType.RETENTION, {"through": 4}))
     with pytest.raises(PySparkException, match=r"the events 3 to 4 of .* were removed before the query read them"):

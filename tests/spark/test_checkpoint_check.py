@@ -212,7 +212,7 @@ def test_the_way_on_is_a_new_checkpoint_where_nothing_is_there_any_more(channel:
         check(channel, 2, 2)
 
 
-def test_expired_events_are_not_taken_by_the_group(channel: ss.Channel) -> None:
+def test_removed_events_are_not_taken_by_the_group(channel: ss.Channel) -> None:
     put(channel, 10)
     channel.consumer("default")
     channel.engine().commit(Control(FrameType.RETENTION, {"through": 4}))

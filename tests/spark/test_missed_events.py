@@ -35,7 +35,7 @@ def ids(parts: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("before", ["prepare", "untaken"])
-@pytest.mark.parametrize("what", ["expired", "lost"])
+@pytest.mark.parametrize("what", ["removed", "lost"])
 def test_events_that_go_while_a_batch_is_planned_are_reported(
     dropping: ss.Channel, monkeypatch: pytest.MonkeyPatch, before: str, what: str
 ) -> None:
@@ -47,7 +47,7 @@ def test_events_that_go_while_a_batch_is_planned_are_reported(
 
     def late(consumer: Consumer, *args: Any) -> Any:
         monkeypatch.undo()
-        if what == "expired":
+        if what == "removed":
             expire(dropping, 6)
         else:
             dropping.port().report_lost(1, 6)
@@ -137,7 +137,7 @@ def test_a_query_that_asked_for_events_by_id_is_told_that_all_of_them_left_befor
     reader.stop()
 
 
-def test_a_batch_that_is_done_and_has_expired_since_is_not_reported_when_spark_asks_for_its_end_first(
+def test_a_batch_that_is_done_and_was_removed_since_is_not_reported_when_spark_asks_for_its_end_first(
     dropping: ss.Channel,
 ) -> None:
     """As Spark 4.0 and 4.1 do; they commit a batch only with the next one, so the group has yet to take this one."""

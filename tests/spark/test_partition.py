@@ -255,7 +255,7 @@ def test_a_task_that_has_a_segment_asks_for_nothing_else(stores: list[FaultyStor
         ({"retention_untaken": "drop"}, r"\(no group held them for it: .* longer than autoGroupTtl, 604800 s"),
     ],
 )
-def test_expired_events_are_named_with_the_option_that_let_them_go(
+def test_removed_events_are_named_with_the_option_that_let_them_go(
     tmp_path: Path, stored: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (

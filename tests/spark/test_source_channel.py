@@ -193,7 +193,7 @@ def test_group_that_was_dropped_is_created_again_where_the_checkpoint_is(channel
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_what_left_while_the_group_was_gone_has_expired(
+def test_what_left_while_the_group_was_gone_was_removed(
     channel: ss.Channel, fail: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = source(channel)
@@ -290,7 +290,7 @@ def test_first_batch_that_was_empty_is_planned_again_empty_though_spark_asks_for
     again.stop()
 
 
-def test_events_that_left_between_a_new_querys_beginning_and_its_first_look_have_expired_if_it_asked_for_them(
+def test_events_that_left_between_a_new_querys_beginning_and_its_first_look_were_removed_if_it_asked_for_them(
     channel: ss.Channel,
 ) -> None:
     reader = source(channel, startingOffsets=2)
@@ -419,7 +419,7 @@ def test_query_with_a_position_of_its_own_that_is_given_the_option_group_is_told
     again.stop()
 
 
-@pytest.mark.parametrize("kind", ["expired", "lost"])
+@pytest.mark.parametrize("kind", ["removed", "lost"])
 def test_a_batch_under_way_of_which_some_events_are_gone_is_planned_again_without_them(
     tmp_path: Path, kind: str
 ) -> None:
@@ -428,7 +428,7 @@ def test_a_batch_under_way_of_which_some_events_are_gone_is_planned_again_withou
         killed = source(channel)
         _, end = planned(killed)
         killed.stop()
-        if kind == "expired":
+        if kind == "removed":
             expire(channel, 4)
         else:
             value = {"lost": [[1, 4]], "doubtful": [], "next": 11, "groups": {}, "kept": True}

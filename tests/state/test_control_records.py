@@ -82,7 +82,7 @@ def test_what_no_file_holds_and_was_not_lost_has_left() -> None:
     assert log.state.left_after(3) == [(4, 4), (7, 10)]
 
 
-def test_what_leaves_is_expired_for_a_group_that_has_not_taken_it() -> None:
+def test_what_leaves_is_removed_for_a_group_that_has_not_taken_it() -> None:
     log = filled()
     log.group(2, "slow", 0)
     log.group(3, "fast", 8)

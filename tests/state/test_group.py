@@ -57,7 +57,7 @@ def test_a_group_position_skips_what_was_taken_ahead() -> None:
     assert (group.position, list(group.ahead)) == (6, [])
 
 
-def test_what_expired_is_told_until_a_later_event_is_taken() -> None:
+def test_what_was_removed_is_told_until_a_later_event_is_taken() -> None:
     group = GroupState(2)
     group.count_as_taken(5, 6)
     group.remove(1, 8)
