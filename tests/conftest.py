@@ -114,18 +114,20 @@ def few_objects_are_looked_at() -> None:
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
-    """Remove the memory tiers of channels that a test killed and never closed."""
-    yield
-    remove_memory_under(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def options_are_keywords() -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
     """Let messages name options as a Python program does, whatever door a test came through."""
-    yield
-    name_as_keywords()
+    try:
+        return (yield)
+    finally:
+        name_as_keywords()
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """pytest's own; without the memory tiers, in the end, of channels that a test killed and never closed."""
+    yield tmp_path
+    remove_memory_under(tmp_path)
 
 
 @pytest.fixture
