@@ -172,8 +172,9 @@ class Agent:
             drain: whether the sinks first take what is in their channels.
 
         Returns:
-            Whether all have ended within ``shutdown_timeout_seconds``. The others end with the process, which loses
-            nothing that was acknowledged: a source that hangs in a put has not said that the batch is stored.
+            Whether all have ended within ``shutdown_timeout_seconds``, and all channels are closed. The others end with
+            the process, which loses nothing that was acknowledged: a source that hangs in a put has not said that the
+            batch is stored.
         """
         with self.signals.watched(), self._mutex:
             if not self._started or self._stopped:

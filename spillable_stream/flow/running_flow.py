@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.closing import channels_of, close_at_once
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
@@ -97,11 +98,16 @@ class RunningFlow:
 
     def _close(self, places: Places, seconds: float) -> bool:
         """Close channels; those in which something may hang in the time of a stop, and tell whether all are closed."""
-        hung = channels_of(self.supervisor.late())
-        closings = {name: place.channel.close for name, place in places.items() if place.channel in hung}
+        hung, closings, failed = channels_of(self.supervisor.late()), dict[str, Callable[[], object]](), False
         for name, place in places.items():
-            if name not in closings:
+            if place.channel in hung:
+                closings[name] = place.channel.close
+                continue
+            try:
                 place.channel.close()
+            except SpillableError as e:
+                failed = True
+                _log.error("the channel %s could not be closed: %s", name, e, extra=fields(component=name))
         late = close_at_once(closings, seconds)
         for name in late:
             _log.error(
@@ -110,7 +116,7 @@ class RunningFlow:
                 seconds,
                 extra=fields(component=name, seconds=seconds),
             )
-        return not late
+        return not late and not failed
 
     # ── what it says ────────────────────────────────────────────────────────────────────────
 

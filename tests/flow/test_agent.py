@@ -246,6 +246,27 @@ def test_a_reload_of_a_channel_restarts_what_uses_it_and_loses_nothing(place: Pa
     wait_until(lambda: written(place) == written(place, "out2") == ["1", "2"])
 
 
+def test_a_channel_that_cannot_be_closed_keeps_nothing_from_starting_or_ending(
+    place: Path, running: flow.Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[str] = []
+    close = ss.Channel.close
+
+    def fail(channel: ss.Channel) -> None:
+        closed.append(Path(str(channel.path)).name)
+        close(channel)
+        raise ss.StorageError(f"can't write {channel.path}; free some space")
+
+    monkeypatch.setattr(ss.Channel, "close", fail)
+    write(place, CONFIGURATION + "a1.channels.c2.keep-alive = 1\n")
+    assert running.reload() is not None
+    log(place, "1")
+    wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+    assert not running.stop()
+    assert closed == ["c2", "c1", "c2"]
+    assert "the channel c2 could not be closed: can't write" in caplog.text
+
+
 def test_a_reload_starts_a_sink_when_the_one_before_has_ended_though_its_disk_hangs(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
