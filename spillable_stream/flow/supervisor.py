@@ -18,7 +18,7 @@ _log = log_of("spillable_stream.flow")
 
 _LOOK_SECONDS = 3.0
 _LONGEST_WAIT_SECONDS = 60.0
-_START_SECONDS = 10.0  # for which others wait for a start
+_START_SECONDS = 15.0  # for which others wait for a start: longer than that waits for another owner of a group
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Supervisor:
     def start(self, *runners: Runner) -> None:
         """Start runners, all at once, and watch them; one that can't be started is tried again.
 
-        Returns when each has started or failed, and says of those that take longer than ten seconds that they do.
+        Returns when each has started or failed, and says of those that take longer than fifteen seconds that they do.
         """
         found = [_Watched(runner) for runner in runners]
         with self._changed:
