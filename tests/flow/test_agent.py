@@ -331,13 +331,29 @@ def test_a_reload_with_a_channel_that_cannot_be_opened_is_refused_and_it_runs_on
     wait_until(lambda: written(place)[-1:] == written(place, "out2")[-1:] == ["2"])
 
 
-@pytest.mark.parametrize("kind", ["file", "memory", "SPILLABLEMEMORY"])
-def test_a_reload_of_a_channel_that_is_full_of_events_keeps_them(
-    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+STORE = """object+file://{dir}/store
+a1.channels.c2.durability = {durability}
+a1.channels.c2.spool = {dir}/spool
+a1.channels.c2.commitInterval = 1s"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("file", "{dir}/c2"),
+        ("memory", "{dir}/c2"),
+        ("SPILLABLEMEMORY", "{dir}/c2"),
+        ("file", STORE.replace("{durability}", "local")),
+        ("file", STORE.replace("{durability}", "memory")),
+    ],
+    ids=["file", "memory", "spillable", "spool", "memory_of_spool"],
+)
+def test_a_reload_of_a_channel_that_has_events_keeps_them(place: Path, kind: str, path: str) -> None:
     text = CONFIGURATION.replace("c2.type = file", f"c2.type = {kind}").replace(
-        "a1.channels.c2.checkpointDir", "a1.channels.c2.path"
+        "a1.channels.c2.checkpointDir = {dir}/c2", f"a1.channels.c2.path = {path}"
     )
+    if "store" in path:
+        text = text.replace("a1.channels.c2.minimumRequiredSpace = 0\n", "")
     write(place, text.replace("k2.type = file_roll", f"k2.type = {__name__}.Refuses"))
     with agent(place) as running:
         log(place, *map(str, range(50)))
