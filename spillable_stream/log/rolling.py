@@ -10,6 +10,7 @@ from spillable_stream.errors import StateTooLargeError, StorageError
 from spillable_stream.format.frame import encode
 from spillable_stream.format.head_page import NO_TIER, HeadState, TierEnd
 from spillable_stream.format.record import FileHeader
+from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.disk_space import is_for_want_of_space
 from spillable_stream.log.log_files import LogFiles
@@ -41,16 +42,24 @@ class Rolling:
         policy: how the tier's files are created and synced.
         files: the log's files.
         writing: the file that is written.
+        failure: makes a cut durable.
     """
 
     def __init__(
-        self, lock: CommitLock, end: PublishedEnd, policy: TierFiles, files: LogFiles, writing: WrittenFile
+        self,
+        lock: CommitLock,
+        end: PublishedEnd,
+        policy: TierFiles,
+        files: LogFiles,
+        writing: WrittenFile,
+        failure: AppendFailure,
     ) -> None:
         self._lock = lock
         self._end = end
         self._policy = policy
         self._files = files
         self._writing = writing
+        self._failure = failure
         self._roll_again_at = float("-inf")
 
     def begin(self, image: MakeImage, file_id: int) -> None:
@@ -152,8 +161,7 @@ class Rolling:
         """Give back what is reserved of the newest file, and cut what it held before it was used again."""
         end = self._end.current()
         if end.file_id and self._trim(end):
-            self._policy.preallocation.begin(end.end)
-            self._policy.sync_new(self._writing.open(end.file_id))
+            self._failure.sync_cut(self._writing.open(end.file_id), end)
 
     def _trim(self, head: TierEnd) -> bool:
         """Give back what is reserved behind a file's end, and tell whether there was any; only space depends on it."""

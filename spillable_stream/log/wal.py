@@ -89,7 +89,7 @@ class WriteAheadLog:
         end = PublishedEnd(lock, policy)
         writing = WrittenFile(lock.fs, lock.layout, files, policy.preallocation, lambda: lock.require_directories())
         failure = AppendFailure(end, policy)
-        rolling = Rolling(lock, end, policy, files, writing)
+        rolling = Rolling(lock, end, policy, files, writing, failure)
         healing = Healing(lock, end, policy, files, writing, failure, rolling)
         self.preallocation: Preallocation = policy.preallocation
         self._files, self._end, self._writing = files, end, writing

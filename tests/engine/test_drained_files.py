@@ -20,6 +20,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.damage import kill, log_file, reboot
 from tests.support.events import numbered, put, take
+from tests.support.fake_files import FaultyFileSystem
 from tests.support.full_disk import drain, fill, used_bytes
 
 Open = Callable[..., Channel]
@@ -311,3 +312,18 @@ def test_big_transactions_are_staged_in_what_was_taken(open_channel: Open, path:
     assert len(inodes) == 1
     channel.checkpoint()
     assert list((path / "data").glob("*segment.*")) == []
+
+
+def test_a_data_file_whose_sync_failed_at_the_last_close_gets_nothing_more(path: Path) -> None:
+    """What the close had cut of it may be there again, or be cut from what is put behind it."""
+    fs = FaultyFileSystem()
+    channel = Channel(path, fs=fs, checkpoint_on_close=False, minimum_required_space=0)
+    put(channel, b"a")
+    before = fs.count("sync", "log-")
+    with fs.failing(lambda call: call.name == "sync" and call.file.startswith("log-")):
+        channel.close()
+    assert fs.count("sync", "log-") > before
+    with Channel(path, checkpoint_on_close=False) as again:
+        put(again, b"b")
+        assert log_files(again)[-1] > 1
+        assert take(again) == [b"a", b"b"]
