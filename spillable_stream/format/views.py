@@ -98,9 +98,20 @@ def _cut_list_views(column: pa.Array) -> pa.Array:
     sizes, values = pc.fill_null(pc.list_value_length(column), 0), column.values
     if _is_worth(_total(sizes), len(values)):
         ends = pc.cumulative_sum(sizes)
-        return _made(column, [pc.subtract(ends, sizes), sizes], [_cut(column.flatten())])
+        return _made(column, [pc.subtract(ends, sizes), sizes], [_cut(_flattened(column, values, sizes))])
     cut = _cut(values)
     return column if cut is values else _made(column, [column.offsets, column.sizes], [cut])
+
+
+def _flattened(column: pa.Array, values: pa.Array, sizes: pa.Array) -> pa.Array:
+    """Return the values of all lists, one list after the other.
+
+    Arrow's own ``flatten`` makes invalid views of those inside of extension types.
+    """
+    if not has_views(values.type):
+        return column.flatten()
+    parts = (values.slice(*part) for part in zip(column.offsets.to_pylist(), sizes.to_pylist(), strict=True) if part[1])
+    return pa.concat_arrays([values.slice(0, 0), *parts])
 
 
 def _cut_lists(column: pa.Array) -> pa.Array:

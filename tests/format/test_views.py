@@ -37,6 +37,11 @@ def kinds_of_views() -> dict[str, pa.Array]:
     inside["list of lists"] = pa.ListArray.from_arrays(
         pa.array(range(ROWS + 1), pa.int32()), kinds["list view in another order"]
     )
+    if "extension of texts" in inside:  # pyarrow 19 has some
+        numbers, ones = pa.array(range(ROWS), pa.int32()), pa.array([1] * ROWS, pa.int32())
+        of_texts = inside["extension of texts"]
+        for name, column in (("extensions", of_texts), ("structs", pa.StructArray.from_arrays([of_texts], ["x"]))):
+            inside[f"list view of {name}"] = pa.ListViewArray.from_arrays(numbers, ones, column)
     return kinds | inside
 
 
