@@ -16,7 +16,7 @@ import pyarrow as pa
 from spillable_stream.arguments import function, instance, whole_milliseconds
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.event import ID_COLUMN, Event, event_list
-from spillable_stream.errors import OptionError, ProducerClosedError
+from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
 from spillable_stream.format.arrow_input import ArrowRows, arrow_rows
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.names import check_producer
@@ -278,20 +278,19 @@ class Producer:
         """Send an Arrow batch, a table or a data frame as a batch of its own, with one future; see `send_many`."""
         destination = self._numbered(key, sequence)
         max_block_ms = _checked_wait(callback, max_block_ms)
-        batch = arrow_rows(batch, "send_batch")
-        if isinstance(batch, pa.Table):
-            (batch,) = batch.combine_chunks().to_batches() or [None]
-        if batch is None or not batch.num_rows:
+        rows = arrow_rows(batch, "send_batch")
+        given, schema = rows.to_batches() if isinstance(rows, pa.Table) else [rows], destination.target.schema
+        fitted = [accept_batch(each, schema, ID_COLUMN) for each in given if each.num_rows]
+        if not fitted:
             raise OptionError("send_batch needs at least one event")
-        fitted = accept_batch(batch, destination.target.schema, ID_COLUMN)
-        own, size_bytes = copy_of_batch(fitted)
+        own, size_bytes = copy_of_batch(_joined(fitted))
         times = destination.times_of(ttl, deliver_after, deliver_at)
 
         def fill(of: ProducerBatch) -> None:
             of.record_batch = own
 
-        accumulator, rows = self._pipeline.accumulator, own.num_rows
-        return accumulator.add_whole(destination, fill, rows, size_bytes, callback, sequence, max_block_ms, times)
+        accumulator, count = self._pipeline.accumulator, own.num_rows
+        return accumulator.add_whole(destination, fill, count, size_bytes, callback, sequence, max_block_ms, times)
 
     def _numbered(self, key: str | None, sequence: int | None) -> Destination:
         """Return where a batch goes that may have a number of the application's."""
@@ -419,6 +418,21 @@ class Producer:
                     raise ProducerClosedError("the producer is closed; create a new one")
                 self._start()
             return self._route
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return one batch of several, in the channel's schema: Arrow can't join all categories, and some wrongly.
+
+    Raises:
+        SchemaError: Arrow can't join columns of their types.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    try:
+        (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    except pa.ArrowNotImplementedError as e:
+        raise SchemaError(f"send_batch can't join the batches of the table ({e}); send each of them") from e
+    return whole
 
 
 def _passing_id() -> str:

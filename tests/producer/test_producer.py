@@ -299,3 +299,21 @@ def test_categories_are_sent_as_their_values(path: Path) -> None:
             producer.send_batch(table).result(PATIENCE_SECONDS)
         with channel.take_transaction() as tx:
             assert tx.take_many(9) == table.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (pa.array(["a", "b"]), pa.array(["c", "a"])),
+        (pa.array([[1], [2]]), pa.array([[3], [1]])),  # Arrow can't join categories of these
+        (pa.array([1.5, 2.5]).cast(pa.float16()), pa.array([3.5, 1.5]).cast(pa.float16())),  # nor does it well of these
+    ],
+)
+def test_categories_of_several_batches_are_sent_as_their_values(path: Path, first: pa.Array, second: pa.Array) -> None:
+    columns = [pa.DictionaryArray.from_arrays([0, 1], values) for values in (first, second)]
+    table = pa.table({"c": pa.chunked_array(columns)})
+    with Channel(path, schema=table.schema, minimum_required_space=0) as channel:
+        with Producer(channel) as producer:
+            producer.send_batch(table).result(PATIENCE_SECONDS)
+        with channel.take_transaction() as tx:
+            assert [row["c"] for row in tx.take_many(9)] == first.to_pylist() + second.to_pylist()
