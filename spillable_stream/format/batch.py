@@ -211,11 +211,13 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
             that is not nullable is missing.
     """
     merged, incoming = current, stored_schema(incoming)
+    names = set(current.names)  # Arrow makes the list anew each time
+    lowered = {name.lower() for name in names}
     for field in incoming:
-        if field.name not in current.names:
+        if field.name not in names:
             if not field.nullable:
                 raise mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
-            if field.name.lower() in (name.lower() for name in current.names):
+            if field.name.lower() in lowered:
                 raise mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
             check_field(field)
             merged = merged.append(field)
