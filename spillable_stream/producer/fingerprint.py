@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 
 import pyarrow as pa
 
+from spillable_stream.errors import SchemaError
 from spillable_stream.format.conversion import cast_column
-from spillable_stream.format.types import with_leaves
+from spillable_stream.format.types import NOT_ARROW, with_leaves
 
 __all__ = ["fingerprint"]
 
@@ -21,6 +23,9 @@ def fingerprint(batch: pa.RecordBatch) -> int:
 
     It is that of the bodies of Arrow's IPC messages, whose layout Arrow's format defines, and not of their metadata,
     which may change with Arrow's version. Of the types that may lie in memory in many ways it is that of the values.
+
+    Raises:
+        SchemaError: the batch has times that Python does not have, and can't be compared; see `_values`.
     """
     found = zlib.crc32(b"%d" % batch.num_rows)
     if any(name in str(t) for t in batch.schema.types for name in _NOT_COPIED):
@@ -33,17 +38,28 @@ def fingerprint(batch: pa.RecordBatch) -> int:
 
 
 def _values(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """Return the values of a batch; times as numbers, if there are some that Python does not have."""
-    try:
+    """Return the values of a batch; times as numbers, if there are some that Python does not have.
+
+    Raises:
+        SchemaError: Arrow can't make numbers of such times in a column of its type.
+    """
+    with contextlib.suppress(OverflowError, ValueError):
         found: list[dict[str, object]] = batch.to_pylist()
-    except (OverflowError, ValueError):
+        return found
+    try:
         columns = [cast_column(column, with_leaves(column.type, _numbers)) for column in batch.columns]
-        found = pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()
-    return found
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist()  # type: ignore[no-any-return]
+    except (*NOT_ARROW, OverflowError) as e:
+        raise SchemaError(
+            f"a batch with a sequence has a time that Python does not have ({e}), in a column whose type keeps it from "
+            "being compared; give the column another type, such as that of its values, or send it without a sequence"
+        ) from e
 
 
 def _numbers(t: pa.DataType) -> pa.DataType:
     """Return a type with its times as numbers."""
+    if isinstance(t, pa.BaseExtensionType):
+        return with_leaves(t.storage_type, _numbers)
     if pa.types.is_list_view(t):
         return pa.list_view(with_leaves(t.value_type, _numbers))
     if pa.types.is_large_list_view(t):
