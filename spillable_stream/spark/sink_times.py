@@ -18,6 +18,7 @@ from spillable_stream.spark.schema import arrow_schema
 __all__ = ["SinkTimes", "wall_clock_ms"]
 
 _TTL_COLUMN, _AT_COLUMN = "ttlColumn", "deliverAtColumn"
+_LAST_US = 253_402_214_400_000_000  # the last day of Python's calendar, in microseconds since 1970; Spark's is longer
 
 
 def wall_clock_ms() -> int:
@@ -117,7 +118,7 @@ def _ttls(values: pa.Array, name: str, otherwise_us: int) -> pa.Int64Array:
     if pa.types.is_duration(values.type):
         exact = values.cast(pa.duration("us")).cast(pa.int64())
     else:
-        exact = pc.round(pc.multiply(values.cast(pa.float64()), 1e6))
+        exact = pc.round(pc.multiply(values.cast(pa.float64(), safe=False), 1e6))  # of what is allowed, none is large
     wrong = values.filter(pc.invert(pc.and_(pc.greater_equal(exact, 1), pc.less_equal(exact, MOST_TTL_US))))
     if len(wrong):
         raise OptionError(
@@ -134,9 +135,9 @@ def _dues(values: pa.Array, name: str, now_ms: int) -> pa.Int64Array:
     exact_us = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     wrong = values.filter(pc.greater(exact_us, 1000 * (now_ms + 1000 * MOST_DELAY_SECONDS)))
     if len(wrong):
+        text = wrong[0].as_py() if wrong[0].value < _LAST_US else "9999-12-31 or later"
         raise OptionError(
-            f"the column {shown(name)} has the time {wrong[0].as_py()}, and a row waits at most a year. Nothing was "
-            "stored"
+            f"the column {shown(name)} has the time {text}, and a row waits at most a year. Nothing was stored"
         )
     due_ms = pc.divide(pc.add(exact_us, 999), 1000)  # not before its time
     return pc.if_else(pc.greater(due_ms, now_ms), due_ms, 0).fill_null(0)

@@ -67,6 +67,12 @@ def test_a_ttl_that_cannot_be_is_refused_with_its_column(wrong: float) -> None:
         times_of(SinkTimes(0, "t"), n=pa.array([1, 2]), t=pa.array([1.0, wrong]))
 
 
+@pytest.mark.parametrize("wrong", [2**63 - 1, -(2**63), 2**53 + 1, 0])
+def test_a_ttl_of_whole_seconds_that_cannot_be_is_refused_with_its_column(wrong: int) -> None:
+    with pytest.raises(OptionError, match=rf"the column 't' has the ttl {wrong}; it must be more than 0 and at most"):
+        times_of(SinkTimes(0, "t"), n=pa.array([1, 2]), t=pa.array([1, wrong], pa.int64()))
+
+
 def test_a_column_says_when_each_row_is_due_and_null_and_the_past_are_now() -> None:
     at = [moment(NOW_MS + 5000), None, moment(0), moment(NOW_MS), moment(NOW_MS + 0.5)]
     found = times_of(SinkTimes(0, None, 0, "at"), n=pa.array(range(5)), at=pa.array(at, AT))
@@ -80,6 +86,13 @@ def test_a_time_beyond_a_year_is_refused_with_its_column() -> None:
     assert times_of(times, n=pa.array([1]), at=pa.array(at[:1], AT))[1] == [NOW_MS + year_ms]
     with pytest.raises(OptionError, match=r"the column 'at' has the time 2028.* a row waits at most a year"):
         times_of(times, n=pa.array([1, 2]), at=pa.array(at, AT))
+
+
+@pytest.mark.parametrize("wrong", [2**63 - 1, 253_402_300_800_000_000])
+def test_a_time_beyond_pythons_calendar_is_refused_with_its_column(wrong: int) -> None:
+    at = pa.array([wrong], pa.int64()).cast(AT)
+    with pytest.raises(OptionError, match="the column 'at' has the time 9999-12-31 or later, and a row waits at most"):
+        times_of(SinkTimes(0, None, 0, "at"), n=pa.array([1]), at=at)
 
 
 def fields(**types: Any) -> StructType:
