@@ -258,7 +258,7 @@ class LocalLog:
         """Note durably that the log has records from now on that earlier versions of this package can't read.
 
         Raises:
-            StorageError: the file system refused; nothing was changed.
+            StorageError: the file system refused; the next call does it again.
         """
         if not self._is_extended:
             extend_identity(self.fs, self.layout)

@@ -96,7 +96,7 @@ def write_identity(fs: FileSystem, layout: Layout, *, extended: bool = False) ->
         extended: whether the channel has records that earlier versions can't read, whatever the layout says.
 
     Raises:
-        StorageError: the file system refused; nothing was changed.
+        StorageError: the file system refused; what the file says now may not outlive a power cut.
     """
     said = identity_of(replace(layout, format=EXTENDED_FORMAT_VERSION) if extended else layout)
     value = {**said, "checksum": _checksum(said)}
