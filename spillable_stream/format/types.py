@@ -17,6 +17,7 @@ __all__ = [
     "WITHOUT_VIEWS",
     "check_field",
     "has_dictionary",
+    "has_extension",
     "is_list",
     "is_list_view",
     "leaves",
@@ -88,6 +89,11 @@ def leaves(t: pa.DataType) -> Iterator[pa.DataType]:
 def has_dictionary(t: pa.DataType) -> bool:
     """Tell whether a type contains a dictionary at any depth."""
     return pa.types.is_dictionary(t) or any(has_dictionary(inner) for inner in _inner(t))
+
+
+def has_extension(t: pa.DataType) -> bool:
+    """Tell whether a type contains an extension type at any depth."""
+    return isinstance(t, pa.BaseExtensionType) or any(has_extension(inner) for inner in _inner(t))
 
 
 def _inner(t: pa.DataType) -> list[pa.DataType]:
