@@ -53,6 +53,11 @@ class KnownSlots:
         assert self._tail is not None
         return self._tail
 
+    @property
+    def number(self) -> int:
+        """The number of the newest slot that is known; -1 if none is."""
+        return -1 if self._tail is None else self._tail.number
+
     def publish(self) -> None:
         """Say anew where the log ends, also whether an append waits to be settled."""
         self.point = self._point_at(self.tail)

@@ -31,6 +31,7 @@ from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.loading import load
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
+from spillable_stream.objects.overwritten import lost_slots
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
@@ -161,12 +162,16 @@ class ObjectLog:
             DataLossError: objects are missing.
             NotAChannelError: another channel is there than the one that is known.
             StoreError: the store refused or failed.
+            UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         first, self._first = self._first, None
+        known = self._known.number  # before the log is read: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
             self.checkpoint_number = loaded.base
+        if loaded.tail.number < known:
+            raise lost_slots(self.slots, known, loaded.tail.number)
         return loaded.state, Positions.of(self._known.point)
 
     def _found(self) -> Checkpoint:

@@ -1,8 +1,8 @@
-"""Finds out that a slot was overwritten: that the store has ignored the condition under which slots are created.
+"""Finds out that a slot was overwritten or lost: that the store breaks the promises on which a log relies.
 
 A slot is created if it is absent, and slots are deleted in ascending order. So a slot that is another one than before
 was deleted and filled by a late writer, and then the one before it is gone; or it was overwritten, and what it held is
-lost, though it was acknowledged.
+lost, though it was acknowledged. And a log never gets shorter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 
-__all__ = ["find_overwritten"]
+__all__ = ["find_overwritten", "lost_slots"]
 
 
 def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError | None:
@@ -40,4 +40,20 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
         f"{root}/{slot_key(tail.number)} was overwritten: the store has ignored that it was there, or was put back to "
         "an earlier version. Its acknowledged events are lost. Stop all writers, run `spillable check-store "
         f"{root}`, and open the channel again: it continues with what is there now, or says that it needs a repair"
+    )
+
+
+def lost_slots(slots: Slots, known: int, last: int) -> UnsafeStoreError:
+    """Return the error of a log that is shorter than it was.
+
+    Args:
+        slots: the channel's slots.
+        known: the newest slot that was known before the log was read.
+        last: the newest one that is there.
+    """
+    root = slots.store.root
+    return UnsafeStoreError(
+        f"{root} ends with slot {last}, and slot {known} was there: the bucket was put back to an earlier version, or "
+        "objects of the channel were removed. Acknowledged events are lost. Close all handles, and open the channel "
+        "again: it continues with what is there"
     )

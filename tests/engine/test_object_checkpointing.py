@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, NotAChannelError, StorageError
+from spillable_stream import Channel, NotAChannelError, StorageError, UnsafeStoreError
 from spillable_stream.engine import object_checkpointing
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing, Trim
 from spillable_stream.errors import TransactionStateError
@@ -445,7 +445,8 @@ def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_
     put_and_take(5)
     objects.clear()
     objects.update(before)
-    channel.engine().follow()
+    with pytest.raises(UnsafeStoreError):
+        channel.engine().follow()
     for _ in range(3):
         put_and_take(1)
         older, newest = keys(channel, "checkpoints/")[-2:]

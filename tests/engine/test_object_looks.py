@@ -177,6 +177,23 @@ def test_whoever_had_a_slot_that_the_store_overwrote_is_told_once(open_handle: O
     assert peek(other, group="another") == [b"0", b"in its place", b"1"]
 
 
+def test_whoever_had_slots_that_a_bucket_lacks_which_was_put_back_is_told_once(open_handle: Open) -> None:
+    """Nothing is in the place of the newest slot that the handle knows: it might have been collected."""
+    channel = open_handle()
+    put(channel, b"0")
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    before = dict(objects)
+    for body in (b"lost", b"lost, too"):
+        put(channel, body)
+    objects.clear()
+    objects.update(before)
+    with pytest.raises(UnsafeStoreError, match="ends with slot 1, and slot 3 was there: the bucket was put back"):
+        peek(channel)
+    assert peek(channel) == [b"0"]
+    put(channel, b"1")
+    assert peek(open_handle(), group="another") == [b"0", b"1"]
+
+
 # ── damage that a repair has passed ─────────────────────────────────────────────────────────────
 
 
