@@ -106,7 +106,7 @@ class Checkpoints:
             if later is None or later.tail.number <= tail.number:  # else others deleted it for later ones
                 raise StorageError(
                     f"{self._store.root}/{checkpoint_key(tail.number)} can't be read after it was written; nothing "
-                    "depends on it yet. If it was there before, it is damaged, or is a removed channel's"
+                    "depends on it yet. If it was there before, `spillable repair` moves it aside"
                 )
 
     def newest_of(self, numbers: Sequence[int]) -> Checkpoint | None:
