@@ -61,6 +61,13 @@ def read_identity(store: Store) -> str | None:
 
 def _read(store: Store) -> tuple[str | None, bool]:
     """Return the UUID, and whether the channel is extended; raises what `read_identity` raises."""
+    try:
+        return _parsed(store)
+    except CorruptionError:  # on the way, perhaps
+        return _parsed(store)
+
+
+def _parsed(store: Store) -> tuple[str | None, bool]:
     where = f"{store.root}/{IDENTITY}"
     try:
         data = bytes(store.get(IDENTITY))

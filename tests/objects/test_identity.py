@@ -145,6 +145,13 @@ def test_an_identity_that_is_invalid_is_damage_and_not_a_missing_channel(memory:
     assert caught.value.path == f"{memory.root}/{IDENTITY}"
 
 
+def test_an_identity_that_came_damaged_once_is_read_again(memory: MemoryStore) -> None:
+    channel = make(memory)
+    store = FaultyStore(memory, once("get", Fault.SHORT, IDENTITY))
+    assert read_identity(store) == channel
+    assert store.counts == {"get": 2}
+
+
 def test_an_extended_channel_says_a_version_that_earlier_versions_refuse(memory: MemoryStore) -> None:
     channel = make(memory)
     assert extend_identity(memory, channel)
