@@ -91,11 +91,11 @@ class ChannelPresence:
 
     def _is_rubbish(self, number: int) -> bool:
         """Tell whether a slot of this channel is nobody's: another channel is there or begun, or nothing else."""
+        store = self._slots.store
         with contextlib.suppress(CorruptionError):
-            if self._slots.read(number) is not None:
-                store = self._slots.store
-                is_another = read_identity(store) is not None or self._is_another_begun()
-                return is_another or [i.key for i in store.list(LOG)] == [slot_key(number)]
+            is_another = read_identity(store) is not None or self._is_another_begun()
+            if is_another or [i.key for i in store.list(LOG)] == [slot_key(number)]:
+                return self._slots.read(number) is not None  # last: it may be another channel's by then
         return False
 
     def _is_another_begun(self) -> bool:

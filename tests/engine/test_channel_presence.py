@@ -11,7 +11,7 @@ from spillable_stream.objects.identity import IDENTITY
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.store import StoreError
-from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.faulty_store import Fault, FaultyStore, Request
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime, Writer, new_channel
 
@@ -86,6 +86,28 @@ def test_another_channels_slot_is_left_alone(writer: Writer, memory: MemoryStore
     with pytest.raises(NotAChannelError):
         presence_of(writer).require_after(1)
     assert slot_key(1) in memory.objects
+
+
+def test_a_slot_that_another_channel_creates_in_the_place_of_what_was_left_there_stays(
+    writer: Writer, memory: MemoryStore
+) -> None:
+    """Another handle of the removed channel came to it, too, and deleted it first."""
+    left = writer.attempt(b"left")
+    memory.objects.clear()
+    other = Writer(memory, new_channel(memory))
+    other.put(b"theirs")
+    memory.create(slot_key(left.number), left.for_request())
+
+    def overtaken(request: Request) -> None:
+        if request.key == IDENTITY and store.counts["get"] > 1:
+            memory.delete(slot_key(left.number))
+            other.put(b"theirs")
+
+    store = FaultyStore(memory, after=overtaken)
+    with pytest.raises(NotAChannelError):
+        presence_of(writer, store).require_after(left.number)
+    other.put(b"behind it")
+    assert other.state.last_id == 3
 
 
 def test_a_channel_that_lost_its_identity_alone_loses_no_slot(writer: Writer, memory: MemoryStore) -> None:
