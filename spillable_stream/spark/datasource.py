@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ __all__ = ["SpillableDataSource"]
 # What Spark passes on its own, the properties of tables among it.
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "owner", "location", "provider", "comment", "external"}
 _PATHS = "paths"
+_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 
 
 @short_traces
@@ -171,6 +173,10 @@ class SpillableDataSource(DataSource):
         if parts is None:
             if given is None or not may_be_set(given) or _is_channel(given):
                 return self._path()
+            if _BRACES.search(given):
+                raise OptionError(
+                    f"{given}: braces don't make a pattern here; write all of the paths, with commas between them"
+                )
             parts = [part.strip() for part in given.split(",") if part.strip()]
         paths = [
             part if is_pattern(part) and is_location(part) and not is_file_uri(part) else self._path(part)

@@ -187,6 +187,16 @@ def test_a_list_of_paths_is_a_set_of_channels(spark: SparkSession, put: Put, tmp
     assert Counter(row.channel for row in events.collect()) == {str(tmp_path / n): 2 for n in ("a", "b", "c,d")}
 
 
+def test_braces_are_refused_by_name_unless_a_channel_has_them(tmp_path: Path) -> None:
+    given = f"{tmp_path}/orders-{{a,b}}"
+    with pytest.raises(
+        OptionError, match=r"orders-\{a,b\}: braces don't make a pattern here; write all of the paths, with comm"
+    ):
+        SpillableDataSource({"path": given}).schema()
+    ss.Channel(given, minimum_required_space=0).close()
+    assert SpillableDataSource({"path": given}).schema() == struct_type(EVENT_SCHEMA)
+
+
 @pytest.mark.parametrize("paths", ["", "/a,/b", "[]", "[1]", '{"/a": 1}'])
 def test_what_is_not_a_list_of_paths_is_refused(paths: str) -> None:
     with pytest.raises(
