@@ -53,9 +53,9 @@ def check_history(state: ChannelState, group: QueryGroup, read: Offset, path: st
     shared_ids = {before.token: restore.last_id for before, restore in pairwise([Restore(0, ""), *state.restores])}
     if (shared_id := shared_ids.get(read.restore)) is None:
         raise CheckpointMismatchError(
-            f"the Spark checkpoint has read {path} up to the event {read.event_id} after another restore: the channel "
-            "was restored again since, and has other events under these IDs. Use a new checkpointLocation: a sink then "
-            "has twice what it has of the events that are still there"
+            f"the Spark checkpoint has read {path} up to the event {read.event_id} after a restore that the channel "
+            "there now does not come from: it has other events under these IDs. Use a new checkpointLocation: a sink "
+            "then has twice what it has of the events that are still there"
         )
     way = _new_checkpoint(group, max(shared_id + 1, state.beginning()), of_set=of_set)
     raise CheckpointMismatchError(
