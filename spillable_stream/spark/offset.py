@@ -23,6 +23,7 @@ from spillable_stream.engine.port import Moment
 from spillable_stream.errors import CheckpointMismatchError, OptionError
 from spillable_stream.log_records import fields, log_of
 from spillable_stream.names import is_name
+from spillable_stream.shown_value import shown
 from spillable_stream.spark.read_options import BatchOptions, ReadOptions
 
 __all__ = ["Offset", "OffsetJson", "ending_id", "starting_id", "starting_option"]
@@ -81,7 +82,13 @@ class Offset:
         found = cls.of(value)
         if found is not None and found.channel == channel:
             return found
-        whose = f"the channel {found.channel}" if found else f"another source (its offset is {value!r})"
+        match value:
+            case _ if found is not None:
+                whose = f"the channel {found.channel}"
+            case {"channels": dict()}:
+                whose = "a set of channels"
+            case _:
+                whose = f"another source (its offset is {shown(value)})"
         raise CheckpointMismatchError(
             f"the Spark checkpoint belongs to {whose}, {path} is {channel}; "
             "use the checkpoint's own source, or a new checkpointLocation"

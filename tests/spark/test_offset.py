@@ -96,6 +96,7 @@ def batch_read(channel: ss.Channel, options: dict[str, Any]) -> SpillableBatchRe
         Offset("this", 7, None, "auto-1"),
         Offset("this", 7, 3, None, "-f00d"),
         Offset("this", 7, 3, "auto-1", None, (9, 5)),
+        Offset("this", 7, restore="token"),
     ],
 )
 def test_offset_comes_back_from_spark_as_it_was(offset: Offset) -> None:
@@ -106,8 +107,9 @@ def test_offset_has_sorted_keys_and_the_beginning_of_a_first_batch_only() -> Non
     """Spark compares offsets as text."""
     assert json.dumps(Offset("this", 7).to_json()) == '{"channel": "this", "writeOrderId": 7}'
     assert json.dumps(Offset("this", 7, 3).to_json()) == '{"channel": "this", "start": 3, "writeOrderId": 7}'
-    everything = Offset("this", 7, 3, "auto-1", "-f00d", (9, 5)).to_json()
-    assert list(everything) == sorted(everything) == ["channel", "group", "made", "reset", "start", "writeOrderId"]
+    everything = Offset("this", 7, 3, "auto-1", "-f00d", (9, 5), "token").to_json()
+    assert list(everything) == sorted(everything)
+    assert everything.keys() == {"channel", "group", "made", "reset", "restore", "start", "writeOrderId"}
 
 
 def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
@@ -125,6 +127,8 @@ def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
         ({"channel": "this", "group": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
         ({"channel": "this", "reset": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
         ({"channel": "this", "start": "x", "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
+        ({"channel": "this", "restore": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
+        ({"channels": {"a": {"path": "/a", "writeOrderId": 7}}}, "a set of channels,"),
         (5, "another source (its offset is 5),"),
         ([1, 2], "another source (its offset is [1, 2]),"),
         (None, "another source (its offset is None),"),
