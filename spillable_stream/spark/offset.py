@@ -183,4 +183,11 @@ def _of_option(name: str, text: str, channel: Channel) -> int:
     value = json.loads(text)
     if value.get("channel", channel.uuid) != channel.uuid:
         raise OptionError(f"{name} is an offset of the channel {value['channel']}; {channel.path} is {channel.uuid}")
-    return int(value["writeOrderId"])
+    event_id = int(value["writeOrderId"])
+    with channel.port().snapshot() as state:
+        if "channel" in value and value.get("restore", "") != state.restore_before(event_id):
+            raise OptionError(
+                f"{name} is an offset of {channel.path} before or after a restore: the event {event_id} there now is "
+                "another one. Give the ID of an event"
+            )
+    return event_id

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import spillable_stream as ss
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.errors import CheckpointMismatchError, OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.options import BATCH, parse_options
 from spillable_stream.spark import batch_reader, query_start
@@ -84,6 +84,31 @@ def test_batch_read_whose_first_event_leaves_while_it_is_planned_is_told_so(
 def batch_read(channel: ss.Channel, options: dict[str, Any]) -> SpillableBatchReader:
     parsed = BatchOptions.of(parse_options(options, (BATCH,), where="a test"))
     return SpillableBatchReader(str(channel.path), parsed, struct_type(channel.schema))
+
+
+def test_an_option_is_not_an_offset_of_events_that_a_restored_channel_does_not_have(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put_events(channel, 3)
+        ss.backup(channel, tmp_path / "copy")
+        put_events(channel, 3)
+        before = {"channel": channel.uuid, "writeOrderId": 5}
+    (tmp_path / "c").rename(tmp_path / "original")
+    ss.restore(tmp_path / "copy", tmp_path / "c")
+    with ss.Channel(tmp_path / "c") as channel:
+        put_events(channel, 4)
+        for option in ("startingOffsets", "endingOffsets"):
+            with pytest.raises(
+                OptionError, match=f"{option} is an offset of .*/c before or after a restore: the event 5 "
+            ):
+                batch_read(channel, {option: json.dumps(before)}).partitions()
+        reader = source(channel, startingOffsets=json.dumps({**before, "writeOrderId": 3}))
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        reader.stop()
+        assert (start["writeOrderId"], end["writeOrderId"]) == (3, 7)
+        options = {"startingOffsets": json.dumps(start), "endingOffsets": json.dumps(end)}
+        assert batch_read(channel, options).partitions()
+        assert batch_read(channel, {"startingOffsets": '{"writeOrderId": 5}'}).partitions()  # whatever that is now
 
 
 @pytest.mark.parametrize(
