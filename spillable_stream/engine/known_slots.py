@@ -110,7 +110,8 @@ class KnownSlots:
 
     def _move_to(self, tail: Tail) -> None:
         if tail is not self._tail:
-            self._settle(tail)
+            if self.unsettled is not None:  # a call less for most
+                self._settle(tail)
             point = self._point_at(tail)
             # No call in between: an interrupt that left a tail without its point would let the next commit be planned
             # on a state without that slot, and give out its IDs once more.
