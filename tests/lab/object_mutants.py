@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from spillable_stream.engine import object_checkpointing
@@ -33,13 +33,13 @@ def delete_every_checkpoint() -> list[Patch]:
     """The collector keeps no checkpoint, not even the newest."""
 
     def make(real: Any) -> Any:
-        def _delete_checkpoints(self: Collector) -> None:
+        def delete_checkpoints(self: Collector, numbers: Iterable[int]) -> None:
             for number in self._checkpoints.numbers():
                 self._checkpoints.delete(number)
 
-        return _delete_checkpoints
+        return delete_checkpoints
 
-    return [patch(Collector, "_delete_checkpoints", make)]
+    return [patch(Collector, "delete_checkpoints", make)]
 
 
 def collect_what_is_needed() -> list[Patch]:
