@@ -93,9 +93,9 @@ class ObjectCheckpointing:
         appender: appends to the log.
         active_calls: the calls that are under way in this process.
         counters: what the handle counts.
-        monotonic: tells the time; for tests.
 
     Attributes:
+        monotonic: tells the time in seconds.
         merging: copies small slots together.
         delay_merging: copies small objects of delayed events together.
         collector: deletes what nobody needs.
@@ -109,17 +109,16 @@ class ObjectCheckpointing:
         appender: Appender,
         active_calls: ActiveCalls,
         counters: Counters,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._follower = follower
         self._appender = appender
         self._active_calls = active_calls
         self._counters = counters
-        self._monotonic = monotonic
+        self.monotonic: Callable[[], float] = time.monotonic
         self.worth_a_trim: int = _WORTH_A_TRIM
         self._alone = threading.Lock()
-        self._made_at = monotonic()
+        self._made_at = self.monotonic()
         self._own: list[int] = []  # the slots of the checkpoints that this handle made, and has not deleted
         self._made_of = log.checkpoint_number  # the slot that was the newest then
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
@@ -127,14 +126,14 @@ class ObjectCheckpointing:
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
         self.delay_merging: DelayMerging = DelayMerging(log, follower, appender)
         self.collector: Collector = Collector(
-            log.store, log.slots, log.checkpoints, log.cache, log.require_there, monotonic
+            log.store, log.slots, log.checkpoints, log.cache, log.require_there, lambda: self.monotonic()
         )
 
     def make_if_due(self) -> None:
         """Create a checkpoint if the last one is old, or many slots ago. A failure is logged."""
         slots = self._follower.positions.disk.file_id - self._made_of
         interval_seconds = self._follower.state.options.checkpoint_interval / 1000
-        if not slots or (slots < _MOST_SLOTS and self._monotonic() - self._made_at < interval_seconds):
+        if not slots or (slots < _MOST_SLOTS and self.monotonic() - self._made_at < interval_seconds):
             return
         if not self._alone.acquire(blocking=False):
             return
@@ -153,7 +152,7 @@ class ObjectCheckpointing:
             said = "objects that nobody needs stay for now, which costs storage only"
         else:
             self._counters.checkpoint_write_error_count += 1
-            self._made_at = self._monotonic()
+            self._made_at = self.monotonic()
             said = "no checkpoint was created; the next open takes longer"
         _log.warning("%s: %s: %s", self._log.path, said, error, extra=fields(self._log.path))
 
@@ -197,7 +196,7 @@ class ObjectCheckpointing:
         self._renew()
         log.checkpoints.write(tail, taken)
         self._require_there(tail.number)
-        self._made_at, self._made_of = self._monotonic(), tail.number
+        self._made_at, self._made_of = self.monotonic(), tail.number
         if tail.number != log.checkpoint_number:  # a second one of the same slot is the same one
             self._own.append(tail.number)
             self._older, log.checkpoint_number = log.checkpoint_number, tail.number

@@ -39,7 +39,7 @@ def checkpointing_of(channel: Channel) -> ObjectCheckpointing:
 def by_clock(channel: Channel) -> FakeTime:
     """Return the clock by which the channel's checkpoints are due and objects go from now on."""
     checkpointing, clock = checkpointing_of(channel), FakeTime()
-    checkpointing._monotonic = checkpointing.collector._monotonic = clock.monotonic
+    checkpointing.monotonic = clock.monotonic
     checkpointing._made_at = clock.now
     return clock
 

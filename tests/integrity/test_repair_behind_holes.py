@@ -252,7 +252,7 @@ def test_events_that_come_again_are_not_collected_by_a_trim_from_before_the_repa
     checkpointing = live.engine().checkpointing
     assert isinstance(checkpointing, ObjectCheckpointing)
     clock = FakeTime()
-    checkpointing.worth_a_trim, checkpointing.collector._monotonic = 1, clock.monotonic
+    checkpointing.worth_a_trim, checkpointing.monotonic = 1, clock.monotonic
     damaged_take(live, store)
     for _ in range(2):
         make_two_checkpoints(live)
