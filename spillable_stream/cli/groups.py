@@ -53,7 +53,8 @@ def list_groups(path: ChannelPath, as_json: AsJson = False) -> None:
         table = Table("group", "position", "lag", "in flight", "last owner", box=None)
         for name, group in found.items():
             table.add_row(name, f"{group.position:,}", f"{group.lag:,}", f"{group.in_flight:,}", owners[name] or "-")
-        Console(width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
+        width = None if sys.stdout.isatty() else _FILE_WIDTH
+        Console(width=width, markup=False, emoji=False).print(table)  # an owner's note is anything
 
 
 @groups.command("create")

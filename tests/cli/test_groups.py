@@ -39,6 +39,14 @@ def test_the_list_has_positions_lags_and_owners(ten: Path) -> None:
     assert said["a"]["lag"] == 6 and said["a"]["owner"].startswith("pid ")
 
 
+@pytest.mark.parametrize("note", ["[/bold] over", "[red]stop", "batch :boom:"])
+def test_the_list_has_an_owners_note_as_it_is(ten: Path, note: str) -> None:
+    with Channel(ten, create=False) as channel:
+        channel.consumer("g", note=note).close()
+    done = run("groups", "list", ten)
+    assert done.exit_code == 0 and note in done.stdout
+
+
 def test_a_group_is_created_where_it_should_begin(ten: Path) -> None:
     for name, start, begins in (("x", "earliest", 1), ("y", "latest", 11), ("z", "5", 5)):
         done = run("groups", "create", ten, name, "--from", start)
