@@ -173,7 +173,7 @@ def time_span(least: float = 0.0, most: float = math.inf) -> Callable[[Any], flo
     return parse
 
 
-def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = "") -> NoReturn:
+def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = "", **done: Any) -> NoReturn:
     """Say what went wrong and exit; not of an output that nobody reads any more, which `main` ends.
 
     Args:
@@ -182,6 +182,7 @@ def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = ""
         as_json: whether to say it as a JSON object on standard output, or in a line on standard error.
         status: the exit status.
         hint: what to do, if the error does not say it.
+        done: more of what a JSON object says.
 
     Raises:
         BrokenPipeError: it is what was raised.
@@ -189,7 +190,7 @@ def fail(path: str, error: Exception, as_json: bool, status: int, hint: str = ""
     if isinstance(error, BrokenPipeError):
         raise error
     kind, text = type(error).__name__, (system_error(error) if isinstance(error, OSError) else str(error)) + hint
-    if not as_json or not print_object({"path": path, "error": kind, "text": text}):
+    if not as_json or not print_object({"path": path, "error": kind, "text": text, **done}):
         typer.echo(f"{kind}: {text}", err=True)
     raise typer.Exit(status)
 
@@ -299,19 +300,19 @@ def ending(
         path: the channel, as it was given.
         as_json: whether the result is a JSON object on standard output, also of an error or an interrupt.
         interrupted: says where the work stands, for a signal.
-        done: says it for a program, likewise.
+        done: says it for a program, likewise; also of an error by which a part may be done.
     """
     try:
         yield
     except (NotAChannelError, OptionError, ImportError) as e:
         fail(path, e, as_json, UNKNOWN)
     except SpillableError as e:
-        fail(path, e, as_json, UNHEALTHY, _hint(path, e))
+        fail(path, e, as_json, UNHEALTHY, _hint(path, e), **done())
     except OSError as e:
         is_of_output = e.filename is None
         if is_of_output and not isinstance(e, BrokenPipeError):
             forget_output()
-        fail(path, e, as_json and not is_of_output, UNHEALTHY)
+        fail(path, e, as_json and not is_of_output, UNHEALTHY, **done())
     except KeyboardInterrupt as e:
         raise cut_short(e, interrupted(), path, as_json=as_json, **done()) from None
 

@@ -185,6 +185,10 @@ class Load:
         finally:
             if claim is not None:
                 claim.release()
+        return self.report()
+
+    def report(self) -> LoadReport:
+        """Return what it has stored, as far as its commits have said so."""
         return LoadReport(self.stored, self.skipped, self._first_id, self._last_id, self.name)
 
     def _claim(self) -> ProducerClaim | None:

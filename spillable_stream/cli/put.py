@@ -101,6 +101,7 @@ def put(
                 with shown_progress("load") as progress:
                     report = load.run(progress)
             except Exception as e:
+                report = None if load is None else load.report()
                 if load is not None and load.stored and not as_json:
                     say(_stands(load, load.skipped + load.stored, is_faulty=isinstance(e, SchemaError)))
                 raise

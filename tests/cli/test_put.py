@@ -23,6 +23,7 @@ import pytest
 from pyarrow import csv, feather, parquet
 
 from spillable_stream import Channel, Event
+from spillable_stream.cli import input_source
 from tests.lab.size import sized
 from tests.support.command_line import run, start
 
@@ -97,6 +98,22 @@ def test_the_lines_of_one_json_document_are_not_events_unless_they_are_said_to_b
     assert "begins with a line that is not a whole value of JSON" in done.stderr and "--format lines" in done.stderr
     assert run("put", path, file, "--format", "lines", input=document).exit_code == 0
     assert bodies(path) == document.encode().removesuffix(b"\n").split(b"\n")
+
+
+def test_a_put_that_fails_says_what_it_stored_for_a_program_too(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_source, "CHUNK_BYTES", 9)  # a line
+    (tmp_path / "f.jsonl").write_text('{"n": 1}\n' * 20)
+    assert run("put", path, tmp_path / "f.jsonl", "--typed").exit_code == 0
+    with (tmp_path / "f.jsonl").open("a") as file:
+        file.write('{"n": 3}\n{"n": "x"}\n')
+    done = run("put", path, tmp_path / "f.jsonl", "--json")
+    said = json.loads(done.stdout)
+    assert (done.exit_code, said["error"], said["stored"], said["skipped"]) == (1, "SchemaError", 1, 20)
+    (tmp_path / "f.jsonl").write_text('{"n": 9}\n')
+    said = json.loads(run("put", path, tmp_path / "f.jsonl", "--json").stdout)
+    assert (said["error"], said["stored"]) == ("ProducerSequenceError", 0)
 
 
 def test_a_json_array_that_begins_with_an_element_is_refused_where_the_name_says_json(
