@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypedDict, cast
 
 from spillable_stream.error_text import is_interrupt
@@ -117,6 +117,9 @@ class _Log(logging.Logger):
             if is_interrupt(e):
                 raise
             _say_plainly(record, e)
+
+    def __reduce__(self) -> tuple[Callable[[str], logging.Logger], tuple[str]]:
+        return log_of, (self.name,)
 
 
 def _say_plainly(record: logging.LogRecord, fault: BaseException) -> None:

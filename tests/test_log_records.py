@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -241,6 +242,11 @@ def test_the_programs_logger_of_the_name_decides_what_is_logged(
     (found,) = caplog.records
     where = (found.name, found.filename, found.funcName)
     assert (found.message, *where) == ("wanted", program.name, "test_log_records.py", sys._getframe().f_code.co_name)
+
+
+def test_a_logger_is_pickled_by_its_name_as_all_are() -> None:
+    log = pickle.loads(pickle.dumps(log_of("spillable_stream.of_a_test")))
+    assert type(log) is type(log_of("x")) and log.name == "spillable_stream.of_a_test"
 
 
 def test_a_commit_that_warns_into_a_log_that_raises_is_acknowledged_once(

@@ -89,7 +89,7 @@ ROWS = [
     Row("tap c", At(Channel, "stats"), NORMAL),
     Row("tap c --limit 9", At(Channel, "stats")),
     Row("tap c --no-follow", At(Channel, "stats")),
-    Row("send c --filename f.log", At(flow_events, "_send")),
+    Row("send c --filename f.log", At(flow_events, "_batches")),
     Row("validate -f flume.conf", At(flow_validate, "loaded_configuration"), has_json=True),
     Row("graph -f flume.conf", At(flow_graph, "loaded_configuration"), has_json=True),
     Row("test tests.toml", At(testing, "run_file"), has_json=True),
