@@ -77,7 +77,7 @@ class Agent:
         self.name: str = text("name", name)
         self.shutdown_timeout_seconds: float = seconds("shutdown_timeout_seconds", shutdown_timeout_seconds)
         wired = wire(name, sources, sinks, sink_groups, channels or {})
-        self._flow = RunningFlow(wired, owns_channels=False)
+        self._flow = RunningFlow(wired, owns_channels=False, must_stop=self._must_stop)
         self._files: ConfigurationFiles | None = None
         self._config = _EMPTY
         self._mutex = threading.RLock()
@@ -121,7 +121,7 @@ class Agent:
         agent = cls(name=name, shutdown_timeout_seconds=shutdown_timeout_seconds)
         loaded = files.load()
         agent._files, agent._config, agent.findings = files, runnable(loaded, name), loaded.findings
-        agent._flow = RunningFlow(Wired(), owns_channels=True)
+        agent._flow = RunningFlow(Wired(), owns_channels=True, must_stop=agent._must_stop)
         return agent
 
     # ── what it runs ────────────────────────────────────────────────────────────────────────
@@ -176,11 +176,12 @@ class Agent:
             the process, which loses nothing that was acknowledged: a source that hangs in a put has not said that the
             batch is stored.
         """
+        if self._started:
+            self._asked.set()  # before it waits for a start that hangs
         with self.signals.watched(), self._mutex:
             if not self._started or self._stopped:
                 return True
             self._stopped = True
-            self._asked.set()
             before = self.signals.ends
             ended = self._flow.stop(
                 self.shutdown_timeout_seconds, may_drain=lambda: drain and self.signals.ends == before

@@ -27,15 +27,16 @@ class RunningFlow:
     Args:
         wired: what it runs at first.
         owns_channels: whether it closes the channels.
+        must_stop: whether no start should be waited for any more.
 
     Attributes:
         wired: what it runs.
         supervisor: what watches the runners.
     """
 
-    def __init__(self, wired: Wired, *, owns_channels: bool) -> None:
+    def __init__(self, wired: Wired, *, owns_channels: bool, must_stop: Callable[[], bool]) -> None:
         self.wired: Wired = wired
-        self.supervisor: Supervisor = Supervisor()
+        self.supervisor: Supervisor = Supervisor(must_stop=must_stop)
         self._owns_channels = owns_channels
 
     # ── start and end ───────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ _log = log_of("spillable_stream.flow")
 
 _LOOK_SECONDS = 3.0
 _LONGEST_WAIT_SECONDS = 60.0
+_SIGNAL_SECONDS = 0.2  # within which a signal is noticed
 _START_SECONDS = 15.0  # for which others wait for a start: longer than that waits for another owner of a group
 
 
@@ -44,10 +45,13 @@ class Supervisor:
 
     Args:
         now: the clock, in monotonic seconds; for tests.
+        must_stop: whether no start should be waited for any more.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, *, must_stop: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._now, self._must_stop = now, must_stop
         self._watched: dict[str, _Watched] = {}
         self._late: list[Runner] = []
         self._changed = threading.Condition()  # a start has come back, or it looks no more
@@ -105,9 +109,13 @@ class Supervisor:
 
     def _wait_for(self, starts: Sequence[_Watched]) -> None:
         """Wait until some starts have come back, but not for one that hangs."""
+        end = time.monotonic() + _START_SECONDS
         with self._changed:
-            self._changed.wait_for(lambda: self._is_ended or not any(w.is_starting for w in starts), _START_SECONDS)
-            hung = [] if self._is_ended else [w.runner.name for w in starts if w.is_starting]
+            while any(w.is_starting for w in starts) and (left := end - time.monotonic()) > 0:
+                if self._is_ended or self._must_stop():
+                    return
+                self._changed.wait(min(left, _SIGNAL_SECONDS))
+            hung = [w.runner.name for w in starts if w.is_starting]
         for name in hung:
             _log.error(
                 "%s is still being started after %g s, and the others run without it; see what it hangs in",

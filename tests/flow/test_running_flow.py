@@ -91,6 +91,45 @@ def test_a_stop_beside_a_slow_sink_and_a_full_channel_takes_one_batch_of_the_sin
         assert (stopped, sink.begun) == ([True], 1)
 
 
+class HangsAtStart(flow.EventSource):
+    """A source whose address does not answer."""
+
+    alive = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def start(self, processor: BatchProcessor) -> None:
+        self.begun.set()
+        self.go_on.wait()
+
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize("by", [flow.Agent.stop, flow.Agent.ask_to_stop])
+def test_a_start_that_hangs_is_not_waited_for_once_the_agent_is_asked_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: Callable[[flow.Agent], object]
+) -> None:
+    monkeypatch.setattr("spillable_stream.flow.supervisor._START_SECONDS", 600.0)
+    source = HangsAtStart()
+    with ss.Channel(tmp_path / "c1", minimum_required_space=0) as channel:
+        sources = [flow.Source(source, flow.ChannelProcessor({"c1": channel}), name="r1")]
+        agent = flow.Agent(sources=sources, name="a1", shutdown_timeout_seconds=0.01)
+        running = threading.Thread(target=agent.run, daemon=True)
+        ending = threading.Thread(target=by, args=(agent,), daemon=True)
+        try:
+            running.start()
+            assert source.begun.wait(60)
+            ending.start()
+            for thread in (running, ending):
+                thread.join(60)
+            assert not running.is_alive() and not ending.is_alive()
+        finally:
+            source.go_on.set()
+        wait_until(lambda: not agent.supervisor.late())
+
+
 class HangsAtRestart(flow.EventSource):
     """A source that ends, and hangs as it is started again: its address does not answer."""
 
