@@ -30,33 +30,33 @@ from benchmarks.targets import TARGETS
 TINY = Plan(rounds=1, seconds=0.002, sustained_seconds=0.002, backlogs_events=(2_000,), large_backlog_events=1_000_000)
 
 
-def names(groups: object, plan: Plan, directory: Path) -> set[str]:
-    return {group.name for group in groups(plan, directory)}  # type: ignore[operator]
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[Group]]:
+    """The groups of all parts, of the full plan and of the other one; no backlog grows for them."""
+    directory = tmp_path_factory.mktemp("groups")
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(backlog.Backlog, "grow", lambda *_: None)
+        plans = {full: Plan(full=full) for full in (False, True)}
+        return {full: [g for part in PARTS.values() for g in part.groups(p, directory)] for full, p in plans.items()}
 
 
-def test_every_target_is_measured_by_some_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog.Backlog, "grow", lambda *_: None)
-    for plan in (Plan(), Plan(full=True)):
-        measured = set[str]().union(*(names(part.groups, plan, tmp_path) for part in PARTS.values()))
-        assert {t.group for t in TARGETS} <= measured
+@pytest.mark.parametrize("full", [False, True])
+def test_every_target_is_measured_by_some_group(groups: dict[bool, list[Group]], full: bool) -> None:
+    assert {t.group for t in TARGETS} <= {group.name for group in groups[full]}
 
 
-def test_who_is_compared_for_a_target_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog.Backlog, "grow", lambda *_: None)
-    groups: dict[str, Group] = {}
-    for part in PARTS.values():
-        groups.update({group.name: group for group in part.groups(Plan(), tmp_path)})
+def test_who_is_compared_for_a_target_takes_part(groups: dict[bool, list[Group]]) -> None:
+    named = {group.name: group for group in groups[False]}
     for target in TARGETS:
-        assert {*target.contestants, *target.against} <= set(groups[target.group].contestants), target.what
-        floor = groups[target.group].floor
-        assert not floor or floor in groups[target.group].contestants
+        assert {*target.contestants, *target.against} <= set(named[target.group].contestants), target.what
+        floor = named[target.group].floor
+        assert not floor or floor in named[target.group].contestants
 
 
-def test_no_two_parts_have_a_group_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog.Backlog, "grow", lambda *_: None)
-    for plan in (Plan(), Plan(full=True)):
-        found = [group.name for part in PARTS.values() for group in part.groups(plan, tmp_path)]
-        assert len(set(found)) == len(found)
+@pytest.mark.parametrize("full", [False, True])
+def test_no_two_parts_have_a_group_of_the_same_name(groups: dict[bool, list[Group]], full: bool) -> None:
+    found = [group.name for group in groups[full]]
+    assert len(set(found)) == len(found)
 
 
 def test_bodies_have_their_size_and_are_different() -> None:
