@@ -129,7 +129,7 @@ class ChannelKeywords(TypedDict, total=False):
     """A second place for every checkpoint, such as another disk. Default: none."""
 
     mode: int | str | None
-    """The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix group of
+    """The mode of everything that the channel creates, whatever the umask. 0770 admits the members of the Unix group of
     its directory; 0750 lets them only read. Default: "0700"."""
 
     durability: Literal["object", "local", "memory"] | None

@@ -216,7 +216,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("backupCheckpointDir", (CREATION,), None, path, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
     Option("mode", (CREATION,), "0700", mode, "0700, 0750 or 0770",
-           "The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix "
+           "The mode of everything that the channel creates, whatever the umask. 0770 admits the members of the Unix "
            "group of its directory; 0750 lets them only read."),
     Option("durability", (HANDLE,), "object", one_of("object", "local", "memory"), "object, local or memory",
            "In an object store: when a put is acknowledged. object: when it is in the store; local: when it is synced "

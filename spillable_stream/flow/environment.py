@@ -84,7 +84,7 @@ def _of_source(source: ComponentConfig, environment: Mapping[str, str]) -> Itera
 
 def _readable(directory: str) -> Iterator[tuple[str, str]]:
     if not os.path.isdir(directory):
-        yield "directory-missing", f"there is no directory {directory}: make it before the agent starts"
+        yield "directory-missing", f"there is no directory {directory}: create it before the agent starts"
     elif not os.access(directory, os.R_OK | os.X_OK):
         yield "directory-unusable", f"the directory {directory} can't be read by this user: change its mode"
 

@@ -71,7 +71,7 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
     if answer.outcome in (Outcome.MISSING, Outcome.NO_BUCKET):
         if answer.code == "NoSuchUpload":
             return "the parts of the upload are gone: a rule of the bucket must not remove them within a day"
-        return f"the {cloud.bucket} {location.bucket!r} does not exist: make it, or correct the name"
+        return f"the {cloud.bucket} {location.bucket!r} does not exist: create it, or correct the name"
     return {
         Outcome.UNKNOWN_CREDENTIALS: (
             f"{cloud.name} found no credentials, or does not accept them, or they have expired: check "

@@ -257,7 +257,7 @@ METRICS: tuple[Metric, ...] = (
            "Takes by the program's own handle that could not be read or committed.",
            _of_handle(lambda s: s.counters.event_take_error_count)),
     Metric("spillable_handle_checkpoint_errors", Kind.COUNTER, _CHANNEL,
-           "Checkpoints that the program's own handle could not make.",
+           "Checkpoints that the program's own handle could not create.",
            _of_handle(lambda s: s.counters.checkpoint_write_error_count)),
     Metric("spillable_handle_syncs", Kind.COUNTER, _CHANNEL,
            "Appends to the disk tier by the program's own handle.",

@@ -18,7 +18,7 @@ from spillable_stream.spark.schema import check_read_schema, creation_schema
 
 __all__ = ["START_FIRST", "SourceChannel", "make_channel", "start_first"]
 
-START_FIRST = "Start what puts to it first; or let a stream make it, with the option createIfMissing"
+START_FIRST = "Start what puts to it first; or let a stream create it, with the option createIfMissing"
 
 
 def start_first(error: NotAChannelError) -> NotAChannelError:

@@ -110,7 +110,7 @@ def test_a_producer_whose_id_another_got_meanwhile_is_not_told_that_its_events_a
     send(other, b"other")
     if is_released:
         claims[other].release()
-    with pytest.raises(ProducerBusyError, match=r"this producer lost its ID 'me': .* Nothing was stored now; make"):
+    with pytest.raises(ProducerBusyError, match=r"this producer lost its ID 'me': .* Nothing was stored now; create"):
         send(channel, b"mine")
     assert take(channel) == [b"other"]
 

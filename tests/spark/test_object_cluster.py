@@ -86,6 +86,6 @@ def test_a_channel_of_this_host_moves_into_the_store_and_back(cluster: Cluster, 
 def test_a_bucket_that_is_not_there_is_one_clear_sentence(cluster: Cluster) -> None:
     with pytest.raises(JobFailedError) as e:
         cluster.driver.do("read", path="s3://nowhere/orders")
-    assert "the bucket 'nowhere' does not exist: make it, or correct the name" in str(e.value)
+    assert "the bucket 'nowhere' does not exist: create it, or correct the name" in str(e.value)
     for secret in (os.environ.get("AWS_SECRET_ACCESS_KEY", "test-secret"), "test-secret"):
         assert secret not in str(e.value)

@@ -364,5 +364,5 @@ def test_frame_without_columns_is_refused_and_creates_no_channel(spark: SparkSes
 
 def test_read_of_a_missing_channel_says_how_to_start_first(spark: SparkSession, tmp_path: Path) -> None:
     for reader in (spark.read, spark.readStream):
-        with pytest.raises(PySparkException, match="let a stream make it, with the option createIfMissing"):
+        with pytest.raises(PySparkException, match="let a stream create it, with the option createIfMissing"):
             reader.format("spillable").load(str(tmp_path / "c"))

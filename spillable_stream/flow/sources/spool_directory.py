@@ -56,7 +56,9 @@ class SpoolDirectory:
             StorageError: files in it can't be renamed.
         """
         if not self.path.is_dir():
-            raise NotAChannelError(f"the spool directory {self.path} is not a directory; make it, or correct spoolDir")
+            raise NotAChannelError(
+                f"the spool directory {self.path} is not a directory; create it, or correct spoolDir"
+            )
         if not os.access(self.path, os.R_OK | os.X_OK | (0 if self.tracker else os.W_OK)):
             raise StorageError(f"the spool directory {self.path} can't be read and written; give this user the right")
         if self.tracker is not None:

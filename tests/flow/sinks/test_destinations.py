@@ -174,5 +174,5 @@ def test_a_local_file_has_its_name_when_it_is_published(tmp_path: Path) -> None:
     assert not files.exists(temporary)
     files.remove(final)
     files.remove(final)
-    with pytest.raises(StorageError, match="can't make"):
+    with pytest.raises(StorageError, match="can't create"):
         files.create("/proc/none/x")

@@ -311,7 +311,7 @@ def test_a_file_that_a_killed_agent_had_marked_is_durably_marked_before_another_
 
 
 def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotAChannelError, match="is not a directory; make it"):
+    with pytest.raises(NotAChannelError, match="is not a directory; create it"):
         SpoolDir(tmp_path / "none").open(KeptBatches())
 
 
