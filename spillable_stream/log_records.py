@@ -16,11 +16,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TypedDict, cast
-
-from spillable_stream.error_text import is_interrupt
 
 __all__ = ["FIELDS", "VARIABLE", "RecordFields", "Seldom", "configure", "fields", "log_of"]
 
@@ -114,7 +113,7 @@ class _Log(logging.Logger):
         try:
             self._log_of_program.handle(record)
         except BaseException as e:
-            if is_interrupt(e):
+            if _ends_the_program(e):
                 raise
             _say_plainly(record, e)
 
@@ -130,12 +129,18 @@ def _say_plainly(record: logging.LogRecord, fault: BaseException) -> None:
     try:
         last.handle(logging.makeLogRecord({**vars(record), "msg": message}))
     except BaseException as e:  # there is nobody left to tell
-        if is_interrupt(e):
+        if _ends_the_program(e):
             raise
 
 
+def _ends_the_program(error: BaseException) -> bool:
+    """Tell whether a signal may have raised an error, which comes in the main thread, wherever that is."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, (KeyboardInterrupt, SystemExit)) and is_main
+
+
 def log_of(name: str) -> logging.Logger:
-    """Return the logger of a name, whose calls raise nothing but an interrupt, whatever the program's handlers do.
+    """Return the logger of a name, whose calls raise what a signal raises and nothing else, whatever a handler does.
 
     Args:
         name: the module's.

@@ -9,6 +9,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -197,7 +198,28 @@ def program() -> Iterator[logging.Logger]:
     found.disabled = False
 
 
-@pytest.mark.parametrize("fault", [ValueError, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, SystemExit])
+def test_what_a_signal_raises_amid_a_record_ends_the_program(
+    program: logging.Logger, fault: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM may come while a handler waits for a pipe, and `exit_on_sigterm` raises `SystemExit` there."""
+    program.addHandler(Raising(fault))
+    with pytest.raises(fault):
+        log_of(program.name).warning("all is well")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_handler_that_exits_ends_no_thread_of_the_package(
+    program: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program.addHandler(Raising(SystemExit))
+    thread = threading.Thread(target=log_of(program.name).warning, args=("%d are gone", 3))
+    thread.start()
+    thread.join()
+    assert capsys.readouterr().err == "3 are gone (a logging handler raised SystemExit)\n"
+
+
+@pytest.mark.parametrize("fault", [ValueError, GeneratorExit])
 def test_a_record_that_a_handler_refuses_goes_to_standard_error_and_raises_nothing(
     program: logging.Logger, fault: type[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
