@@ -266,10 +266,12 @@ class Contents:
     def is_extended(self) -> bool:
         """Whether earlier versions of this package can't read it: it has, or had, events that expire or are delayed.
 
-        Of a spool's events that are delayed only their frames know, so a spool counts as one that has some.
+        Of a spool's events that are delayed only their frames know, so a spool counts as one that has some. And a
+        restore leaves a mark that an earlier version would drop with its next checkpoint.
         """
         return (
             self.blocks.has_expiry
+            or bool(self.restores)
             or bool(self.delays.image())
             or any(name.startswith(SPOOL_PREFIX) for name in self.groups)
             or any(group.passed for group in self.groups.values())
