@@ -156,7 +156,7 @@ def test_a_sync_that_failed_is_not_believed_the_next_time(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     """The kernel takes what it could not write for clean, so only what is written again is synced again."""
-    spark, real, content = SparkCheckpoint(checkpoint), os.fsync, (checkpoint / file).read_bytes()
+    spark, real, content = SparkCheckpoint(str(checkpoint)), os.fsync, (checkpoint / file).read_bytes()
 
     def fails(descriptor: int) -> None:
         if os.readlink(f"/proc/self/fd/{descriptor}").endswith(file):
@@ -165,9 +165,9 @@ def test_a_sync_that_failed_is_not_believed_the_next_time(
 
     with monkeypatch.context() as failing, pytest.raises(ss.StorageError):
         failing.setattr(os, "fsync", fails)
-        spark.sync_batch(3)
+        spark.sync_batch(3, ())
     os.utime(checkpoint / file, ns=(0, 0))
-    spark.sync_batch(3)
+    spark.sync_batch(3, ())
     assert (checkpoint / file).stat().st_mtime_ns > 0, "it was synced, and not written"
     assert (checkpoint / file).read_bytes() == content
 
