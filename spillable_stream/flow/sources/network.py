@@ -316,9 +316,9 @@ class StreamSource(NetworkSource):
             return await reader.read(_READ_BYTES)
         except asyncio.CancelledError:
             task.uncancel()
-            return b""
         finally:
             self._idle.discard(task)
+        return await self._read_last(reader)  # the stop may come together with bytes, or before those that were sent
 
     async def _read_last(self, reader: asyncio.StreamReader) -> bytes:
         """Return what had come before the source was stopped, as far as it can be told from what comes after."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable
@@ -101,6 +102,30 @@ def test_a_stop_stores_what_had_come_before_it(monkeypatch: pytest.MonkeyPatch) 
         go_on.set()
         stop.join(60)
     assert kept.bodies() == [m.removeprefix(b"<1>") for m in messages]
+
+
+@pytest.mark.parametrize("came_before", [True, False], ids=["bytes-then-stop", "stop-then-bytes"])
+def test_a_stop_drops_nothing_that_comes_in_the_same_round_of_the_loop(came_before: bool) -> None:
+    async def read_all() -> tuple[list[bytes], bool]:
+        source, reader = Netcat("127.0.0.1", 0), asyncio.StreamReader()
+        reading = asyncio.create_task(source.read(reader))
+        await asyncio.sleep(0)
+        assert source._idle == {reading}
+
+        def come() -> None:
+            reader.feed_data(b"the last bytes")
+            reader.feed_eof()
+
+        if came_before:
+            come()
+        source._stopping.set()
+        await source.unlisten()
+        if not came_before:
+            come()
+        read = [await reading, await source.read(reader)]
+        return read, reader.at_eof()  # a last message without a newline is whole then
+
+    assert asyncio.run(read_all()) == ([b"the last bytes", b""], True)
 
 
 def test_a_stop_does_not_wait_for_a_client_that_sends_forever(monkeypatch: pytest.MonkeyPatch) -> None:
