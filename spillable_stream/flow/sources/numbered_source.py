@@ -68,10 +68,10 @@ class NumberedSource(PolledSource, Generic[Held]):
         except TOO_LARGE:
             if held.is_repeated or held.batch.num_rows == 1:
                 raise
+            self._go_back(held)
             self._limit.was_too_large(held.batch.num_rows)
             self.counters.will_come_again(held.batch.num_rows)
             self._held, self._number = None, self._number - 1
-            self._go_back(held)
             return Status.READY
         self._was_stored(held)
         self._held = None
@@ -83,7 +83,10 @@ class NumberedSource(PolledSource, Generic[Held]):
         raise NotImplementedError
 
     def _go_back(self, held: Held) -> None:
-        """Go back to the beginning of a batch that is too large for a channel: less of it comes next."""
+        """Go back to the beginning of a batch that is too large for a channel: less of it comes next.
+
+        Where it raises, the batch is held still, and nothing has changed.
+        """
         raise NotImplementedError
 
     def _was_stored(self, held: Held) -> None:

@@ -222,13 +222,15 @@ class SpoolDir(NumberedSource[_Held]):
 
     def _go_back(self, held: _Held) -> None:
         """See `NumberedSource._go_back`."""
-        self._close_file()
         try:
-            self._file = SpooledFile(held.path, self._decoding, held.start, held.state)
+            file = SpooledFile(held.path, self._decoding, held.start, held.state)
         except FileNotFoundError:
-            pass  # it has gone meanwhile
+            self._close_file()  # it has gone meanwhile
         except UnreadableFileError as e:
             self._set_aside(held.path, e)
+        else:
+            self._close_file()
+            self._file = file
 
     def _next(self) -> _Held | None:
         """Return the next batch, or None when there is no other file."""

@@ -19,6 +19,7 @@ class Told(NumberedSource[HeldBatch]):
         super().__init__(4, 1000, 5000)
         self.at = 0
         self.failures: list[Exception] = []
+        self.failures_of_return: list[Exception] = []
 
     def _next(self) -> HeldBatch | None:
         if self.failures:
@@ -28,6 +29,8 @@ class Told(NumberedSource[HeldBatch]):
         return HeldBatch(batch=batch_of(*found), note=b"%d" % self.at) if found else None
 
     def _go_back(self, held: HeldBatch) -> None:
+        if self.failures_of_return:
+            raise self.failures_of_return.pop()
         self.at -= held.batch.num_rows
 
 
@@ -71,6 +74,18 @@ def test_a_batch_that_is_too_large_is_read_again_in_smaller_ones_and_its_number_
         pass
     assert kept.bodies() == BODIES and set(sizes(kept)) == {1}
     assert kept.newest().number == 10  # type: ignore[union-attr]
+    assert source.counters.event_received_count == 10
+
+
+def test_a_source_that_cannot_go_back_now_holds_the_batch_and_its_number() -> None:
+    kept, source = Numbered(), Told()
+    kept.most, source.failures_of_return = 2, [StorageError("the disk")]
+    with pytest.raises(StorageError):
+        source.poll(kept)
+    while source.poll(kept) is Status.READY:
+        pass
+    assert kept.bodies() == BODIES and sizes(kept) == [2] * 5
+    assert kept.newest().number == 5  # type: ignore[union-attr]
     assert source.counters.event_received_count == 10
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel
@@ -198,6 +199,36 @@ def test_a_disk_that_fails_is_named_and_asked_again_and_nothing_is_lost_or_doubl
     while source.poll(kept) is Status.READY:
         pass
     assert kept.bodies() == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_a_disk_that_fails_as_a_batch_is_read_again_in_smaller_ones_has_nothing_lost_or_doubled(
+    spool: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    class Small(KeptBatches):
+        def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+            if events.num_rows > 1:
+                raise PutTooLargeError("too large")
+            super().process(events, number=number, note=note)
+
+    reads, pread = iter(range(1000)), os.pread
+
+    def fail(*where: int) -> bytes:
+        if next(reads) == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(*where)
+
+    monkeypatch.setattr(os, "pread", fail)
+    add(spool, "a", b"1\n2\n3\n4\n")
+    kept, source = Small(), SpoolDir(spool, batch_size=2, input_charset="latin-1")  # which is read at once
+    source.open(kept)
+    with pytest.raises(StorageError, match="check the disk"):
+        while True:
+            source.poll(kept)
+    while source.poll(kept) is Status.READY:
+        pass
+    assert kept.bodies() == [b"1", b"2", b"3", b"4"]
+    assert names(spool) == ["a.COMPLETED"]
 
 
 def test_a_file_whose_completed_name_is_taken_is_set_aside(spool: Path) -> None:
