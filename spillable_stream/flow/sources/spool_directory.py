@@ -34,7 +34,7 @@ class SpoolDirectory:
         recursive: whether directories below are read, too.
 
     Attributes:
-        unlisted: which directories below could not be listed, in words.
+        unlisted: which directories below could not be listed or entered, in words.
     """
 
     path: Path
@@ -112,6 +112,8 @@ class SpoolDirectory:
                     yield entry.stat().st_mtime_ns, entry.path
             except FileNotFoundError:
                 continue  # it has gone meanwhile
+            except OSError as e:
+                self.unlisted.add(f"can't look at all that is in {directory} ({e.strerror}); let this user enter it")
 
     def has_name(self, path: str) -> bool:
         """Whether a file of this name would be read."""

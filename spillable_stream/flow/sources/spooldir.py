@@ -16,7 +16,8 @@ from typing import Annotated
 import msgpack
 import pyarrow as pa
 
-from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.error_text import text_of
+from spillable_stream.errors import OptionError, SpillableError, StorageError
 from spillable_stream.flow.checked_arguments import Count, OneOf, Size, checked
 from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.event_columns import event_batch
@@ -135,7 +136,7 @@ class SpoolDir(NumberedSource[_Held]):
 
         Raises:
             NotAChannelError: the directory is not there.
-            StorageError: it can't be written.
+            StorageError: it can't be written, or the file not be read now.
         """
         self._directory.check()
         self._file = self._held = None
@@ -159,14 +160,22 @@ class SpoolDir(NumberedSource[_Held]):
         except FileNotFoundError:
             if not complete:
                 self.counters.event_read_fail += 1
-                self.miss(f"{path} is gone, and some channels have not got its bytes {start} to {end}")
-                _log.error(
-                    "%s: the bytes %d to %d of %s were put into some channels only, and the file is gone: they can't "
-                    "be read again. Look for a channel without them", self.name, start, end, path,
-                    extra=fields(component=self.name, file=path, offset=start),
-                )  # fmt: skip
+                self._miss_part(path, start, end, "is gone")
         except UnreadableFileError as e:
+            if isinstance(e.__cause__, PermissionError):
+                raise StorageError(text_of(e)) from e  # this user read it before, and may do so again
+            if not complete and self._held is None:
+                self._miss_part(path, start, end, "is not what it was")
             self._set_aside(path, e)
+
+    def _miss_part(self, path: str, start: int, end: int, why: str) -> None:
+        """Say that some channels have a batch that can't be read again for the others."""
+        self.miss(f"{path} {why}, and some channels have not got its bytes {start} to {end}")
+        _log.error(
+            "%s: the bytes %d to %d of %s were put into some channels only, and the file %s: they can't "
+            "be read again. Look for a channel without them", self.name, start, end, path, why,
+            extra=fields(component=self.name, file=path, offset=start),
+        )  # fmt: skip
 
     def _is_same(self, path: str, end: int, state: FileState, seal: int | None) -> bool:
         """Whether the file at a path is the one that was being read, though perhaps changed.

@@ -158,7 +158,9 @@ def test_a_file_that_this_user_may_not_read_is_set_aside_and_a_directory_that_it
             pass
         assert source.poll(kept) is Status.BACKOFF
         assert kept.bodies() == [b"1", b"2"]
+        assert source.lag() == {"LagFiles": 0}
         assert set(source.missed) == {
+            f"can't look at all that is in {spool}/closed (Permission denied); let this user enter it",
             f"can't list {spool}/lost+found (Permission denied); let this user read it",
             f"{spool}/secret is set aside as {spool}/secret.ASIDE: can't open {spool}/secret (Permission denied); "
             "let this user read such files",
@@ -167,13 +169,17 @@ def test_a_file_that_this_user_may_not_read_is_set_aside_and_a_directory_that_it
     with common_directory() as common:
         spool = common / "spool"
         add(spool, "lost+found/a", b"x\n")
+        add(spool, "closed/a", b"x\n")
         add(spool, "secret", b"x\n", age=2).chmod(0o600)
         add(spool, "b", b"1\n", age=1)
         add(spool, "below/c", b"2\n")
-        for path, mode in ((spool, 0o777), (spool / "below", 0o777), (spool / "lost+found", 0o700)):
+        for path, mode in ((spool, 0o777), (spool / "below", 0o777), (spool / "lost+found", 0o700),
+                           (spool / "closed", 0o744)):  # fmt: skip
             path.chmod(mode)
         assert not run_as(NOBODY, read, common / "stderr")
-        assert names(spool) == ["b.COMPLETED", "below/c.COMPLETED", "lost+found/a", "secret.ASIDE"]
+        assert names(spool) == [
+            "b.COMPLETED", "below/c.COMPLETED", "closed/a", "lost+found/a", "secret.ASIDE",
+        ]  # fmt: skip
 
 
 @pytest.mark.parametrize("failing", range(6))
@@ -323,6 +329,49 @@ def test_a_batch_that_is_gone_after_a_crash_is_missed(spool: Path) -> None:
     again = SpoolDir(spool)
     again.open(kept)
     assert list(again.missed) == [f"{path} is gone, and some channels have not got its bytes 0 to 2"]
+
+
+def test_a_batch_of_a_file_that_was_changed_after_a_crash_is_missed(spool: Path) -> None:
+    path, kept = add(spool, "a", b"1\n"), KeptBatches(2)
+    killed = SpoolDir(spool)
+    killed.open(kept)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        killed.poll(kept)
+    with path.open("ab") as f:
+        f.write(b"2\n")
+    again = SpoolDir(spool)
+    again.open(kept)
+    assert f"{path} is not what it was, and some channels have not got its bytes 0 to 2" in again.missed
+    assert names(spool) == ["a.ASIDE"]
+
+
+@NEEDS_USERS
+def test_a_file_that_this_user_may_not_read_for_a_while_after_a_crash_is_read_then_and_not_set_aside() -> None:
+    def read() -> None:
+        kept = KeptBatches(2)
+        killed, again = SpoolDir(spool), SpoolDir(spool)
+        killed.open(kept)
+        kept.full = {1}
+        with pytest.raises(DeliveryError):
+            killed.poll(kept)
+        killed.close()
+        kept.full = set()
+        (spool / "a").chmod(0o000)
+        with pytest.raises(StorageError, match="let this user read such files"):
+            again.open(kept)
+        (spool / "a").chmod(0o600)
+        again.open(kept)
+        while again.poll(kept) is Status.READY:
+            pass
+        assert kept.bodies(0) == kept.bodies(1) == [b"1"]
+        assert names(spool) == ["a.COMPLETED"] and not again.missed
+
+    with common_directory() as common:
+        spool = common / "spool"
+        os.chown(add(spool, "a", b"1\n"), NOBODY, NOBODY)
+        spool.chmod(0o777)
+        assert not run_as(NOBODY, read, common / "stderr")
 
 
 def test_a_file_that_a_killed_agent_had_marked_is_durably_marked_before_another_one_is_read(
