@@ -113,8 +113,13 @@ class RoundsRunner:
             if self._stopping.is_set():
                 return
             self._prepare()
-            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            try:
+                thread.start()
+            except BaseException:
+                self._close()
+                raise
+            self._thread = thread
 
     def _run(self) -> None:
         try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from spillable_stream.error_text import type_and_text
+from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.runner import Runner
 from spillable_stream.log_records import fields, log_of
@@ -77,7 +77,11 @@ class Supervisor:
         for watched in found:
             watched.is_starting = True
             name = f"{watched.runner.name}-start"
-            threading.Thread(target=self._start, args=(watched,), name=name, daemon=True).start()
+            try:
+                threading.Thread(target=self._start, args=(watched,), name=name, daemon=True).start()
+            except RuntimeError as e:  # the process can have no more threads now
+                watched.is_starting = False
+                self._start_failed(watched, e)
 
     def _start(self, watched: _Watched) -> None:
         try:
@@ -103,7 +107,7 @@ class Supervisor:
             "%s can't be started, and is tried again in %g s: %s",
             name,
             wait_seconds,
-            e,
+            text_of(e),
             extra=fields(component=name, seconds=wait_seconds),
         )
 
@@ -223,12 +227,16 @@ class Supervisor:
 
     def begin(self) -> None:
         """Look from time to time, in a thread."""
-        self._thread = threading.Thread(target=self._run, name="flow-supervisor", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="flow-supervisor", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def _run(self) -> None:
         while not self._wait_for_end(_LOOK_SECONDS):
-            self.look()
+            try:
+                self.look()
+            except Exception:
+                _log.exception("a look at what runs failed; the next one is in %g s", _LOOK_SECONDS)
 
     def _wait_for_end(self, seconds: float) -> bool:
         with self._changed:

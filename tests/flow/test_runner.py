@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from spillable_stream.flow.runner import Backoff, RoundsRunner
 from tests.support.waiting import wait_until
 
@@ -55,6 +57,18 @@ def test_a_runner_that_was_stopped_before_does_not_start() -> None:
     assert not runner.alive and runner.stop(0.0)
     runner.start()
     assert not runner.alive and runner.calls == []
+
+
+def test_a_runner_without_a_thread_closes_what_it_opened_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    runner = Held()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        runner.start()
+    assert not runner.alive and runner.stop(0.0)
+    assert runner.calls == ["prepare", "close 0.0"]
 
 
 def test_a_runner_that_is_stopped_while_its_start_hangs_ends_without_a_round() -> None:

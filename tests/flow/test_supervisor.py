@@ -76,6 +76,56 @@ def test_what_was_stopped_is_left_alone() -> None:
     assert runner.tries == 1 and supervisor.troubles() == {}
 
 
+@pytest.fixture
+def no_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process can have no more threads, once."""
+    refusals, start = [RuntimeError("can't start new thread")], threading.Thread.start
+
+    def refuse_or_start(thread: threading.Thread) -> None:
+        if refusals:
+            raise refusals.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_or_start)
+
+
+@pytest.mark.usefixtures("no_thread_once")
+def test_a_start_for_which_there_is_no_thread_has_failed_and_is_tried_again() -> None:
+    seconds, runner = 0.0, Told(True)
+    supervisor = Supervisor(now=lambda: seconds)
+    supervisor.start(runner)
+    assert supervisor.troubles() == {"a1.k1": "RuntimeError: can't start new thread"}
+    seconds += 3
+    supervisor.look()
+    assert runner.alive and supervisor.troubles() == {}
+
+
+@pytest.mark.usefixtures("no_thread_once")
+def test_a_supervisor_without_a_thread_of_its_own_can_be_ended() -> None:
+    supervisor = Supervisor()
+    with pytest.raises(RuntimeError):
+        supervisor.begin()
+    supervisor.end()
+
+
+def test_a_look_that_fails_is_logged_and_the_next_one_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("spillable_stream.flow.supervisor._LOOK_SECONDS", 0.001)
+    supervisor, failures, looked = Supervisor(), [ValueError("a fault")], threading.Event()
+
+    def look() -> None:
+        if failures:
+            raise failures.pop()
+        looked.set()
+
+    monkeypatch.setattr(supervisor, "look", look)
+    supervisor.begin()
+    assert looked.wait(60)
+    supervisor.end()
+    assert "a look at what runs failed" in caplog.text
+
+
 class Hangs(Told):
     """A runner whose start hangs, and fails when it comes back."""
 
