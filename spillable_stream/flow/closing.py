@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.error_text import text_of
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.runner import Runner
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.log_records import fields, log_of
 
-__all__ = ["channels_of", "close_at_once"]
+__all__ = ["channels_of", "close_at_once", "closes"]
 
 _log = log_of("spillable_stream.flow")
 
@@ -41,7 +42,7 @@ def close_at_once(closings: Mapping[str, Callable[[], object]], seconds: float) 
     """
     end = time.monotonic() + seconds
     threads = {
-        name: threading.Thread(target=_close, args=(name, close), name=f"{name}-close", daemon=True)
+        name: threading.Thread(target=closes, args=(name, close), name=f"{name}-close", daemon=True)
         for name, close in closings.items()
     }
     for thread in threads.values():
@@ -51,8 +52,16 @@ def close_at_once(closings: Mapping[str, Callable[[], object]], seconds: float) 
     return [name for name, thread in threads.items() if thread.is_alive()]
 
 
-def _close(name: str, close: Callable[[], object]) -> None:
+def closes(name: str, close: Callable[[], object]) -> bool:
+    """Close something, and tell whether it is closed; says what kept it from that.
+
+    Args:
+        name: its name.
+        close: what closes it.
+    """
     try:
         close()
     except Exception as e:
-        _log.error("%s could not be closed: %s", name, e, extra=fields(component=name))
+        _log.error("%s could not be closed: %s", name, text_of(e), extra=fields(component=name))
+        return False
+    return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from spillable_stream.errors import SpillableError
-from spillable_stream.flow.closing import channels_of, close_at_once
+from spillable_stream.error_text import text_of
+from spillable_stream.flow.closing import channels_of, close_at_once, closes
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.source_runners import EventRunner, PolledRunner
 from spillable_stream.flow.supervisor import Supervisor
@@ -37,7 +37,8 @@ class RunningFlow:
     def __init__(self, wired: Wired, *, owns_channels: bool, must_stop: Callable[[], bool]) -> None:
         self.wired: Wired = wired
         self.supervisor: Supervisor = Supervisor(must_stop=must_stop)
-        self._owns_channels = owns_channels
+        self._owns_channels, self._must_stop = owns_channels, must_stop
+        self._is_lag_unknown = False  # and that was said
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
 
@@ -50,7 +51,8 @@ class RunningFlow:
         for runner in wired.sinks.values():
             runner.await_notes()
         self.supervisor.start(*wired.sinks.values())
-        self.supervisor.start(*wired.sources.values())
+        if not self._must_stop():  # else nothing may take what they put
+            self.supervisor.start(*wired.sources.values())
 
     def exchange(self, wired: Wired, seconds: float) -> None:
         """Run something else: what is in both runs on, and the rest of what runs ends before the new starts.
@@ -94,7 +96,7 @@ class RunningFlow:
             if runner in late:
                 close_at_once({runner.name: processor.close}, 0.0)
             else:
-                processor.close()
+                closes(runner.name, processor.close)
         return not late
 
     def _close(self, places: Places, seconds: float) -> bool:
@@ -106,9 +108,11 @@ class RunningFlow:
                 continue
             try:
                 place.channel.close()
-            except SpillableError as e:
+            except Exception as e:
                 failed = True
-                _log.error("the channel %s could not be closed: %s", name, e, extra=fields(component=name))
+                _log.error(
+                    "the channel %s could not be closed: %s", name, text_of(e), extra=fields(component=name)
+                )  # fmt: skip
         late = close_at_once(closings, seconds)
         for name in late:
             _log.error(
@@ -122,12 +126,23 @@ class RunningFlow:
     # ── what it says ────────────────────────────────────────────────────────────────────────
 
     def is_drained(self) -> bool:
-        """Whether the sinks have taken everything from their channels, but for what they hold in open files."""
+        """Whether the sinks have taken everything from their channels, but for what they hold in open files.
+
+        False where a channel can't say, as while its store is away.
+        """
         held: dict[str, int] = {}
-        for runner in self.wired.sinks.values():
-            for sink in runner.sinks:
-                held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
-        return all(self.wired.places[name].lag_events() <= events for name, events in held.items())
+        try:
+            for runner in self.wired.sinks.values():
+                for sink in runner.sinks:
+                    held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
+            found = all(self.wired.places[name].lag_events() <= events for name, events in held.items())
+        except Exception as e:
+            if not self._is_lag_unknown:
+                _log.error("what the sinks have yet to take can't be told now: %s", text_of(e))
+            self._is_lag_unknown = True
+            return False
+        self._is_lag_unknown = False
+        return found
 
     def is_finished(self) -> bool:
         """Whether all sources are at their end, and the sinks have taken everything."""

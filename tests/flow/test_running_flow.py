@@ -15,6 +15,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream import flow
+from spillable_stream.errors import StorageError
 from spillable_stream.flow.sinks.base import Taken
 from spillable_stream.flow.sources.base import BatchProcessor, Status
 from tests.support.flow_batches import batch_of
@@ -214,3 +215,66 @@ def test_a_stop_ends_the_source_its_interceptors_and_then_the_sink_each_with_its
         assert running.stop()
         assert ends == ["poll", "source", "interceptor", "write", "sink"]
         assert channel.stats().channel_size == 1  # the first was written, the last is kept
+
+
+class Refusing(flow.Interceptor):
+    """An interceptor of a user's that can't be closed."""
+
+    def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    def close(self) -> None:
+        raise ValueError("the connection broke")
+
+
+def test_an_error_of_one_part_or_of_a_lag_that_cannot_be_told_leaves_no_other_part_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = ss.Channel(tmp_path / "c1", minimum_required_space=0)
+    with channel.put_transaction() as tx:
+        tx.put(ss.Event(b"first"))
+    processor = flow.ChannelProcessor({"c1": channel}, [Refusing()])
+    agent = flow.Agent(sources=[flow.Source(flow.Seq(total_events=1), processor, name="r1")],
+                       sinks=[flow.Null(channel="c1")], name="a1")  # fmt: skip
+    agent._flow._owns_channels = True
+    agent.start()
+    (runner,) = agent.sinks.values()
+    asked, closed, stats, close = [1, 2], list[str](), channel.stats, channel.close
+
+    def stats_later() -> Any:
+        if asked:
+            raise StorageError(f"the store is away, for the {asked.pop(0)}. time")
+        return stats()
+
+    def close_and_fail() -> None:
+        close()
+        closed.append("c1")
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(channel, "stats", stats_later)
+    monkeypatch.setattr(channel, "close", close_and_fail)
+    assert not agent.is_drained()
+    assert not agent.stop(drain=True)
+    assert not asked and not runner.alive and closed == ["c1"]
+    said = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    assert said == [
+        "what the sinks have yet to take can't be told now: the store is away, for the 1. time",
+        "a1.r1 could not be closed: the connection broke",
+        "the channel c1 could not be closed: a fault",
+    ]
+
+
+def test_no_source_is_started_once_the_agent_is_asked_to_stop_while_its_sinks_start(tmp_path: Path) -> None:
+    class Slow(flow.BatchSink):
+        def open(self, channel: ss.Channel, written: Any = None) -> None:
+            super().open(channel, written)
+            agent.ask_to_stop()
+
+        def write(self, taken: Taken) -> None: ...
+
+    source = HangsAtStart()
+    with ss.Channel(tmp_path / "c1", minimum_required_space=0) as channel:
+        sources = [flow.Source(source, flow.ChannelProcessor({"c1": channel}), name="r1")]
+        agent = flow.Agent(sources=sources, sinks=[Slow(1, channel="c1")], name="a1")
+        source.go_on.set()
+        assert agent.run() and not source.begun.is_set()
