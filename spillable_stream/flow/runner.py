@@ -7,8 +7,16 @@ import time
 from typing import Protocol
 
 from spillable_stream.error_text import type_and_text
+from spillable_stream.errors import SpillableError
+from spillable_stream.log_records import fields, log_of
 
-__all__ = ["Backoff", "RoundsRunner", "Runner"]
+__all__ = ["Backoff", "RoundsRunner", "Runner", "StartWaitsError"]
+
+_log = log_of("spillable_stream.flow")
+
+
+class StartWaitsError(SpillableError):
+    """A start that waits for that of another runner: it is tried again, and has not failed."""
 
 
 class Runner(Protocol):

@@ -23,7 +23,8 @@ _log = log_of("spillable_stream.flow")
 _FAILED_SECONDS = 5.0
 _INCREMENT_MS, _MOST_MS = 1000, 5000
 _SLICE_SECONDS = 0.5
-_NOTES_SECONDS = 5.0  # less than a supervisor waits for a start, so that the reason is seen
+# Longer than another sink waits for another owner of its group, and less than a supervisor waits for a start.
+_NOTES_SECONDS = 14.0
 
 
 class _SinkProcessor(Protocol):
@@ -99,12 +100,13 @@ class SinkRunner(RoundsRunner):
         """Open the sinks, and wait until the others of their channels are open.
 
         Raises:
-            SpillableError: another sink of a channel, which may have written some of its events, can't be opened now.
+            StartWaitsError: another sink of a channel, which may have written some of its events, is not open yet.
         """
         if not self._opened:
             self.open()
         for _, _, written in self._places:
-            written.require_notes(_NOTES_SECONDS)
+            written.require_notes(max(0.0, end - time.monotonic()))
+        end = time.monotonic() + _NOTES_SECONDS
         for sink in self.sinks:
             sink.counters.started()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spillable_stream.error_text import text_of, type_and_text
 from spillable_stream.errors import SpillableError
-from spillable_stream.flow.runner import Runner
+from spillable_stream.flow.runner import Runner, StartWaitsError
 from spillable_stream.log_records import fields, log_of
 
 __all__ = ["Supervisor"]
@@ -31,6 +31,7 @@ class _Watched:
     retry_at: float = 0.0
     trouble: str = ""
     is_starting: bool = False
+    waits: bool = False  # for the start of another one
 
     @property
     def shown_trouble(self) -> str:
@@ -90,7 +91,7 @@ class Supervisor:
         except Exception as e:
             self._start_failed(watched, e)
         else:
-            watched.trouble = ""
+            watched.trouble, watched.waits = "", False
         finally:
             with self._changed:
                 watched.is_starting = False
@@ -102,6 +103,7 @@ class Supervisor:
             if self._watched.get(name) is not watched:
                 return  # it was stopped meanwhile
             watched.trouble = type_and_text(e)
+            watched.waits = isinstance(e, StartWaitsError)
             wait_seconds = self._failed(watched)
         _log.error(
             "%s can't be started, and is tried again in %g s: %s",
@@ -189,7 +191,7 @@ class Supervisor:
         """Look at every runner once."""
         with self._changed:
             due = [watched for watched in self._watched.values() if self._is_due(watched)]
-            self.restarts += len(due)
+            self.restarts += sum(not watched.waits for watched in due)
             self._begin(due)
         self._wait_for(due)
 
@@ -223,7 +225,7 @@ class Supervisor:
     def has_failed(self) -> bool:
         """Whether a runner can't be started, or has ended and should not have, now or before."""
         with self._changed:
-            return self.restarts > 0 or any(w.trouble for w in self._watched.values())
+            return self.restarts > 0 or any(w.trouble and not w.waits for w in self._watched.values())
 
     def begin(self) -> None:
         """Look from time to time, in a thread."""

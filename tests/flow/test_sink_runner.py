@@ -86,7 +86,7 @@ def test_a_sink_that_waits_for_the_note_of_another_one_starts_when_that_is_read_
     before.await_notes()
     monkeypatch.setattr("spillable_stream.flow.sink_runner._NOTES_SECONDS", 0.0)
     waiting = runner()
-    with pytest.raises(SpillableError, match=r"a1\.k2 can't be opened yet"):
+    with pytest.raises(SpillableError, match=r"a1\.k2 is still being opened"):
         waiting.start()
     assert waiting.stop(0) and sink.closed_by == threading.get_ident()
     monkeypatch.setattr("spillable_stream.flow.sink_runner._NOTES_SECONDS", 600.0)

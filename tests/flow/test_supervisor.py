@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from spillable_stream.errors import StorageError
+from spillable_stream.flow.runner import StartWaitsError
 from spillable_stream.flow.supervisor import Supervisor
 from tests.support.waiting import wait_until
 
@@ -124,6 +125,22 @@ def test_a_look_that_fails_is_logged_and_the_next_one_is_taken(
     assert looked.wait(60)
     supervisor.end()
     assert "a look at what runs failed" in caplog.text
+
+
+def test_a_start_that_waits_for_another_one_has_not_failed_and_is_tried_again() -> None:
+    class Waits(Told):
+        def start(self) -> None:
+            if not self.starts.pop(0):
+                raise StartWaitsError("a1.k2 is still being opened")
+            self.alive = True
+
+    seconds, runner = 0.0, Waits(False, True)
+    supervisor = Supervisor(now=lambda: seconds)
+    supervisor.start(runner)
+    assert supervisor.troubles() == {"a1.k1": "StartWaitsError: a1.k2 is still being opened"}
+    seconds += 3
+    supervisor.look()
+    assert runner.alive and not supervisor.has_failed()
 
 
 class Hangs(Told):

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import CorruptionError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.flow.durable_file import read_file, sync_directory
+from spillable_stream.flow.runner import StartWaitsError
 from spillable_stream.flow.slot_file import SlotFile
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.state.ranges import Range, RangeSet
@@ -77,13 +78,14 @@ class WrittenEvents:
             seconds: how long, while notes are being read.
 
         Raises:
-            SpillableError: a note is not read yet: events that it names would be written again.
+            StartWaitsError: a note is not read yet: events that it names would be written again.
         """
         with self._mutex:
             self._mutex.wait_for(lambda: self._unread <= self._failed, seconds)
             if self._unread:
-                raise SpillableError(
-                    f"{', '.join(sorted(self._unread))} can't be opened yet, and may have written events of the same "
+                how = "can't be opened yet" if self._unread <= self._failed else "is still being opened"
+                raise StartWaitsError(
+                    f"{', '.join(sorted(self._unread))} {how}, and may have written events of the same "
                     "channel; see why, or remove it from the configuration"
                 )
 
