@@ -131,13 +131,17 @@ class RoundsRunner:
 
     def _run(self) -> None:
         try:
-            while not self._stopping.is_set():
-                self.wait_seconds = self.round()
-                self._rest(self.wait_seconds)
+            try:
+                while not self._stopping.is_set():
+                    self.wait_seconds = self.round()
+                    self._rest(self.wait_seconds)
+                    self.wait_seconds = 0.0
+            finally:
                 self.wait_seconds = 0.0
-        finally:
-            self.wait_seconds = 0.0
-            self._close()
+                self._close()
+        except Exception as e:
+            self._fails(e)
+            _log.exception("%s: its thread ends", self.name, extra=fields(component=self.name))
 
     def _prepare(self) -> None:
         """Open what the rounds need; raises what keeps it from starting."""

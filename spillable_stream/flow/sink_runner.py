@@ -117,7 +117,8 @@ class SinkRunner(RoundsRunner):
                 sink.close()
             except Exception:
                 _log.exception("%s: the sink could not be closed", sink.name, extra=fields(component=sink.name))
-            sink.counters.stopped()
+            finally:
+                sink.counters.stopped()
 
     def round(self) -> float:
         """Ask the sinks once, and return how long to wait, in seconds."""

@@ -86,8 +86,10 @@ class PolledRunner(RoundsRunner):
 
     def _close(self) -> None:
         self.source.counters.pauses.end(self)
-        self.source.close()
-        self.source.counters.stopped()
+        try:
+            self.source.close()
+        finally:
+            self.source.counters.stopped()
 
 
 class EventRunner:
@@ -144,8 +146,10 @@ class EventRunner:
 
     def _stop(self) -> None:
         with self._mutex:
-            self.source.stop()
-            self.source.counters.stopped()
+            try:
+                self.source.stop()
+            finally:
+                self.source.counters.stopped()
 
     def stop(self, timeout_seconds: float) -> bool:
         """See `Runner.stop`."""

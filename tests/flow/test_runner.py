@@ -81,3 +81,22 @@ def test_a_runner_that_is_stopped_while_its_start_hangs_ends_without_a_round() -
     runner.go_on.set()
     assert runner.stop(60)
     assert runner.calls == ["prepare", "close 0.0"]
+
+
+@pytest.mark.parametrize("failing", ["rest 0.5 0.5", "close 0.0"])
+def test_an_error_that_ends_a_thread_is_logged_and_is_its_trouble(
+    failing: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Held):
+        def _do(self, what: str) -> None:
+            super()._do(what)
+            if what == failing:
+                raise ValueError("a fault of the user's")
+
+    runner = Failing()
+    runner.go_on.set()
+    runner.start()
+    wait_until(lambda: "rest 0.5 0.5" in runner.calls)
+    assert runner.stop(60)
+    assert runner.calls[-1] == "close 0.0" and runner.trouble == "ValueError: a fault of the user's"
+    assert "x: its thread ends" in caplog.text

@@ -52,6 +52,18 @@ class Told(PolledSource):
 B, R = Status.BACKOFF, Status.READY
 
 
+def test_the_counters_of_a_source_that_cannot_be_closed_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise ValueError("a fault of the user's")
+
+    source = Told()
+    monkeypatch.setattr(source, "close", refuse)
+    runner = PolledRunner(source, KeptBatches(), "a1.r1")
+    runner.start()
+    assert runner.stop(60) and runner.trouble == "ValueError: a fault of the user's"
+    assert int(source.counters.flume_counters()["StopTime"]) > 0
+
+
 @pytest.mark.parametrize(
     ("rounds", "waits"),
     [
