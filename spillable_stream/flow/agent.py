@@ -161,7 +161,12 @@ class Agent:
             if self._files is not None:
                 every = changes(_EMPTY, self._config)
                 self._flow.wired = assemble(self.name, self._config, self._files.system, every, Wired())
-            self._flow.start()
+            try:
+                self._flow.start()
+            except BaseException:
+                self._stopped = True
+                self._flow.stop(self.shutdown_timeout_seconds, may_drain=lambda: False)
+                raise
             self._is_up = True
             _log.info("the agent %s has started", self.name, extra=fields(component=self.name))
 

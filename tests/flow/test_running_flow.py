@@ -278,3 +278,17 @@ def test_no_source_is_started_once_the_agent_is_asked_to_stop_while_its_sinks_st
         agent = flow.Agent(sources=sources, sinks=[Slow(1, channel="c1")], name="a1")
         source.go_on.set()
         assert agent.run() and not source.begun.is_set()
+
+
+def test_a_start_that_is_interrupted_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with ss.Channel(tmp_path / "c1", minimum_required_space=0) as channel:
+        sources = [flow.Source(flow.Seq(), flow.ChannelProcessor({"c1": channel}), name="r1")]
+        agent = flow.Agent(sources=sources, sinks=[flow.Null(channel="c1")], name="a1")
+        monkeypatch.setattr(agent.supervisor, "begin", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            agent.start()
+        assert not any(runner.alive for runner in [*agent.sources.values(), *agent.sinks.values()])
+        assert agent.stop()
