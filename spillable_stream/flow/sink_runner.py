@@ -93,6 +93,8 @@ class SinkRunner(RoundsRunner):
         except BaseException:
             for sink, _, written in self._places:
                 written.note_fails(sink.name)
+                if self._stopping.is_set():
+                    written.note_is_read(sink.name)  # it does not run any more
             raise
         self._opened = True
 
@@ -104,9 +106,9 @@ class SinkRunner(RoundsRunner):
         """
         if not self._opened:
             self.open()
+        end = time.monotonic() + _NOTES_SECONDS
         for _, _, written in self._places:
             written.require_notes(max(0.0, end - time.monotonic()))
-        end = time.monotonic() + _NOTES_SECONDS
         for sink in self.sinks:
             sink.counters.started()
 

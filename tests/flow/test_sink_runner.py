@@ -117,3 +117,20 @@ def test_a_sink_does_not_wait_for_the_note_of_another_one_that_cannot_be_opened(
         before.open()
     with pytest.raises(SpillableError, match=r"a1\.k1, a1\.k2 can't be opened yet"):
         written.require_notes(float("inf"))
+
+
+def test_a_sink_that_is_stopped_as_it_begins_to_open_and_fails_is_expected_by_nobody(
+    open_channel: Callable[..., Channel],
+) -> None:
+    class Broken(Kept):
+        keeps_note = True
+
+        def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
+            raise StorageError("the directory is gone")
+
+    channel, written, sink = open_channel(), WrittenEvents(), Broken()
+    runner = SinkRunner([(sink, channel, written)], None, "a1.k1")
+    runner.begin_stop()  # after its start has looked whether it should stop
+    with pytest.raises(StorageError):
+        runner.open()
+    written.require_notes(0.0)
