@@ -279,7 +279,8 @@ class Agent:
         """Read the files again, and stop and start only what has changed.
 
         A component with an error does not run, as at the start. The agent refuses files that it can't read, whose
-        errors would cost something that runs, or with a channel that it can't open: then it runs as it did.
+        errors would cost something that runs, or with a channel that it can't open: then it runs as it did. Options of
+        the channels that do open are stored even where it refuses the files for another reason.
 
         Returns:
             What changed; None if the files were refused, or there are none.
