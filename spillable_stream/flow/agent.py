@@ -12,6 +12,7 @@ from typing import Self
 from spillable_stream.arguments import seconds, text
 from spillable_stream.arguments import timeout_seconds as checked_timeout
 from spillable_stream.channel.channel import Channel
+from spillable_stream.error_text import text_of
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.assembly import assemble
 from spillable_stream.flow.changes import Changes, changes
@@ -299,7 +300,7 @@ class Agent:
                 _log.error(
                     "the changed configuration is refused, and the agent %s runs as it did: %s",
                     self.name,
-                    e,
+                    text_of(e),
                     extra=fields(component=self.name),
                 )
                 return None

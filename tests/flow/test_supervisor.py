@@ -7,6 +7,7 @@ import pytest
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.runner import StartWaitsError
 from spillable_stream.flow.supervisor import Supervisor
+from tests.support.producers import Speechless
 from tests.support.waiting import wait_until
 
 
@@ -75,6 +76,17 @@ def test_what_was_stopped_is_left_alone() -> None:
     runner.alive = False
     supervisor.look()
     assert runner.tries == 1 and supervisor.troubles() == {}
+
+
+def test_a_start_whose_error_has_no_text_has_failed_like_another_one(caplog: pytest.LogCaptureFixture) -> None:
+    class Silent(Told):
+        def start(self) -> None:
+            raise Speechless
+
+    supervisor = Supervisor()
+    supervisor.start(Silent())
+    assert supervisor.has_failed()
+    assert "is tried again in 3 s: (its text can't be told: SystemExit)" in caplog.text
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ class SpoolDirectory:
         if self.tracker is not None:
             mark = self._mark(path, self.suffix)
             make_directory(mark.parent)
-            self._do("make", str(mark), mark.touch)
+            self._do("create", str(mark), mark.touch)
             return path
         target = path + suffix
         # A link would fail where a file is, and not replace it. But it may be made of a file of another user's only if

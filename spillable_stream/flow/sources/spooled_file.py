@@ -147,7 +147,7 @@ class SpooledFile:
         self._decoded: bytes | None = None
         self._descriptor = _opened(path)
         self._lines = Lines(pa.array([], pa.binary()), np.zeros(0, np.int64), 0)
-        self._done, self._start, self._read_to = 0, offset, offset
+        self._done, self._start = 0, offset
         self._gives_empty = self.state.size_bytes == 0 and offset == 0  # an empty file is one empty event
         try:
             self.check()

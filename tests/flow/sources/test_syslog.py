@@ -110,7 +110,7 @@ def test_a_datagram_is_a_message() -> None:
     assert kept.headers()[1]["flume.syslog.status"] == "Incomplete"
 
 
-def test_clients_can_be_created_to_use_tls(tmp_path: Path) -> None:
+def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
     pem = self_signed(tmp_path)
     kept, source = KeptBatches(), SyslogTcp(0, host="127.0.0.1", ssl=True, keystore=str(pem))
     source.start(kept)

@@ -625,12 +625,13 @@ def test_two_sources_never_share_a_position_file(logs: Path) -> None:
     first.name, second.name = "a1.r1", "a1.r2"
     for name in ("a", "b"):
         (logs / name).write_text("1\n")
-    for kept in (KeptBatches(), KeptBatches()):
+    for bodies in ([b"1"], []):
+        kept = KeptBatches()
         read_all(opened(first, kept), kept)
+        assert kept.bodies() == bodies
         with pytest.raises(StorageError, match=r"is the position file of a1\.r1: give a1\.r2 a positionFile"):
             second.open(KeptBatches())
         first.close()
-    assert kept.bodies() == []
 
 
 def test_positions_that_an_agent_writes_at_its_end_count_for_one_that_waits_for_it(
