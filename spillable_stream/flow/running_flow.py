@@ -27,7 +27,7 @@ class RunningFlow:
     Args:
         wired: what it runs at first.
         owns_channels: whether it closes the channels.
-        must_stop: whether no start should be waited for any more.
+        must_stop: whether no start should be waited for any more, and no source be started.
 
     Attributes:
         wired: what it runs.

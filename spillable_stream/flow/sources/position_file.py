@@ -108,8 +108,8 @@ class PositionFile:
             raise _damaged(self.marks, e) from e
         if found != self.source:
             raise StorageError(
-                f"{self.path} is the position file of {found}: give {self.source} a positionFile of its own, or remove "
-                f"{self.marks} if it is the same source under a new name"
+                f"{self.path} is the position file of {found}: give {self.source} a positionFile of its own. "
+                f'If it is the same source under a new name, replace the name in the entry "source" of {self.marks}'
             )
 
 

@@ -58,9 +58,15 @@ def test_a_file_of_another_source_is_neither_read_nor_replaced(tmp_path: Path) -
     unnamed.write(FIRST)  # as earlier versions did
     own.write(FIRST)
     for call in (other.read, lambda: other.write(SECOND)):
-        with pytest.raises(StorageError, match=r"p\.json is the position file of a1\.r1: give a1\.r2 a positionFile"):
+        with pytest.raises(
+            StorageError,
+            match=r"p\.json is the position file of a1\.r1: give a1\.r2 a positionFile of its own\. If it is the same "
+            r'source under a new name, replace the name in the entry "source" of .*p\.json\.marks',
+        ):
             call()
     assert own.read() == FIRST
+    own.marks.write_text(own.marks.read_text().replace('"source": "a1.r1"', '"source": "a1.r2"'))  # as it says
+    assert other.read() == FIRST
     own.marks.unlink()
     assert other.read().only_flume
 
