@@ -131,14 +131,22 @@ class RunningFlow:
         False where a channel can't say, as while its store is away.
         """
         held: dict[str, int] = {}
+        name, found = "", True
         try:
             for runner in self.wired.sinks.values():
                 for sink in runner.sinks:
-                    held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
-            found = all(self.wired.places[name].lag_events() <= events for name, events in held.items())
+                    name = sink.channel_name
+                    held[name] = held.get(name, 0) + sink.held_events()
+            for name, events in held.items():
+                found = found and self.wired.places[name].lag_events() <= events
         except Exception as e:
             if not self._is_lag_unknown:
-                _log.error("what the sinks have yet to take can't be told now: %s", text_of(e))
+                _log.error(
+                    "what the sinks have yet to take from %s can't be told now: %s",
+                    name,
+                    text_of(e),
+                    extra=fields(component=name),
+                )
             self._is_lag_unknown = True
             return False
         self._is_lag_unknown = False

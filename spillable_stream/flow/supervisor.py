@@ -238,7 +238,11 @@ class Supervisor:
             try:
                 self.look()
             except Exception:
-                _log.exception("a look at what runs failed; the next one is in %g s", _LOOK_SECONDS)
+                _log.exception(
+                    "a look at what runs failed; the next one is in %g s",
+                    _LOOK_SECONDS,
+                    extra=fields(seconds=_LOOK_SECONDS),
+                )
 
     def _wait_for_end(self, seconds: float) -> bool:
         with self._changed:

@@ -258,7 +258,7 @@ def test_an_error_of_one_part_or_of_a_lag_that_cannot_be_told_leaves_no_other_pa
     assert not asked and not runner.alive and closed == ["c1"]
     said = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert said == [
-        "what the sinks have yet to take can't be told now: the store is away, for the 1. time",
+        "what the sinks have yet to take from c1 can't be told now: the store is away, for the 1. time",
         "a1.r1 could not be closed: the connection broke",
         "the channel c1 could not be closed: a fault",
     ]
