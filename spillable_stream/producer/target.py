@@ -21,12 +21,11 @@ from spillable_stream.channel.row_times import RowTimes
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.errors import ChannelClosedError, OptionError, ProducerSequenceError
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
+from spillable_stream.producer.key_share import KeyShare
 from spillable_stream.quantities import Duration
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ChannelTarget", "Receiver", "Receivers", "Target", "as_target", "commit_to", "lasting_name"]
-
-_SHARE = b"share: "
 
 
 @runtime_checkable
@@ -154,25 +153,24 @@ class ChannelTarget:
         with self._mutex:
             self._claims[producer_id] = self._channel.put_port().claim_producer(producer_id)
 
-    def keep_to(self, producer_id: str, share: str) -> None:
+    def keep_to(self, producer_id: str, share: KeyShare) -> None:
         """Refuse a producer whose application numbered batches here with another share of the keys.
 
         Args:
             producer_id: the producer's ID.
-            share: which keys come here, in words.
+            share: which keys come here.
 
         Raises:
             ProducerSequenceError: the keys were divided otherwise.
         """
         with self._channel.put_port().snapshot() as state:
-            noted = state.producers.note(producer_id)
-        self._share = _SHARE + share.encode()
-        if noted.startswith(_SHARE) and noted != self._share:
-            before = noted.removeprefix(_SHARE).decode()
+            before = KeyShare.of_note(state.producers.note(producer_id))
+        self._share = share.note()
+        if before is not None and before != share:
             raise ProducerSequenceError(
-                f"the producer {producer_id!r} numbered batches for {self.name} as {before}, and it is {share} now: "
-                "keys would go to other channels, and what is sent again would be stored twice. Give the channels and "
-                "buckets as before, or another producer_id"
+                f"the producer {producer_id!r} numbered batches for {self.name} as {before.unlike(share)}, and it is "
+                f"{share.unlike(before)} now: keys would go to other channels, and what is sent again would be stored "
+                "twice. Give the channels and buckets as before, or another producer_id"
             )
 
     def last_sequence(self, producer_id: str) -> int:

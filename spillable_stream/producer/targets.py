@@ -16,8 +16,9 @@ from spillable_stream.option_names import named
 from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.key_share import KeyShare
 from spillable_stream.producer.routing import ByName, Only, Route, Sharded
-from spillable_stream.producer.target import ChannelTarget, Receiver, Receivers, Target, as_target
+from spillable_stream.producer.target import ChannelTarget, Receiver, Receivers, Target, as_target, lasting_name
 
 __all__ = ["Targets"]
 
@@ -156,10 +157,16 @@ class Targets:
         """
         for target in self.receiving:
             target.claim(producer_id)
-            if self._given.is_shared and isinstance(target, ChannelTarget):
-                places = " and ".join(str(n) for n, other in enumerate(self._of_receivers, 1) if other is target)
-                kind = "buckets" if config.adjust_shard_hash else "buckets of hashes"
-                target.keep_to(producer_id, f"channel {places} of {self._given.shards} by {config.buckets} {kind}")
+            if self._given.keys is None and isinstance(target, ChannelTarget):
+                target.keep_to(producer_id, self._share_of(target, config))
+
+    def _share_of(self, target: Target, config: ProducerConfig) -> KeyShare:
+        """Return which keys come to a target; all of them, whatever the buckets, if it is the only one."""
+        places = tuple(n for n, other in enumerate(self._of_receivers, 1) if other is target)
+        shards, names = len(self._of_receivers), tuple(lasting_name(other) for other in self._of_receivers)
+        if shards == 1:
+            return KeyShare(places, shards, 1, True, names)
+        return KeyShare(places, shards, config.buckets, config.adjust_shard_hash, names)
 
     def route(self, destinations: Sequence[Destination], config: ProducerConfig) -> Route:
         """Return the route that keys take to the destinations of `receiving`, which are in its order."""

@@ -150,6 +150,37 @@ def test_channels_that_divide_the_keys_otherwise_are_refused_where_the_applicati
         assert producer.last_sequence("one") == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ("a", "ab", "as channel 1 of 1 by 1 bucket, and it is channel 1 of 2 by 64 buckets now"),
+        ("ab", "a", "as channel 1 of 2 by 64 buckets, and it is channel 1 of 1 by 1 bucket now"),
+        ("ab", "ac", "as one of (.*), .*, and it is one of \\1, .* now"),
+    ],
+)
+def test_another_list_is_refused_wherever_it_has_a_channel_with_numbers(
+    tmp_path: Path, before: str, now: str, said: str
+) -> None:
+    def given(names: str) -> Any:
+        paths = [tmp_path / name for name in names]
+        return paths if len(paths) > 1 else paths[0]
+
+    with Producer(given(before), producer_id="import") as producer:
+        for key in ("one", "five") if len(before) > 1 else (None,):  # each of two channels gets one
+            producer.send_many([b"x"], key=key, sequence=1).result()
+    with pytest.raises(ProducerSequenceError, match=said):
+        Producer(given(now), producer_id="import")
+    with Producer(given(before), producer_id="import") as producer:
+        assert producer.last_sequence("one" if len(before) > 1 else None) == 1
+
+
+def test_one_channel_is_the_same_as_a_list_of_it_whatever_the_buckets(tmp_path: Path) -> None:
+    with Producer(tmp_path / "a", producer_id="import") as producer:
+        producer.send_many([b"x"], sequence=1).result()
+    with Producer([tmp_path / "a"], producer_id="import", buckets=8) as producer:
+        assert producer.last_sequence("one") == 1
+
+
 def test_channels_may_divide_the_keys_otherwise_where_the_producer_numbers(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     for channels in ([a], [a, b], [b, a]):
