@@ -85,8 +85,9 @@ class ChannelPresence:
             try:
                 self.require()
             except NotAChannelError:
-                if self._is_rubbish(number):
-                    self._slots.delete(number)
+                with contextlib.suppress(StorageError):
+                    if self._is_rubbish(number):
+                        self._slots.delete(number)
                 raise
 
     def _is_rubbish(self, number: int) -> bool:

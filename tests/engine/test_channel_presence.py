@@ -79,6 +79,18 @@ def test_a_channel_that_was_removed_is_named_and_the_slot_that_was_left_there_is
     assert bool(memory.objects) is another
 
 
+@pytest.mark.parametrize("kind", ["list", "delete"])
+def test_a_store_that_does_not_delete_what_was_left_hides_no_channel_that_was_removed(
+    writer: Writer, memory: MemoryStore, kind: str
+) -> None:
+    attempt = writer.attempt(b"left")
+    memory.objects.clear()
+    memory.create(slot_key(attempt.number), attempt.for_request())
+    store = FaultyStore(memory, lambda request: Fault.UNAVAILABLE if request.kind == kind else None)
+    with pytest.raises(NotAChannelError, match="not at s3://bucket/orders any more"):
+        presence_of(writer, store).require_after(attempt.number)
+
+
 def test_another_channels_slot_is_left_alone(writer: Writer, memory: MemoryStore) -> None:
     memory.objects.clear()
     other = Writer(memory, new_channel(memory))
