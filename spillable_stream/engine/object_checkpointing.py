@@ -121,6 +121,7 @@ class ObjectCheckpointing:
         self._made_at = self.monotonic()
         self._own: list[int] = []  # the slots of the checkpoints that this handle made, and has not deleted
         self._made_of = log.checkpoint_number  # the slot that was the newest then
+        self._is_made = False  # whether the attempt that is under way, or was the last one, has created its checkpoint
         self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
         self._chain = log.chain  # of the state that the collector has seen
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
@@ -137,18 +138,17 @@ class ObjectCheckpointing:
             return
         if not self._alone.acquire(blocking=False):
             return
-        made_of = self._made_of
         try:
             self._active_calls.run("a checkpoint", self._make)
         except Exception as e:  # the commit that led here has succeeded, so it must not fail
             if not self._log.closed:
-                self._report(e, is_made=self._made_of != made_of)
+                self._report(e)
         finally:
             self._alone.release()
 
-    def _report(self, error: Exception, *, is_made: bool) -> None:
+    def _report(self, error: Exception) -> None:
         """Log why there is no checkpoint; or, if there is one, why something that it makes needless is not deleted."""
-        if is_made:
+        if self._is_made:
             said = "objects that nobody needs stay for now, which costs storage only"
         else:
             self._counters.checkpoint_write_error_count += 1
@@ -190,14 +190,14 @@ class ObjectCheckpointing:
         """Do nothing: objects go some time after their events were taken, whoever is idle."""
 
     def _make(self) -> None:
-        log, follower = self._log, self._follower
+        log, follower, self._is_made = self._log, self._follower, False
         with self._appender.committing():
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
         self._renew()
         log.checkpoints.write(tail, taken)
         self._require_there(tail.number)
-        self._made_at, self._made_of = self.monotonic(), tail.number
-        if tail.number != log.checkpoint_number:  # a second one of the same slot is the same one
+        self._made_at, self._made_of, self._is_made = self.monotonic(), tail.number, True
+        if tail.number > log.checkpoint_number:  # else it is the same one, or the state was loaded from a later one
             self._own.append(tail.number)
             self._older, log.checkpoint_number = log.checkpoint_number, tail.number
         try:
@@ -208,6 +208,7 @@ class ObjectCheckpointing:
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self.merging.merge()
         self.delay_merging.merge()
+        self._renew()
         self._trim()
         if self.collector.is_due(follower.state.trimmed):  # what a repair needs again must not go
             follower.follow()
@@ -224,7 +225,7 @@ class ObjectCheckpointing:
         Perhaps a repair has found that more is needed, or somebody has put the bucket back to an earlier version.
         """
         if self._log.chain is not self._chain:
-            self._chain, self._older = self._log.chain, 0
+            self._chain, self._older, self._made_of = self._log.chain, 0, self._log.checkpoint_number
             self._own.clear()
             self.collector.forget_trims()
 

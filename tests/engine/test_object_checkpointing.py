@@ -452,3 +452,29 @@ def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_
         older, newest = keys(channel, "checkpoints/")[-2:]
         assert log_of(channel).checkpoints.at(older) and log_of(channel).checkpoints.at(newest)
         assert trimmed_through(channel) < older, "others would delete the slots behind it"
+
+
+def test_a_handle_that_is_loaded_anew_while_it_creates_a_checkpoint_trims_no_slot_that_another_checkpoint_needs(
+    open_handle: Open,
+) -> None:
+    """Another thread of it found meanwhile that other handles went far ahead."""
+    channel, other = open_handle(gc_delay=0), open_handle()
+    for each in (channel, other):
+        checkpointing_of(each).worth_a_trim = 1
+    put(channel, b"x")
+    ahead = list[int]()
+
+    def go_ahead(request: Request) -> None:
+        if request.kind == "create" and request.key.startswith("checkpoints/") and not ahead:
+            ahead.append(request.number)
+            for _ in range(4):
+                put(other, b"x")
+                take(other)
+                other.checkpoint()
+            channel.engine().follow()
+
+    store_of(channel).after = go_ahead
+    channel.checkpoint()
+    assert ahead
+    older, _ = keys(channel, "checkpoints/")[-2:]
+    assert trimmed_through(channel) < older, "others would delete the slots behind it"
