@@ -53,6 +53,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     # were two more checkpoints and a trim of them, and gcDelay passed, since it found its own.
     for look in range(_MOST_LOOKS):
         base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
+        is_unfinished = False
         if base is not None:
             try:
                 return _replayed(slots, base)
