@@ -31,7 +31,7 @@ from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.loading import load
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.overwritten import lost_slots
+from spillable_stream.objects.overwritten import lost_slots_error
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
@@ -171,7 +171,7 @@ class ObjectLog:
         if first is None:
             self.checkpoint_number = loaded.base
         if loaded.tail.number < known:
-            raise lost_slots(self.slots, known, loaded.tail.number)
+            raise lost_slots_error(self.slots, known, loaded.tail.number)
         return loaded.state, Positions.of(self._known.point)
 
     def _found(self) -> Checkpoint:

@@ -65,7 +65,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         raise CorruptionError(text, root)
     raise ChannelBusyError(
         f"{slots.store.root} changes faster than it can be read: objects are deleted before an open comes to them; try "
-        f"again, and with a longer {named('gcDelay')} if it stays so"
+        f"again; if it stays so, set a longer {named('gcDelay')} through a handle that is open"
     )
 
 

@@ -12,7 +12,7 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 
-__all__ = ["find_overwritten", "lost_slots"]
+__all__ = ["find_overwritten", "lost_slots_error"]
 
 
 def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError | None:
@@ -43,7 +43,7 @@ def find_overwritten(slots: Slots, chain: Chain, tail: Tail) -> UnsafeStoreError
     )
 
 
-def lost_slots(slots: Slots, known: int, last: int) -> UnsafeStoreError:
+def lost_slots_error(slots: Slots, known: int, last: int) -> UnsafeStoreError:
     """Return the error of a log that is shorter than it was.
 
     Args:
@@ -55,5 +55,5 @@ def lost_slots(slots: Slots, known: int, last: int) -> UnsafeStoreError:
     return UnsafeStoreError(
         f"{root} ends with slot {last}, and slot {known} was there: the bucket was put back to an earlier version, or "
         "objects of the channel were removed. Acknowledged events are lost. Close all handles, and open the channel "
-        "again: it continues with what is there"
+        f"again: it continues with what is there; if it says that a slot is missing, run `spillable repair {root}`"
     )

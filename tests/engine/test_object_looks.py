@@ -194,6 +194,36 @@ def test_whoever_had_slots_that_a_bucket_lacks_which_was_put_back_is_told_once(o
     assert peek(open_handle(), group="another") == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_put_that_notices_a_bucket_that_was_put_back_leaves_a_slot_that_only_a_repair_passes(
+    open_handle: Open, lost: int
+) -> None:
+    """It has created its slot by then, behind those that are lost; an open looks one slot behind the end."""
+    channel = open_handle()
+    put(channel, b"0")
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    before = dict(objects)
+    for _ in range(lost):
+        put(channel, b"lost")
+    objects.clear()
+    objects.update(before)
+    with pytest.raises(CommitOutcomeUnknownError):
+        put(channel, b"behind the hole")
+    if lost > 1:
+        with pytest.raises(UnsafeStoreError, match="if it says that a slot is missing, run `spillable repair"):
+            peek(channel)
+        put(open_handle(), b"1")
+    for use in (lambda: peek(channel), open_handle):
+        with pytest.raises(DataLossError, match=r"slot \d is missing, and slot \d is there.*spillable repair"):
+            use()
+    channel.close()
+    repair(URL)
+    again = open_handle()
+    put(again, b"2")
+    assert peek(again)[0] == b"0"
+    assert peek(again)[-1] == b"2"
+
+
 # ── damage that a repair has passed ─────────────────────────────────────────────────────────────
 
 

@@ -166,7 +166,8 @@ def test_a_load_looks_again_at_once_where_all_that_it_found_was_collected_meanwh
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it only makes the checkpoint older"))
     if collections == 10:
         with pytest.raises(
-            ChannelBusyError, match=r"changes faster than it can be read.*; try again, and with a longer gc_delay"
+            ChannelBusyError,
+            match=r"changes faster than it can be read.*; try again; if it stays so, set a longer gc_delay",
         ):
             Writer(store, slots)
     else:
