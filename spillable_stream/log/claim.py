@@ -51,8 +51,9 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
     home, inode = whereabouts(fs, layout)
     owner = Owner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
     for role, directory in layout.directories().items():
-        fs.make_directory(directory)
-        write_owner(fs, directory, replace(owner, role=role, layout=None))
+        if directory.is_relative_to(layout.path):
+            fs.make_directory(directory)
+        write_owner(fs, directory, replace(owner, role=role, layout=None))  # fails where a disk is not mounted any more
     write_owner(fs, layout.path, owner)
     own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
 

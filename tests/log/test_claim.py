@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError
+from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError, StorageError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.claim import (
     make_directories,
@@ -200,6 +200,16 @@ def test_whoever_repairs_a_channel_gives_it_all_its_directories(layout: Layout) 
     owners = [owner_of(d) for d in all_of(layout)]
     assert len({o.token for o in owners}) == 1
     assert owners[0].token != token, "a copy that has the old one is not taken for this channel"
+
+
+def test_a_repair_creates_nothing_in_the_place_of_a_disk_that_is_not_mounted_any_more(layout: Layout) -> None:
+    make_directories(FS, layout)
+    elsewhere = layout.data_dirs[0]
+    assert not elsewhere.is_relative_to(layout.path)
+    shutil.rmtree(elsewhere)
+    with pytest.raises((StorageError, FileNotFoundError)):
+        own_again(FS, layout)
+    assert not elsewhere.exists()
 
 
 def test_a_repair_does_not_give_a_channel_the_directory_of_another(layout: Layout) -> None:
