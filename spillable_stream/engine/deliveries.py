@@ -18,7 +18,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.waiting_events import WaitingEvents
-from spillable_stream.errors import CorruptionError, DataLossError, SpillableError, StorageError
+from spillable_stream.errors import CorruptionError, DataLossError, SpillableError, StorageError, UnsafeStoreError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.commit_record import DeliveredRun
 from spillable_stream.format.frame import Frame, total_size
@@ -110,6 +110,9 @@ class Deliveries:
                     return is_alone and self._deliver(now_ms)
             with self._appender.committing():
                 return self._deliver(now_ms)
+        except UnsafeStoreError as e:  # nobody is told again
+            _log.error("%s: %s", log.path, e, extra=fields(log.path))
+            return False
         except SpillableError as e:  # whatever it is done after has succeeded
             if not log.closed:
                 self._again_at = time.monotonic() + _AGAIN_SECONDS

@@ -40,6 +40,7 @@ from spillable_stream.errors import (
     GroupOwnedError,
     SpillableError,
     TransactionStateError,
+    UnsafeStoreError,
 )
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.names import check_group
@@ -261,11 +262,13 @@ class ObjectOwners:
         return _LOOK_SECONDS
 
     def run_once(self) -> bool:
-        """Answer claims, and tell whether there will be others; a failure is logged, once a minute."""
+        """Answer claims, and tell whether there will be others; a failure is logged, once a minute, a loss always."""
         try:
             self.answer_claims()
         except ChannelClosedError:
             return False
+        except UnsafeStoreError as e:  # nobody is told again
+            _log.error("%s: %s", self.path, e, extra=fields(self.path))
         except SpillableError as e:
             if self._warning.is_due():
                 _log.warning("%s: a claim could not be answered now: %s", self.path, e, extra=fields(self.path))

@@ -179,6 +179,28 @@ def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
     assert "objects that nobody needs stay for now, which costs storage only" in caplog.text
 
 
+def test_a_loss_that_is_found_after_a_checkpoint_is_an_error(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_handle(checkpoint_interval=1000)
+    clock, checkpointing = by_clock(channel), checkpointing_of(channel)
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    before = dict(objects)
+    for _ in range(2):
+        put(channel, b"lost")
+
+    def is_due(_: object) -> bool:
+        objects.clear()
+        objects.update(before)
+        return True
+
+    monkeypatch.setattr(checkpointing.collector, "is_due", is_due)
+    clock.now += 1
+    checkpointing.make_if_due()
+    (record,) = caplog.records
+    assert (record.levelname, "Acknowledged events are lost" in record.message) == ("ERROR", True)
+
+
 def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: Open) -> None:
     channel = open_handle()
     checkpointing_of(channel).worth_a_trim = 1

@@ -22,7 +22,7 @@ from spillable_stream.engine.object_ownership import ANSWER_SECONDS
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
 from tests.support.interrupts import Interrupts
-from tests.support.object_channels import OwnersClock, kill, store_of
+from tests.support.object_channels import OwnersClock, kill, lose_slots, store_of
 from tests.support.spools import without_threads
 
 Open = Callable[..., Channel]
@@ -238,6 +238,19 @@ def test_claims_that_cannot_be_answered_are_a_warning_a_minute(
         now[0] += 1
     assert caplog.text.count("s3://bucket/orders: a claim could not be answered now: ") == 2
     store_of(owner).schedule = None
+
+
+def test_a_loss_that_is_found_where_claims_are_answered_is_an_error_though_a_warning_was_just_logged(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_threads(monkeypatch)
+    owner = open_handle()
+    owner.consumer("default")
+    lose_slots(owner)
+    assert owners_of(owner)._warning.is_due()
+    assert owners_of(owner).run_once()
+    (record,) = caplog.records
+    assert (record.levelname, "Acknowledged events are lost" in record.message) == ("ERROR", True)
 
 
 def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(

@@ -18,6 +18,7 @@ from spillable_stream.format.record import TrimRecord
 from spillable_stream.integrity import object_verify
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import Store
+from tests.support.events import put
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime
@@ -32,6 +33,7 @@ __all__ = [
     "in_thread",
     "kill",
     "log_of",
+    "lose_slots",
     "make_two_checkpoints",
     "store_of",
     "stores_in_memory",
@@ -95,6 +97,16 @@ def collect_now(channel: Channel) -> None:
     """Delete all slots that nobody needs any more; every group has taken what is in them."""
     channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
     make_two_checkpoints(channel)
+
+
+def lose_slots(channel: Channel) -> None:
+    """Put the bucket back to a version before the last two slots that a handle knows."""
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    before = dict(objects)
+    for _ in range(2):
+        put(channel, b"lost")
+    objects.clear()
+    objects.update(before)
 
 
 def make_two_checkpoints(channel: Channel) -> None:
