@@ -196,8 +196,8 @@ class ObjectCheckpointing:
         with self._appender.committing():
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
         self._renew()
-        log.checkpoints.write(tail, taken)
-        self._require_there(tail.number)
+        is_created = log.checkpoints.write(tail, taken)
+        self._require_there(tail.number, is_created=is_created)
         self._made_at, self._made_of, self._is_made = self.monotonic(), tail.number, True
         if tail.number > log.checkpoint_number:  # else it is the same one, or the state was loaded from a later one
             self._own.append(tail.number)
@@ -231,16 +231,17 @@ class ObjectCheckpointing:
             self._own.clear()
             self.collector.forget_trims()
 
-    def _require_there(self, number: int) -> None:
-        """Take a checkpoint back where the channel was removed: it would be damage in one that is created there.
+    def _require_there(self, number: int, *, is_created: bool) -> None:
+        """Take a checkpoint back that was created where the channel was removed: it would be damage in the next one.
 
         Raises what `ChannelPresence.require` does.
         """
         try:
             self._log.require_there()
         except NotAChannelError:
-            with suppress(StoreError):
-                self._log.checkpoints.take_back(number)
+            if is_created:
+                with suppress(StoreError):
+                    self._log.checkpoints.take_back(number)
             raise
 
     def _delete_own(self) -> None:

@@ -90,17 +90,20 @@ class Checkpoints:
         self._store = store
         self._seed = file_seed(channel, "checkpoint")
 
-    def write(self, tail: Tail, state: ChannelState) -> None:
+    def write(self, tail: Tail, state: ChannelState) -> bool:
         """Create the checkpoint of a slot, unless it is there, and prove that it can be read.
 
         Args:
             tail: the slot, proven.
             state: the state after it; nobody changes it meanwhile.
 
+        Returns:
+            Whether it was created; False if it was there.
+
         Raises:
             StorageError: the store refused or failed, or what is there is not that state.
         """
-        self._store.create(checkpoint_key(tail.number), _encoded(tail, state, self._seed))
+        is_created = self._store.create(checkpoint_key(tail.number), _encoded(tail, state, self._seed))
         if self._read(tail.number) is None:
             later = self.newest_of(self.numbers())
             if later is None or later.tail.number <= tail.number:  # else others deleted it for later ones
@@ -108,6 +111,7 @@ class Checkpoints:
                     f"{self._store.root}/{checkpoint_key(tail.number)} can't be read after it was written; nothing "
                     "depends on it yet. If it was there before, `spillable repair` moves it aside"
                 )
+        return is_created
 
     def newest_of(self, numbers: Sequence[int]) -> Checkpoint | None:
         """Return the newest whole checkpoint of some slots; None if there is none.
@@ -145,7 +149,7 @@ class Checkpoints:
         self._store.delete(checkpoint_key(number))
 
     def take_back(self, number: int) -> None:
-        """Delete the checkpoint of a slot if it is there and of this channel, which is not. Raises `StoreError`."""
+        """Delete this channel's checkpoint of a slot; for a channel that was removed. Raises `StoreError`."""
         if self._read(number) is not None:
             self.delete(number)
 

@@ -429,6 +429,19 @@ def test_a_checkpoint_where_the_channel_was_removed_leaves_nothing_there(open_ha
     assert objects == before
 
 
+def test_a_checkpoint_that_was_there_before_stays_where_no_channel_is_found(open_handle: Open) -> None:
+    """Its identity alone is gone: a repair writes it anew, and begins with the checkpoint."""
+    channel = open_handle()
+    put(channel, b"0")
+    channel.checkpoint()
+    objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
+    del objects[IDENTITY]
+    log_of(channel)._presence.is_proven = False
+    with pytest.raises(NotAChannelError):
+        channel.checkpoint()
+    assert keys(channel, "checkpoints/") == [1]
+
+
 def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_stay(open_handle: Open) -> None:
     """A channel opens with the older one that can be read where the newest is damaged."""
     channel = open_handle(gc_delay=0)
