@@ -424,15 +424,17 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Return one batch of several, in the channel's schema: Arrow can't join all categories, and some wrongly.
 
     Raises:
-        SchemaError: Arrow can't join columns of their types.
+        SchemaError: Arrow can't join columns of their types, or no one column holds so much.
     """
     if len(batches) == 1:
         return batches[0]
     try:
-        (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
     except pa.ArrowNotImplementedError as e:
         raise SchemaError(f"send_batch can't join the batches of the table ({e}); send each of them") from e
-    return whole
+    if len(joined) > 1:  # more than 2 GiB of one column
+        raise SchemaError("send_batch can't join the batches of the table: a column is too large; send each of them")
+    return joined[0]
 
 
 def _passing_id() -> str:
