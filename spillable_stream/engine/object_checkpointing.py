@@ -247,12 +247,13 @@ class ObjectCheckpointing:
     def _delete_own(self) -> None:
         """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed."""
         try:
-            self.collector.delete_checkpoints(self._own[:-_KEPT])
+            all_went = self.collector.delete_checkpoints(self._own[:-_KEPT])
         except StoreError as e:
             where = self._log.path
             _log.info("%s: old checkpoints stay for now: %s", where, e, extra=fields(where, slot=self._own[0]))
             return
-        del self._own[:-_KEPT]
+        if all_went:
+            del self._own[:-_KEPT]
 
     def _trim(self) -> None:
         """Say which slots nobody needs, if that is worth a slot."""

@@ -133,38 +133,46 @@ class Collector:
         if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
             self._trims.append((now, trimmed))
         self._note_unnamed(named, now)
-        ripe: Trimmed | None = None
+        since, ripe = now, None
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
-            _, ripe = self._trims.popleft()
+            since, ripe = self._trims.popleft()
         if ripe is not None:
-            self._let_go(ripe, named, newest_checkpoint)
+            all_went = self._let_go(ripe, named, newest_checkpoint)
             # How many are there says nothing: a handle of a channel that was in this place may have left some.
-            self.delete_checkpoints([n for n in self._checkpoints.numbers() if n < older_checkpoint])
+            older = [n for n in self._checkpoints.numbers() if n < older_checkpoint]
+            if not (self.delete_checkpoints(older) and all_went):
+                self._trims.appendleft((since, ripe))
         if not self._has_looked_back and trimmed.through > self.deleted_through:
-            self._look_back(named, newest_checkpoint)
-            self._has_looked_back = True
+            self._has_looked_back = self._look_back(named, newest_checkpoint)
         while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
             _, key = self._left.popleft()
             if key not in named:
                 self._delete(key)
 
-    def _look_back(self, named: Set[str], newest_checkpoint: int) -> None:
-        """Delete what was trimmed before this process began, as far as the store's clock says that it was long ago."""
+    def _look_back(self, named: Set[str], newest_checkpoint: int) -> bool:
+        """Delete what was trimmed before this process began, as far as the store's clock says that it was long ago.
+
+        Returns:
+            Whether all of it went; else a later call continues.
+        """
         # The time of a later one says nothing: a handle of a channel that was in this place may have left it.
         times = {number: at for number, at in self._checkpoints.times().items() if number <= newest_checkpoint}
         number = _newest_of(times, self.gc_delay_seconds)
         found = None if number is None else self._checkpoints.at(number)
         if found is None or number is None:
-            return
-        if found.state.trimmed.through > self.deleted_through:
-            self._let_go(found.state.trimmed, named, newest_checkpoint)
-        self.delete_checkpoints([n for n in times if n < number])  # the others will be old enough one day
+            return True
+        if found.state.trimmed.through > self.deleted_through and not self._let_go(
+            found.state.trimmed, named, newest_checkpoint
+        ):
+            return False
+        return self.delete_checkpoints([n for n in times if n < number])  # the others will be old enough one day
 
-    def _let_go(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
-        """Delete slots that were trimmed, and what writers and tasks left before that."""
-        self._delete_slots(min(trimmed.through, newest_checkpoint - 1))
-        self._delete_strays()
+    def _let_go(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> bool:
+        """Delete slots that were trimmed, and what writers and tasks left before that; tell whether all went."""
+        if not (self._delete_slots(min(trimmed.through, newest_checkpoint - 1)) and self._delete_strays()):
+            return False
         self._delete_segments(named, trimmed.births)
+        return True
 
     def _note_unnamed(self, named: Set[str], now: float) -> None:
         """Note which segments no event is in any more, of those that were in the state at the last call."""
@@ -175,20 +183,20 @@ class Collector:
         self._store.delete(key)
         self._cache.forget(key)
 
-    def _delete_slots(self, through: int) -> None:
+    def _delete_slots(self, through: int) -> bool:
         """Delete slots in ascending order, each after the one before it is gone: the proofs of all writers need it."""
-        self._delete_numbers(range(self.deleted_through + 1, through + 1), self._delete_slot)
+        return self._delete_numbers(range(self.deleted_through + 1, through + 1), self._delete_slot)
 
     def _delete_slot(self, number: int) -> None:
         self._slots.delete(number)
         self.deleted_through = max(self.deleted_through, number)
         self._cache.forget(slot_key(number))
 
-    def _delete_strays(self) -> None:
+    def _delete_strays(self) -> bool:
         """Delete what writers that slept created in the place of slots that were gone: it counts for nobody."""
         names = [info.key.removeprefix(LOG) for info in self._store.list(LOG)]
         strays = [int(name) for name in names if name.isdigit() and int(name) <= self.deleted_through]
-        self._delete_numbers(strays, self._delete_slot)
+        return self._delete_numbers(strays, self._delete_slot)
 
     def _delete_segments(self, named: Set[str], births: int) -> None:
         born = [(info.key, birth_of(info.key)) for info in self._store.list(SEGMENTS)]
@@ -198,14 +206,15 @@ class Collector:
         for key in unnamed:
             self._delete(key)
 
-    def delete_checkpoints(self, numbers: Iterable[int]) -> None:
-        """Delete the checkpoints of some slots; raises what `collect` raises."""
-        self._delete_numbers(numbers, self._checkpoints.delete)
+    def delete_checkpoints(self, numbers: Iterable[int]) -> bool:
+        """Delete the checkpoints of some slots, and tell whether all went; raises what `collect` raises."""
+        return self._delete_numbers(numbers, self._checkpoints.delete)
 
-    def _delete_numbers(self, numbers: Iterable[int], delete: Callable[[int], None]) -> None:
+    def _delete_numbers(self, numbers: Iterable[int], delete: Callable[[int], None]) -> bool:
         """Delete objects whose names come again in a channel that is created in this place, as long as none is.
 
-        After a pause behind the question the rest stays for a later call.
+        Returns:
+            Whether all went. After a pause behind the question the rest stays, and the caller continues later.
         """
         asked_at = float("-inf")
         for i, number in enumerate(numbers):
@@ -213,8 +222,9 @@ class Collector:
                 asked_at = self._monotonic()
                 self._require_there()
                 if self._is_long_ago(asked_at):
-                    return
+                    return False
             delete(number)
+        return True
 
     def _is_long_ago(self, at: float) -> bool:
         return self._monotonic() - at >= _PROVEN_SECONDS

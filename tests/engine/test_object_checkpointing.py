@@ -429,6 +429,27 @@ def test_a_checkpoint_where_the_channel_was_removed_leaves_nothing_there(open_ha
     assert objects == before
 
 
+def test_own_checkpoints_that_a_pause_left_go_with_the_next_one(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_handle()
+    clock, collector = by_clock(channel), checkpointing_of(channel).collector
+
+    def checkpoints(number: int) -> list[int]:
+        for _ in range(number):
+            put(channel, b"x")
+            channel.checkpoint()
+        return keys(channel, "checkpoints/")
+
+    def pause() -> None:
+        clock.now += 5
+
+    with monkeypatch.context() as paused:
+        paused.setattr(collector, "_require_there", pause)
+        assert len(checkpoints(4)) == 4
+    assert len(checkpoints(1)) == 2
+
+
 def test_a_checkpoint_that_was_there_before_stays_where_no_channel_is_found(open_handle: Open) -> None:
     """Its identity alone is gone: a repair writes it anew, and begins with the checkpoint."""
     channel = open_handle()

@@ -217,6 +217,25 @@ def test_nothing_is_deleted_after_a_pause_behind_the_question_whether_the_channe
     assert slots_of(memory) == list(range(5, 10))
 
 
+def test_what_a_pause_leaves_of_old_checkpoints_goes_with_the_next_collection(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    checkpoints = collecting.collector._checkpoints.numbers
+    before = checkpoints()
+
+    def pause_from_now_on(request: Request) -> None:
+        collecting.pause_seconds = 5 if request.key == "checkpoints/" else 0
+
+    collecting.store.after = pause_from_now_on
+    collecting.collect(trimmed(4))
+    assert (slots_of(memory), checkpoints()) == (list(range(5, 10)), before)
+    collecting.store.after = lambda _: None
+    collecting.pause_seconds = 0
+    collecting.collect(trimmed(4))
+    assert checkpoints() == [OLDER, NEWEST] != before
+
+
 def in_segment(state: ChannelState, key: str) -> ChannelState:
     """Return the state with an event in a segment."""
     state.blocks.add(Block(file=key, offset=0, first_id=1, count=1, payload_bytes=8, time_us=1))
@@ -311,6 +330,17 @@ def test_a_process_looks_back_once() -> None:
     for _ in range(3):
         collecting.collector.collect(Trimmed(5), set(), 4, 6)
     assert collecting.store.counts["list"] == 1
+
+
+def test_a_process_that_pauses_while_it_looks_back_continues_with_the_next_collection() -> None:
+    collecting, memory = after({2: 0, 4: 10, 6: 3000, 8: 6700})
+    before = slots_of(memory)
+    collecting.pause_seconds = 5
+    collecting.collector.collect(Trimmed(5), set(), 6, 8)
+    assert slots_of(memory) == before
+    collecting.pause_seconds = 0
+    collecting.collector.collect(Trimmed(5), set(), 6, 8)
+    assert slots_of(memory) == list(range(4, 9))
 
 
 def test_a_checkpoint_that_another_channel_left_further_on_keeps_no_process_from_looking_back() -> None:
