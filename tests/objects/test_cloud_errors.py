@@ -41,7 +41,7 @@ def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not()
     error = store_error(S3, "read", "log/1", Answer(Outcome.NO_BUCKET, 404, "NoSuchBucket"))
     assert type(error) is StoreError and error.is_lasting
     assert str(error) == (
-        "reading s3://bucket/orders/log/1 failed (404 NoSuchBucket): the bucket 'bucket' does not exist: make it, or "
+        "reading s3://bucket/orders/log/1 failed (404 NoSuchBucket): the bucket 'bucket' does not exist: create it, or "
         "correct the name"
     )
     assert "the container 'bucket' does not exist" in said(AZURE, "write", Outcome.NO_BUCKET)
