@@ -35,34 +35,60 @@ def check_end(state: ChannelState, read_id: int, path: str) -> None:
         )
 
 
-def check_history(state: ChannelState, group: QueryGroup, read: Offset, path: str, *, of_set: bool = False) -> None:
-    """Refuse a checkpoint that has read events that a restore left out: their IDs are, or will be, those of others.
+def check_history(
+    state: ChannelState, group: QueryGroup, end: Offset, read_id: int | None, path: str, *, of_set: bool = False
+) -> None:
+    """Refuse a checkpoint with events that a restore left out: their IDs are, or will be, those of others.
 
     Args:
         state: the channel's state.
         group: the query's group.
-        read: how far the query has read, or plans to have.
+        end: how far the query has read, or plans to have.
+        read_id: the query has everything up to this event; None if it is not known whether its last batch was done.
         path: the channel's path, for the message.
         of_set: whether the query reads a set of channels, for the message.
 
     Raises:
         CheckpointMismatchError: the channel was created from a backup that does not have the event.
     """
-    if read.restore == state.restore_before(read.event_id):
+    if end.restore == state.restore_before(end.event_id):
         return
     shared_ids = {before.token: restore.last_id for before, restore in pairwise([Restore(0, ""), *state.restores])}
-    if (shared_id := shared_ids.get(read.restore)) is None:
+    shared_id = shared_ids.get(end.restore)
+    if shared_id is None:
         raise CheckpointMismatchError(
-            f"the Spark checkpoint has read {path} up to the event {read.event_id} after a restore that the channel "
-            "there now does not come from: it has other events under these IDs. Use a new checkpointLocation: a sink "
-            "then has twice what it has of the events that are still there"
+            f"the Spark checkpoint has {_extent(end, read_id, path)} after a restore that the channel there now does "
+            "not come from: it has other events under these IDs. Use a new checkpointLocation: a sink then has twice "
+            "what it has of the events that are still there"
         )
-    way = _new_checkpoint(group, max(shared_id + 1, state.beginning()), of_set=of_set)
     raise CheckpointMismatchError(
-        f"the Spark checkpoint has read {path} up to the event {read.event_id}, but the channel was restored from a "
-        f"backup that ends with the event {shared_id}, and gives the later IDs to other events. "
-        f"{way}{'' if of_set else ': it continues with the events that are new'}"
+        f"the Spark checkpoint has {_extent(end, read_id, path)}, but the channel was restored from a backup that ends "
+        f"with the event {shared_id}, and gives the later IDs to other events. "
+        f"{_way_on_of_restored(state, group, end, read_id, shared_id, of_set=of_set)}"
     )
+
+
+def _extent(end: Offset, read_id: int | None, path: str) -> str:
+    """Return how far a query has read and planned, as messages say it."""
+    if read_id is None:
+        return f"read, or only planned, {path} up to the event {end.event_id}"
+    planned = f", and planned it up to the event {end.event_id}" if read_id < end.event_id else ""
+    return f"read {path} up to the event {read_id}{planned}"
+
+
+def _way_on_of_restored(
+    state: ChannelState, group: QueryGroup, end: Offset, read_id: int | None, shared_id: int, *, of_set: bool
+) -> str:
+    """Return how to continue in a restored channel that has the query's events up to ``shared_id``."""
+    first = max(min(shared_id, end.event_id if read_id is None else read_id) + 1, state.beginning())
+    way = _new_checkpoint(group, first, of_set=of_set)
+    if of_set:
+        return f"{way}: the other channels' events since then come again, and a sink has twice what it has of them"
+    if read_id is None:
+        return f"{way} if a sink has the last batch; if it has not, with the first event of that"
+    if first <= shared_id:
+        return f"{way}: a sink that has the planned batch then has {listed([(first, shared_id)])} twice"
+    return f"{way}: it continues with the events that are new"
 
 
 def check_batch(

@@ -160,6 +160,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._port().deliver()  # also of an idle query: nobody else may come
         given = None if start is None else self._parse(start)
         if given is not None:
+            self._check_history(given, given.event_id)
             self._hear(given, given.event_id)
         elif self._query.phase is Phase.UNHEARD:  # before Spark 4.2: the query is new
             self._start.position(self._open())
@@ -219,6 +220,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._group.is_made_up(began, ended) or is_asked_anew(began, ended):  # how it was, the end knows alone
             began = ended if ended.start_id is None else replace(ended, event_id=ended.start_id)
         begin, last = self._query.plan(began, ended), ended.event_id
+        self._check_history(ended, None if began == ended and ended.start_id is None else begin)
         self._hear(ended, last if began == ended else begin)
         self._idle.are_over()
         self._start.reset = None
@@ -248,6 +250,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Commit the take of everything up to ``end``, which Spark has committed."""
         self._idle.are_over()
         done = self._parse(end)
+        self._check_history(done, done.event_id)
         self._hear(done, done.event_id)
         self._consumer()
         self._finished.commit(done.event_id)
@@ -402,14 +405,13 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._hold.keep()
         return consumer
 
-    def _hear(self, offset: Offset, read_id: int) -> None:
-        """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`).
-
-        Raises:
-            CheckpointMismatchError: the channel never had the events up to there (`check_history`).
-        """
+    def _check_history(self, end: Offset, read_id: int | None) -> None:
+        """Refuse an offset of Spark's if the channel never had the events up to there (`check_history`)."""
         with self._port().snapshot() as state:
-            check_history(state, self._group, offset, self._path, of_set=self._options.of_set)
+            check_history(state, self._group, end, read_id, self._path, of_set=self._options.of_set)
+
+    def _hear(self, offset: Offset, read_id: int) -> None:
+        """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`)."""
         if self._group.hear(offset, read_id) and self._hold.owner() is not None:
             self._hold.close()
 
