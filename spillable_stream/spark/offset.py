@@ -82,13 +82,12 @@ class Offset:
         found = cls.of(value)
         if found is not None and found.channel == channel:
             return found
-        match value:
-            case _ if found is not None:
-                whose = f"the channel {found.channel}"
-            case {"channels": dict()}:
-                whose = "a set of channels"
-            case _:
-                whose = f"another source (its offset is {shown(value)})"
+        if found is not None:
+            whose = f"the channel {found.channel}"
+        elif isinstance(value, dict) and isinstance(value.get("channels"), dict):
+            whose = "a set of channels"
+        else:
+            whose = f"another source (its offset is {shown(value)})"
         raise CheckpointMismatchError(
             f"the Spark checkpoint belongs to {whose}, {path} is {channel}; "
             "use the checkpoint's own source, or a new checkpointLocation"
@@ -186,8 +185,10 @@ def _of_option(name: str, text: str, channel: Channel) -> int:
     event_id = int(value["writeOrderId"])
     with channel.port().snapshot() as state:
         if "channel" in value and value.get("restore", "") != state.restore_before(event_id):
+            now = f"the event {event_id} there now is another one"
+            if event_id > state.last_id:
+                now = f"there is no event {event_id} now, and the next one of that ID is another"
             raise OptionError(
-                f"{name} is an offset of {channel.path} before or after a restore: the event {event_id} there now is "
-                "another one. Give the ID of an event"
+                f"{name} is an offset of {channel.path} before or after a restore: {now}. Give the ID of an event"
             )
     return event_id

@@ -204,9 +204,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         channel, group = self._open(), self._group.name
         with channel.port().snapshot() as state:
             lag = Lag.beyond(state, group if self._start.reset is None else None, self._query.covered_id)
-            return OffsetReport(
-                channel.uuid, state.last_id, str(channel.path), group, self._hold.owner(), lag
-            ).to_json()
+            owner, restore = self._hold.owner(), state.restore_before(state.last_id)
+            return OffsetReport(channel.uuid, state.last_id, str(channel.path), group, owner, lag, restore).to_json()
 
     @_held
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:

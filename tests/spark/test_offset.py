@@ -97,15 +97,18 @@ def test_an_option_is_not_an_offset_of_events_that_a_restored_channel_does_not_h
     with ss.Channel(tmp_path / "c") as channel:
         put_events(channel, 4)
         for option in ("startingOffsets", "endingOffsets"):
-            with pytest.raises(
-                OptionError, match=f"{option} is an offset of .*/c before or after a restore: the event 5 "
-            ):
-                batch_read(channel, {option: json.dumps(before)}).partitions()
+            for event_id, now in ((5, "the event 5 there now is another one"), (8, "there is no event 8 now")):
+                text = f"{option} is an offset of .*/c before or after a restore: {now}"
+                with pytest.raises(OptionError, match=text):
+                    batch_read(channel, {option: json.dumps({**before, "writeOrderId": event_id})}).partitions()
         reader = source(channel, startingOffsets=json.dumps({**before, "writeOrderId": 3}))
         start = reader.initialOffset()
         end = reader.latestOffset(start)
         reader.stop()
         assert (start["writeOrderId"], end["writeOrderId"]) == (3, 7)
+        told = json.dumps(reader.reportLatestOffset())
+        reader.stop()
+        assert source(channel, startingOffsets=told).initialOffset()["writeOrderId"] == 7
         options = {"startingOffsets": json.dumps(start), "endingOffsets": json.dumps(end)}
         assert batch_read(channel, options).partitions()
         assert batch_read(channel, {"startingOffsets": '{"writeOrderId": 5}'}).partitions()  # whatever that is now

@@ -24,6 +24,7 @@ class OffsetReport:
             Spark plans now; and ``oldestPutTimeMicros``, when the first of these was put, since 1970; null if there are
             none. A channel is one partition, so ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest`` and
             ``avgOffsetsBehindLatest`` (Kafka's words) are ``lagEvents`` too.
+        restore: ``restore``, like that of an `Offset`: so ``startingOffsets`` takes what Spark's progress says.
     """
 
     channel: str
@@ -32,6 +33,7 @@ class OffsetReport:
     group: str
     owner: str | None
     lag: Lag
+    restore: str = ""
 
     @classmethod
     def of(cls, value: OffsetJson) -> OffsetReport | None:
@@ -43,7 +45,15 @@ class OffsetReport:
         if not {"channel", "path"} <= value.keys():
             return None
         lag = Lag(value["lagEvents"], value["oldestPutTimeMicros"])
-        return cls(value["channel"], value["writeOrderId"], value["path"], value["group"], value["owner"], lag)
+        return cls(
+            value["channel"],
+            value["writeOrderId"],
+            value["path"],
+            value["group"],
+            value["owner"],
+            lag,
+            value.get("restore", ""),
+        )
 
     def to_json(self) -> OffsetJson:
         """Return it for Spark."""
@@ -57,5 +67,6 @@ class OffsetReport:
             "oldestPutTimeMicros": self.lag.put_time_us,
             "owner": self.owner,
             "path": self.path,
+            **({"restore": self.restore} if self.restore else {}),
             "writeOrderId": self.last_id,
         }

@@ -16,6 +16,12 @@ def test_listener_reads_what_the_source_told(owner: str | None, lag: Lag) -> Non
     assert OffsetReport.of(json.loads(json.dumps(told.to_json()))) == told
 
 
+def test_listener_reads_of_a_restored_channel_what_the_source_told() -> None:
+    told = OffsetReport("c", 7, "/c", "g", None, Lag(0, None), "token")
+    assert OffsetReport.of(json.loads(json.dumps(told.to_json()))) == told
+    assert list(told.to_json()) == sorted(told.to_json())
+
+
 def test_keys_are_sorted_and_the_lag_is_there_in_kafkas_words() -> None:
     told = OffsetReport("c", 7, "/c", "g", None, Lag(3, None)).to_json()
     assert list(told) == sorted(told)
