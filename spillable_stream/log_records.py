@@ -4,8 +4,9 @@ Every module logs under its own name, below ``spillable_stream``. The levels: *d
 checkpoints), *info* for what happens rarely and is all right, *warning* for what somebody should look at although the
 call succeeds, *error* for a failure that no call can raise. An error that a call raises is not logged besides.
 
-A handler or a filter of the program's may raise. That ends nothing here, neither a commit nor a thread: the record then
-goes to standard error, if it is a warning or worse (`log_of`).
+A handler or a filter of the program's may raise, and so may its record factory, or Python where the factory sets one of
+the fields. That ends nothing here, neither a commit nor a thread: the record of a handler that raised goes to standard
+error, if it is a warning or an error, and one that could not be created so is Python's own (`log_of`).
 
 ``SPILLABLE_LOG=debug`` (info, warning, error) writes the records to standard error. Without it Python's own rule holds:
 the program's handlers decide, and where it has none, warnings and errors go to standard error. A handler that drops
@@ -19,7 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
 __all__ = ["FIELDS", "VARIABLE", "RecordFields", "Seldom", "configure", "fields", "log_of"]
 
@@ -100,7 +101,7 @@ def fields(
 
 
 class _Log(logging.Logger):
-    """The logger of a name, which decides all but what becomes of an error in a handler or a filter."""
+    """The logger of a name, which decides all but what becomes of an error in a handler, a filter or a factory."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -108,6 +109,28 @@ class _Log(logging.Logger):
 
     def isEnabledFor(self, level: int) -> bool:
         return self._log_of_program.isEnabledFor(level)
+
+    def makeRecord(
+        self,
+        name: str,
+        level: int,
+        fn: str,
+        lno: int,
+        msg: object,
+        args: Any,
+        exc_info: Any,
+        func: str | None = None,
+        extra: Mapping[str, object] | None = None,
+        sinfo: str | None = None,
+    ) -> logging.LogRecord:
+        try:
+            return super().makeRecord(name, level, fn, lno, msg, args, exc_info, func, extra, sinfo)
+        except BaseException as e:
+            if _ends_the_program(e):
+                raise
+            record = logging.LogRecord(name, level, fn, lno, msg, args, exc_info, func, sinfo)
+            vars(record).update(extra or {})
+            return record
 
     def handle(self, record: logging.LogRecord) -> None:
         try:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -187,6 +188,15 @@ class Raising(logging.Handler):
         raise self.fault
 
 
+class Keeping(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
 @pytest.fixture
 def program() -> Iterator[logging.Logger]:
     """The program's logger of a name of the package."""
@@ -241,6 +251,47 @@ def test_a_record_that_a_filter_refuses_goes_to_standard_error_with_the_error_th
     assert (
         said.startswith("a call failed (a logging handler raised ZeroDivisionError)\n") and "KeyError: 'mine'" in said
     )
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_record_factory_that_sets_a_field_of_its_own_loses_no_record(program: logging.Logger, field: str) -> None:
+    """Python refuses to overwrite what a factory has set, with a `KeyError` out of the call that logs."""
+
+    def factory(*args: Any, **more: Any) -> logging.LogRecord:
+        record = plain(*args, **more)
+        setattr(record, field, "the program's")
+        return record
+
+    def refuses(*_: Any, **__: Any) -> logging.LogRecord:
+        raise ValueError
+
+    plain, handler = logging.getLogRecordFactory(), Keeping()
+    program.addHandler(handler)
+    for each in (factory, refuses):
+        logging.setLogRecordFactory(each)
+        try:
+            log_of(program.name).warning("%d are gone", 3, extra={field: "ours"})
+        finally:
+            logging.setLogRecordFactory(plain)
+    assert [(r.getMessage(), r.funcName, getattr(r, field)) for r in handler.records] == [
+        ("3 are gone", "test_a_record_factory_that_sets_a_field_of_its_own_loses_no_record", "ours")
+    ] * 2
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, SystemExit])
+def test_what_a_signal_raises_within_a_record_factory_ends_the_program(
+    program: logging.Logger, fault: type[BaseException]
+) -> None:
+    def factory(*_: Any, **__: Any) -> logging.LogRecord:
+        raise fault
+
+    plain = logging.getLogRecordFactory()
+    logging.setLogRecordFactory(factory)
+    try:
+        with pytest.raises(fault):
+            log_of(program.name).warning("all is well")
+    finally:
+        logging.setLogRecordFactory(plain)
 
 
 def test_an_interrupt_within_a_handler_is_the_users(program: logging.Logger) -> None:
