@@ -13,13 +13,19 @@ import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from spillable_stream.counted import counted
-from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError
+from spillable_stream.errors import (
+    CommitOutcomeUnknownError,
+    OptionError,
+    ProducerSequenceError,
+    SchemaError,
+    SpillableError,
+)
 from spillable_stream.format.numbered_batch import NumberedBatch, Numbers
 from spillable_stream.names import NAME, is_name
 from spillable_stream.producer.fingerprint import fingerprint
@@ -111,6 +117,7 @@ class LoadReport:
         first_id: the write-order ID of the first event that it stored; 0 if it stored none, or all of them wait.
         last_id: that of the last one; 0 if there is none.
         name: by which ID the channel remembers the load; "" for one that can't be run again.
+        unsettled: how many more events may be stored, by a commit whose outcome is not known.
     """
 
     stored: int
@@ -118,6 +125,11 @@ class LoadReport:
     first_id: int
     last_id: int
     name: str
+    unsettled: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for a JSON object, which says of unsettled events only where there are any."""
+        return {name: value for name, value in asdict(self).items() if value or name != "unsettled"}
 
 
 class Load:
@@ -134,7 +146,7 @@ class Load:
     Attributes:
         stored: how many events it has stored.
         skipped: how many rows it has found stored by an earlier run.
-        unsettled: how many more events a commit that was interrupted may have stored.
+        unsettled: how many more events may be stored, by a commit whose outcome is not known.
     """
 
     def __init__(
@@ -189,7 +201,7 @@ class Load:
 
     def report(self) -> LoadReport:
         """Return what it has stored, as far as its commits have said so."""
-        return LoadReport(self.stored, self.skipped, self._first_id, self._last_id, self.name)
+        return LoadReport(self.stored, self._before, self._first_id, self._last_id, self.name, self.unsettled)
 
     def _claim(self) -> ProducerClaim | None:
         return self._channel.put_port().claim_producer(self.name) if self.name else None
@@ -197,7 +209,8 @@ class Load:
     def so_far(self) -> LoadReport:
         """Return what it did by now, also by a commit that was interrupted; the channel is open."""
         stored = self.rows_stored() - self._before
-        return LoadReport(stored, self._before, self._first_id, self._last_id, self.name)
+        unsettled = 0 if self.name else self.unsettled
+        return LoadReport(stored, self._before, self._first_id, self._last_id, self.name, unsettled)
 
     def rows_stored(self) -> int:
         """Return how many rows of the input the channel has by now; the channel is open."""
@@ -281,9 +294,14 @@ class Load:
             last = stored + batch.num_rows
             tx.producer = NumberedBatch(self.name, Numbers(stored + 1, last, self._digest.value()))
             tx.follows = stored
-        self.unsettled = batch.num_rows
-        with tx:
-            tx.put_batch(self._convert(batch), ttl=self._ttl, deliver_after=self._deliver_after)
+        try:
+            with tx:
+                tx.put_batch(self._convert(batch), ttl=self._ttl, deliver_after=self._deliver_after)
+                self.unsettled = batch.num_rows
+        except SpillableError as e:
+            if not isinstance(e, CommitOutcomeUnknownError):
+                self.unsettled = 0
+            raise
         self.stored, self.unsettled = self.stored + batch.num_rows, 0
         if tx.committed.last_id >= tx.committed.first_id:  # those that wait have no IDs yet
             self._first_id = self._first_id or tx.committed.first_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,7 +88,7 @@ def put(
     Exit status: 0 all is stored; 1 it is not, and the same command continues; 2 no such file, channel or option.
     """
     stands, load, report = "nothing was stored", None, None
-    with ending(path, as_json, lambda: stands, lambda: {"stored": 0} if report is None else asdict(report)):
+    with ending(path, as_json, lambda: stands, lambda: {"stored": 0} if report is None else report.to_json()):
         is_told, kind = kind is not None, kind or format_of(file)
         delimiter = csv_delimiter(delimiter, is_csv=kind is Format.CSV)
         ttl_us(ttl)  # refused before anything is created
@@ -114,7 +113,7 @@ def put(
                 source.close()
             stands = _stands(load, load.skipped + load.stored)
         if as_json:
-            print_object({"path": path, **asdict(report)})
+            print_object({"path": path, **report.to_json()})
         else:
             before = f"; {report.skipped:,} stored before" if report.skipped else ""
             ids = f", {report.first_id} to {report.last_id}" if report.last_id else ""

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, OptionError, ProducerSequenceError, Progress, progress
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.cli import numbered_load
 from spillable_stream.cli.load_input import Format, open_input
 from spillable_stream.cli.numbered_load import Load, RowDigest, load_name
+from spillable_stream.errors import ChannelFullError, CommitOutcomeUnknownError
 from tests.support.events import peek
 
 
@@ -61,6 +63,37 @@ def test_a_load_that_stops_anywhere_is_continued_whatever_the_transactions_are(
             stored += work.stored
     with Channel(path, transaction_capacity=10_000) as channel:
         assert peek(channel) == lines
+
+
+@pytest.mark.parametrize(
+    ("fault", "unsettled"), [(CommitOutcomeUnknownError("?"), {"unsettled": 2}), (ChannelFullError("full"), {})]
+)
+def test_a_report_says_what_may_be_stored_where_the_outcome_of_a_commit_is_not_known(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception, unsettled: dict[str, int]
+) -> None:
+    def fails(_: PutTransaction) -> None:
+        raise fault
+
+    (tmp_path / "f").write_bytes(b"a\nb\n")
+    with Channel(path, minimum_required_space=0) as channel:
+        work = load(channel, tmp_path / "f")
+        with monkeypatch.context() as m, pytest.raises(type(fault)):
+            m.setattr(PutTransaction, "commit", fails)
+            work.run()
+        known = {"stored": 0, "skipped": 0, "first_id": 0, "last_id": 0, "name": "load-x"}
+        assert work.report().to_json() == {**known, **unsettled}
+
+
+def test_rows_are_skipped_in_every_report_that_an_earlier_run_had_stored(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    with Channel(path, minimum_required_space=0) as channel:
+        file.write_bytes(b"a\nb\nc\n")
+        load(channel, file).run()
+        file.write_bytes(b"a\n")
+        work = load(channel, file)
+        with pytest.raises(ProducerSequenceError):
+            work.run()
+        assert work.report().skipped == work.so_far().skipped == 3
 
 
 def test_a_file_that_grew_is_continued(path: Path, tmp_path: Path) -> None:
