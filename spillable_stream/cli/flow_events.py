@@ -22,6 +22,7 @@ __all__ = ["send", "tap"]
 
 _Rows: TypeAlias = "Iterator[dict[str, object]]"
 _Put: TypeAlias = "Callable[[pa.RecordBatch], object]"
+_COLUMNAR = "`spillable put` reads it"
 
 
 @app.command()
@@ -134,7 +135,7 @@ def send(
     count, done = 0, "sent" if conf_file else "stored"
     with ending(path, interrupted=lambda: f"at least {counted(count, 'event', 'are')} {done}"):
         put = _put_into(path) if path else _put_through(conf_file or [], name, source, define, mapped)
-        with put as put_batch, closing(InputSource(filename, compressed=True)) as lines:
+        with put as put_batch, closing(InputSource(filename, compressed=True, columnar=_COLUMNAR)) as lines:
             for batch in _batches(lines, pairs(header), batch_size):
                 put_batch(batch)
                 count += batch.num_rows

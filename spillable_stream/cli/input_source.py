@@ -63,8 +63,6 @@ _FIRST_BYTES = {
 _INSTEAD = {
     "xz": "decompress it first, as by xz -dc",
     "zip": "unpack it first",
-    "Parquet": "give --format parquet",
-    "Arrow": "give --format arrow",
 }
 
 
@@ -86,6 +84,7 @@ class InputSource(io.RawIOBase):
         file: its path, or "-" for standard input.
         compressed: whether it may be compressed text. The end of its name says how, else its first bytes do, which are
             waited for.
+        columnar: what to do with Parquet or Arrow where text is expected; by default, to name the format.
 
     Attributes:
         name: what users call it.
@@ -98,8 +97,9 @@ class InputSource(io.RawIOBase):
         OptionError: it can't be opened, or should be text, and is something else.
     """
 
-    def __init__(self, file: str, *, compressed: bool) -> None:
+    def __init__(self, file: str, *, compressed: bool, columnar: str = "") -> None:
         self._ahead = b""
+        self._columnar = columnar
         self._owned = False  # a source that can't be opened is closed too, as Python forgets it
         self.name: str = "standard input" if file == STANDARD_INPUT else file
         try:
@@ -121,6 +121,9 @@ class InputSource(io.RawIOBase):
         kind = next((kind for mark, kind in _FIRST_BYTES.items() if self._ahead.startswith(mark)), None)
         if kind in _INSTEAD:
             raise OptionError(f"{self.name} is not text, but {kind}: {_INSTEAD[kind]}")
+        if kind in ("Parquet", "Arrow"):
+            advice = self._columnar or f"give --format {kind.lower()}"
+            raise OptionError(f"{self.name} is not text, but {kind}: {advice}")
         return kind
 
     def readable(self) -> bool:

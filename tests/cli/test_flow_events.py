@@ -89,6 +89,12 @@ def test_compressed_lines_are_sent_and_what_cannot_be_decompressed_is_refused(pl
     ]
 
 
+def test_parquet_is_left_to_the_verb_that_reads_it(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"PAR1\x15")
+    text = run("send", place, "--filename", tmp_path / "f", status=2)
+    assert "is not text, but Parquet: `spillable put` reads it" in text and "--format" not in text
+
+
 def test_lines_that_trickle_in_are_stored_as_they_come_and_an_interrupt_says_how_many(place: Path) -> None:
     process = start("send", place, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdin is not None
