@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.shown_value import shown
 from spillable_stream.spark.offset import Offset, OffsetJson
 
 __all__ = ["SetOffset", "SetPlace"]
@@ -39,12 +40,12 @@ class SetOffset:
     places: Mapping[str, SetPlace]
 
     @classmethod
-    def parse(cls, value: object, shown: str) -> SetOffset:
+    def parse(cls, value: object, whole: str) -> SetOffset:
         """Return an offset that Spark passes.
 
         Args:
             value: the offset as JSON, which may be another source's.
-            shown: the set, for the message.
+            whole: the set, for the message.
 
         Raises:
             CheckpointMismatchError: it belongs to a single channel, or to another source.
@@ -56,9 +57,9 @@ class SetOffset:
                 except ValueError:
                     pass
         single = Offset.of(value)
-        whose = f"the channel {single.channel} alone" if single else f"another source (its offset is {value!r})"
+        whose = f"the channel {single.channel} alone" if single else f"another source (its offset is {shown(value)})"
         raise CheckpointMismatchError(
-            f"the Spark checkpoint belongs to {whose}, and {shown} is a set of channels; use the checkpoint's own "
+            f"the Spark checkpoint belongs to {whose}, and {whole} is a set of channels; use the checkpoint's own "
             "source, or a new checkpointLocation"
         )
 

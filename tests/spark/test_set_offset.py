@@ -42,3 +42,9 @@ def test_what_was_written_is_read() -> None:
 def test_another_sources_offset_is_refused(value: Any, whose: str) -> None:
     with pytest.raises(CheckpointMismatchError, match=f"belongs to {whose}.* and the set is a set of channels"):
         SetOffset.parse(value, "the set")
+
+
+def test_the_offset_of_another_source_is_shown_in_short() -> None:
+    with pytest.raises(CheckpointMismatchError) as e:
+        SetOffset.parse({"partitions": list(range(10_000))}, "the set")
+    assert len(str(e.value)) < 1000
