@@ -33,7 +33,7 @@ def metrics(paths: ChannelPaths, port: _PORT = 9107, host: _HOST = "127.0.0.1") 
         try:
             server = serve_metrics(paths, port, host=host)
         except (SpillableError, ImportError, OSError) as e:
-            if isinstance(e, OSError):  # the system says of no address that it refused it
+            if isinstance(e, OSError) and e.filename is None:  # the system says of no address that it refused it
                 e.filename = f"{host}:{port}"
             fail(paths[0], e, False, UNKNOWN)
         with server:
