@@ -1,9 +1,9 @@
 """A query's first batch has the same events each time: the channel remembers it where Spark's checkpoint may not.
 
 Spark does not sync its checkpoint. A power cut that takes a query's very first offset from it leaves a query that
-begins anew under its old ID: its batch 0 has other events then, and a sink that has a batch 0 skips them. Nothing tells
-a source which query it works for, but tasks know it. The first task of a batch notes it beside the group, and looks
-there before it returns an event::
+begins again under its old ID: its batch 0 has other events then, and a sink that has a batch 0 skips them. Nothing
+tells a source which query it works for, but tasks know it. The first task of a batch notes it beside the group, and
+looks there before it returns an event::
 
     noted of the group           this batch is the first       any later one
     ──────────────────────────   ───────────────────────────   ─────────────

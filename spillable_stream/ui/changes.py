@@ -22,7 +22,7 @@ class Changes:
     """The changes. Each opens the channel for as long as it takes.
 
     Args:
-        allowed: whether any may be created.
+        allowed: whether any may be made.
     """
 
     def __init__(self, *, allowed: bool) -> None:
