@@ -1,4 +1,4 @@
-"""Which directory of this host a path or a URI names."""
+"""Finds the local directory that a path or a URI names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ __all__ = ["is_file_uri", "local_path"]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
-def local_path(given: str) -> str:
-    """Return the path of a local directory that a path or a URI names, or "" if it names none."""
-    path = _path_of_uri(given) if is_file_uri(given) else given
+def local_path(given: str, *, is_encoded: bool = True) -> str:
+    """Return the path of a local directory that a path or a URI names, or "" if it names none.
+
+    Args:
+        given: the path or the URI.
+        is_encoded: whether a URI says with ``%20`` that there is a space; it does not to Spark where that has files.
+    """
+    path = _path_of_uri(given, is_encoded=is_encoded) if is_file_uri(given) else given
     return "" if _SCHEME.match(path) else path
 
 
@@ -21,10 +26,13 @@ def is_file_uri(given: str) -> bool:
     return given[:5].lower() == "file:"
 
 
-def _path_of_uri(uri: str) -> str:
+def _path_of_uri(uri: str, *, is_encoded: bool) -> str:
     """Return the path of a ``file:`` URI, or "" if it is relative or another host's."""
     path = uri[5:]
     if path.startswith("//"):
         host, slash, path = path[2:].partition("/")
         path = slash + path if host.lower() in ("", "localhost") else ""
-    return "/" + unquote(path.lstrip("/")) if path.startswith("/") else ""
+    if not path.startswith("/"):
+        return ""
+    path = "/" + path.lstrip("/")
+    return unquote(path) if is_encoded else path

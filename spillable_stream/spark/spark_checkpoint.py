@@ -54,7 +54,7 @@ class SparkCheckpoint:
             checkpoints: where the session keeps checkpoints; "" if it does not say it.
         """
         of_session = f"{checkpoints}/{self.query}" if checkpoints and self.query else ""
-        path = local_path(self.location or of_session)
+        path = local_path(self.location or of_session, is_encoded=False)  # as Hadoop takes it
         return Path(path) if path else None
 
     def sync_batch(self, batch_id: int, staged: Iterable[Staged]) -> None:
@@ -121,7 +121,9 @@ def _write_again(path: Path) -> None:
     """
     try:
         with open(path, "r+b") as file:
-            file.write(path.read_bytes())
+            data = file.read()
+            file.seek(0)
+            file.write(data)
     except OSError as e:
         if not is_not_ours(e):
             raise

@@ -25,5 +25,9 @@ def test_a_path_and_a_file_uri_of_this_host_name_a_directory(given: str, path: s
     assert local_path(given) == path
 
 
+def test_a_file_uri_of_sparks_is_taken_as_it_is() -> None:
+    assert local_path("file:///a%20b/x", is_encoded=False) == "/a%20b/x"
+
+
 def test_a_file_uri_is_told_from_a_path_and_from_other_uris() -> None:
     assert [is_file_uri(given) for given in ("file:/a", "FILE:/a", "/file:/a", "s3://a")] == [True, True, False, False]

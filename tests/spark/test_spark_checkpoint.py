@@ -100,6 +100,7 @@ def test_a_checkpoint_on_this_host_is_found_by_its_path_and_its_uri(
     ("option", "query", "of_session", "found"),
     [
         ("/queries/one", "", "", "/queries/one"),
+        ("file:/my%20queries/one", "", "", "/my%20queries/one"),  # to Spark, and so it is here
         ("/queries/one", "two", "/elsewhere", "/queries/one"),
         ("", "two", "/elsewhere", "/elsewhere/two"),
         ("", "two", "file:/elsewhere", "/elsewhere/two"),
