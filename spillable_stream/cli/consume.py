@@ -36,7 +36,9 @@ _Wait = Annotated[
     ),
 ]
 _JsonLines = Annotated[bool, typer.Option("--json", help="Print whole events, with IDs and headers, as JSON lines.")]
-_Count = Annotated[int, typer.Option("-n", "--lines", min=0, help="How many of the last events to print.")]
+_Count = Annotated[
+    int | None, typer.Option("-n", "--lines", min=0, help="How many of the last events to print; 10 by default.")
+]
 _Follow = Annotated[bool, typer.Option("-f", "--follow", help="Print events as they come, until Ctrl-C.")]
 _From = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin instead: {PLACES}.")]
 _Delayed = Annotated[
@@ -121,7 +123,7 @@ def _print(lines: Iterable[bytes]) -> None:
 @app.command()
 def tail(
     path: ChannelPath,
-    count: _Count = 10,
+    count: _Count = None,
     follow: _Follow = False,
     start: _From = None,
     delayed: _Delayed = None,
@@ -141,11 +143,11 @@ def tail(
     from spillable_stream.channel.channel import Channel
 
     with ending(path, interrupted=lambda: "nothing was taken"):
-        if delayed is not None and (follow or start is not None):
-            raise OptionError("--delayed prints all events of its file: leave out --from and --follow")
+        if delayed is not None and (follow or start is not None or count is not None):
+            raise OptionError("--delayed prints all events of its file: leave out -n, --from and --follow")
         with until_signal() if follow else nullcontext(), Channel(path, create=False, readonly=True) as channel:
             if delayed is None:
-                _Tail(channel, as_json).run(count, start, follow)
+                _Tail(channel, as_json).run(10 if count is None else count, start, follow)
             else:
                 _print_delayed(channel, delayed, as_json)
 

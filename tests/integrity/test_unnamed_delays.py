@@ -91,3 +91,10 @@ def test_so_it_is_in_a_store(tmp_path: Path) -> None:
         done = run("tail", url, "--delayed", file)
         assert (done.exit_code, done.stdout) == (0, "b\n"), done.stderr
     assert run("tail", url, "--delayed", "segments/none").exit_code == 2
+
+
+@pytest.mark.parametrize("more", [["-n", "1"], ["--follow"], ["--from", "latest"]])
+def test_an_option_that_chooses_events_is_refused_beside_a_file_of_delayed_ones(path: Path, more: list[str]) -> None:
+    Channel(path, minimum_required_space=0).close()
+    done = run("tail", path, "--delayed", path / "data" / "delayed-000001", *more)
+    assert done.exit_code == 2 and "leave out -n, --from and --follow" in done.stderr
