@@ -40,8 +40,8 @@ __all__ = [
     "ending",
     "fail",
     "forget_output",
-    "given",
     "print_object",
+    "refuse_empty",
     "say",
     "status_after",
     "system_error",
@@ -71,22 +71,31 @@ _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 _T = TypeVar("_T", str, list[str])
 
 
-def given(value: _T) -> _T:
-    """Refuse an empty text: a script's variable without a value would name this directory, or every address."""
-    if value == "" or (isinstance(value, list) and "" in value):
+def refuse_empty(value: str) -> str:
+    """Refuse an empty text: a script's variable without a value would name every address."""
+    if value == "":
         raise typer.BadParameter("it is empty; give it a value")
+    return value
+
+
+def _refuse_empty_path(value: _T) -> _T:
+    """Refuse an empty path, which would name this directory."""
+    if value == "" or (isinstance(value, list) and "" in value):
+        raise typer.BadParameter("it is empty; give a channel's directory, or its address in a store")
     return value
 
 
 ChannelPath = Annotated[
     str,
-    typer.Argument(metavar="PATH", callback=given, help="The channel's directory, or its address in a store."),
+    typer.Argument(
+        metavar="PATH", callback=_refuse_empty_path, help="The channel's directory, or its address in a store."
+    ),
 ]
 ChannelPaths = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH…",
-        callback=given,
+        callback=_refuse_empty_path,
         help="The channels: directories, addresses in a store, or patterns, in quotes: '/data/orders-*'.",
     ),
 ]

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, given, until_signal
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, refuse_empty, until_signal
 from spillable_stream.errors import SpillableError
 
 __all__ = ["metrics"]
 
 _PORT = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port; 0 for a free one.")]
 _HOST = Annotated[
-    str, typer.Option("--host", callback=given, help="The address to listen at: 0.0.0.0 for all of this host's.")
+    str, typer.Option("--host", callback=refuse_empty, help="The address to listen at: 0.0.0.0 for all of this host's.")
 ]
 
 

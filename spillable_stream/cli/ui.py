@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, given, until_signal
+from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, refuse_empty, until_signal
 from spillable_stream.errors import SpillableError
 
 __all__ = ["ui"]
@@ -17,7 +17,7 @@ _HOST = Annotated[
     str,
     typer.Option(
         "--host",
-        callback=given,
+        callback=refuse_empty,
         help="The address to listen at; any but this host's own needs a token.",
     ),
 ]
