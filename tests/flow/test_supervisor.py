@@ -7,7 +7,7 @@ import pytest
 from spillable_stream.errors import StorageError
 from spillable_stream.flow.runner import StartWaitsError
 from spillable_stream.flow.supervisor import Supervisor
-from tests.support.producers import Speechless
+from tests.support.producers import Mute
 from tests.support.waiting import wait_until
 
 
@@ -81,12 +81,12 @@ def test_what_was_stopped_is_left_alone() -> None:
 def test_a_start_whose_error_has_no_text_has_failed_like_another_one(caplog: pytest.LogCaptureFixture) -> None:
     class Silent(Told):
         def start(self) -> None:
-            raise Speechless
+            raise Mute
 
     supervisor = Supervisor()
     supervisor.start(Silent())
     assert supervisor.has_failed()
-    assert "is tried again in 3 s: (its text can't be told: SystemExit)" in caplog.text
+    assert "is tried again in 3 s: (its text can't be told: ValueError)" in caplog.text
 
 
 @pytest.fixture

@@ -33,6 +33,13 @@ async def waiting_for_room(producer: AsyncProducer, *bodies: bytes) -> list[asyn
     return tasks
 
 
+class Mute(Exception):
+    """An error whose text raises another one, and no exit, which a log must not keep in the main thread."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
 class Speechless(ValueError):
     def __str__(self) -> str:
         raise SystemExit("no text")
