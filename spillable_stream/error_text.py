@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["is_interrupt", "text_of", "type_and_text"]
+__all__ = ["is_interrupt", "may_be_of_a_signal", "text_of", "type_and_text"]
 
 
 def is_interrupt(error: BaseException) -> bool:
     """Tell whether an error is the user's Ctrl-C, which is nobody's to keep."""
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+    return isinstance(error, KeyboardInterrupt) and may_be_of_a_signal(error)
+
+
+def may_be_of_a_signal(error: BaseException) -> bool:
+    """Tell whether a signal may have raised an error, as Ctrl-C and SIGTERM do: in the main thread, anywhere."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, (KeyboardInterrupt, SystemExit)) and is_main
 
 
 def text_of(error: BaseException | None) -> str:

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, cast
+
+from spillable_stream.error_text import may_be_of_a_signal
 
 __all__ = ["FIELDS", "VARIABLE", "RecordFields", "Seldom", "configure", "fields", "log_of"]
 
@@ -126,7 +127,7 @@ class _Log(logging.Logger):
         try:
             return super().makeRecord(name, level, fn, lno, msg, args, exc_info, func, extra, sinfo)
         except BaseException as e:
-            if _ends_the_program(e):
+            if may_be_of_a_signal(e):
                 raise
             record = logging.LogRecord(name, level, fn, lno, msg, args, exc_info, func, sinfo)
             vars(record).update(extra or {})
@@ -136,7 +137,7 @@ class _Log(logging.Logger):
         try:
             self._log_of_program.handle(record)
         except BaseException as e:
-            if _ends_the_program(e):
+            if may_be_of_a_signal(e):
                 raise
             _say_plainly(record, e)
 
@@ -152,14 +153,8 @@ def _say_plainly(record: logging.LogRecord, fault: BaseException) -> None:
     try:
         last.handle(logging.makeLogRecord({**vars(record), "msg": message}))
     except BaseException as e:  # there is nobody left to tell
-        if _ends_the_program(e):
+        if may_be_of_a_signal(e):
             raise
-
-
-def _ends_the_program(error: BaseException) -> bool:
-    """Tell whether a signal may have raised an error, which comes in the main thread, wherever that is."""
-    is_main = threading.current_thread() is threading.main_thread()
-    return isinstance(error, (KeyboardInterrupt, SystemExit)) and is_main
 
 
 def log_of(name: str) -> logging.Logger:
