@@ -56,6 +56,7 @@ def store_error(location: Location, right: Right, key: str, answer: Answer) -> S
         f"{_DOING[right]} {place} failed{_said(answer)}: {_reason(location, cloud, right, answer)}",
         may_have_happened=not is_not_done,
         is_lasting=is_not_done and answer.outcome not in _PASSING,
+        is_limited=answer.status == 429,
     )
 
 

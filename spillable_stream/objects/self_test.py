@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
 __all__ = ["CHECKS", "FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "one_test", "require_sound"]
@@ -30,6 +31,7 @@ FULL_RACES = 200
 
 _THREADS = 8
 _CONFLICTS = 5  # in a row, before "nobody could create it" is a fault
+_LIMITED_SECONDS = 30.0  # for which a creation is tried again: Google takes one change of an object a second
 _PATIENCE_SECONDS = 120.0  # of a thread that waits for the others of its race
 _NOT_FOUND = "it does not return an object that was just created"
 _NOT_CREATED = "it does not create an object that is not there"
@@ -145,7 +147,7 @@ class _Check:
         """Create an object that exists."""
         key = self._new_key()
         self._create(key, b"first")
-        if self._store.create(key, b"second"):
+        if self._is_created(key, b"second"):
             self.faults.append("it says that it created an object that was there already")
         self._expect(key, b"first", "it overwrites an object with one that must only be created if there is none")
 
@@ -178,10 +180,14 @@ class _Check:
             except BaseException:
                 start.abort()  # after an interrupt, those that were begun would wait for the others
                 raise
-            won = [content for content, attempt in zip(contents, tried, strict=True) if attempt.result()]
+            answers = [attempt.result() for attempt in tried]
+            won = [content for content, answer in zip(contents, answers, strict=True) if answer is True]
             found = self._found(key)
             if won or found is not None:
                 break
+            for answer in answers:
+                if isinstance(answer, StoreError):
+                    raise answer
         self.winners = max(self.winners, len(won))
         if len(won) > 1:
             self.faults.append(
@@ -193,15 +199,35 @@ class _Check:
         elif found not in (won or contents):
             self.faults.append("it returns another object than the one that it said was created")
 
-    def _try(self, start: threading.Barrier, key: str, content: bytes) -> bool:
+    def _try(self, start: threading.Barrier, key: str, content: bytes) -> bool | StoreError:
+        """Create an object together with others; return the error of a store that is asked too often."""
         with suppress(threading.BrokenBarrierError):
             start.wait(_PATIENCE_SECONDS)
-        return self._store.create(key, content)
+        try:
+            return self._store.create(key, content)
+        except StoreError as e:
+            if not e.is_limited:
+                raise
+            return e
 
     def _create(self, key: str, content: bytes) -> None:
         """Create an object that is not there; a store may first answer that there was a conflict."""
-        if not any(self._store.create(key, content) for _ in range(_CONFLICTS)):
+        if not any(self._is_created(key, content) for _ in range(_CONFLICTS)):
             self.faults.append(_NOT_CREATED)
+
+    def _is_created(self, key: str, content: bytes) -> bool:
+        """Create an object if it is not there, and tell whether that happened; wait if the store is asked too often."""
+        limited: StoreError | None = None
+        for _ in Patience(_LIMITED_SECONDS).attempts():
+            try:
+                # Where it was asked too often before, it may have created what is there now.
+                return self._store.create(key, content) or (limited is not None and self._found(key) == content)
+            except StoreError as e:
+                if not e.is_limited:
+                    raise
+                limited = e
+        assert limited is not None
+        raise limited
 
     def _expect(self, key: str, content: bytes, fault: str) -> None:
         if self._found(key) != content:

@@ -42,19 +42,27 @@ class StoreError(StorageError):
         may_have_happened: whether the store may have done it anyway, now or later: a timeout, a connection that
             broke, an internal error. False for what it refused: no permission, no such bucket.
         is_lasting: whether the same request would fail again however often it is sent.
+        is_limited: whether the store answered that it is asked too often (429), be it for this object alone.
     """
 
-    def __init__(self, message: str, *, may_have_happened: bool = True, is_lasting: bool = False) -> None:
+    def __init__(
+        self, message: str, *, may_have_happened: bool = True, is_lasting: bool = False, is_limited: bool = False
+    ) -> None:
         super().__init__(message)
         self.may_have_happened = may_have_happened
         self.is_lasting = is_lasting
+        self.is_limited = is_limited
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _store_error, (type(self), self.args[0], self.may_have_happened, self.is_lasting)
+        return _store_error, (type(self), self.args[0], self.may_have_happened, self.is_lasting, self.is_limited)
 
 
-def _store_error(kind: type[StoreError], message: str, may_have_happened: bool, is_lasting: bool) -> StoreError:
-    return kind(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
+def _store_error(
+    kind: type[StoreError], message: str, may_have_happened: bool, is_lasting: bool, is_limited: bool
+) -> StoreError:
+    error = kind(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
+    error.is_limited = is_limited
+    return error
 
 
 class ObjectMissingError(StoreError):

@@ -29,6 +29,12 @@ def test_every_outcome_is_one_sentence_that_names_the_object_and_what_to_do(
     assert not (error.may_have_happened and error.is_lasting)
 
 
+def test_a_store_that_is_asked_too_often_may_be_asked_soon_and_has_perhaps_done_it() -> None:
+    for status, is_limited in ((429, True), (503, False)):
+        error = store_error(GOOGLE, "write", "log/1", Answer(Outcome.BUSY, status, "SlowDown"))
+        assert error.is_limited is is_limited and error.may_have_happened
+
+
 def test_what_may_be_done_later_is_not_lasting() -> None:
     lasting = {o for o in Outcome if store_error(S3, "write", "log/1", Answer(o)).is_lasting}
     assert lasting == set(Outcome) - OPEN - {Outcome.NO_CREDENTIALS, Outcome.FAILED_PROVIDER, Outcome.BEYOND}

@@ -14,11 +14,12 @@ from spillable_stream.objects import self_test
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.self_test import FULL_RACES, check_store, one_test, require_sound
-from spillable_stream.objects.store import Store, StoreError
+from spillable_stream.objects.store import Content, Store, StoreError
 from tests.lab.size import sized
 from tests.support import lying_store
 from tests.support.faulty_store import Fault, FaultyStore, Request, at, once
 from tests.support.memory_store import MemoryStore
+from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.s3rver import S3RVER_ENVIRONMENT, s3rver_server
 
 LIES = {
@@ -91,6 +92,35 @@ def test_a_store_that_cannot_be_asked_is_not_judged(kind: str) -> None:
     with pytest.raises(StoreError):
         require_sound(store)
     assert not store.inner.objects
+
+
+def test_a_store_that_takes_one_change_of_an_object_a_second_is_sound(gcs: GcsStub) -> None:
+    """Google's answers 429 to the others, whether there is an object or not."""
+    gcs.write_seconds = 1.0
+    verdict = check_store(CloudStore(Location("gs", "bucket", "orders")), races=2)
+    assert verdict.sound and verdict.winners == 1, verdict.faults
+    assert gcs.throttled and not gcs.objects
+
+
+def test_a_store_that_has_created_the_object_and_says_that_it_is_asked_too_often_is_sound() -> None:
+    class DoneAndLimited(MemoryStore):
+        def create(self, key: str, data: Content) -> bool:
+            if super().create(key, data):
+                raise StoreError("429", is_limited=True)
+            return False
+
+    store = DoneAndLimited()
+    assert check_store(store, races=2).sound and not store.objects
+
+
+def test_a_store_that_is_asked_too_often_for_all_of_a_race_is_not_judged() -> None:
+    def schedule(request: Request) -> Fault | None:
+        return Fault.LIMITED if request.kind == "create" and request.key.endswith("-0001") else None
+
+    store = FaultyStore(MemoryStore(), schedule)
+    with pytest.raises(StoreError) as raised:
+        check_store(store)
+    assert raised.value.is_limited and not store.inner.objects
 
 
 def test_whichever_request_fails_all_that_was_created_is_deleted() -> None:

@@ -27,6 +27,7 @@ class Fault(Enum):
     REFUSED = "not done; an error that says that it never will be"
     LOST = "not done; an error that leaves it open"
     UNAVAILABLE = "not done; a 503, which leaves it open"
+    LIMITED = "not done; a 429, with which Google answers a second change of an object within a second"
     ANSWER_LOST = "done; an error that leaves it open. A listing breaks off in its middle"
     LATE = "not done yet; an error that leaves it open. It is done at `release`, or after more requests"
     AGAIN = "done, and answered; it arrives once more at `release`, or after more requests"
@@ -36,7 +37,7 @@ class Fault(Enum):
 
 
 _ALWAYS = (Fault.REFUSED, Fault.LOST, Fault.UNAVAILABLE)
-_CHANGES = (*_ALWAYS, Fault.ANSWER_LOST, Fault.LATE, Fault.AGAIN)
+_CHANGES = (*_ALWAYS, Fault.LIMITED, Fault.ANSWER_LOST, Fault.LATE, Fault.AGAIN)
 APPLICABLE: dict[Kind, tuple[Fault, ...]] = {
     "create": (*_CHANGES, Fault.RETRIED, Fault.CONFLICT),
     "replace": _CHANGES,
@@ -249,7 +250,7 @@ class FaultyStore:
 
     def _refuse(self, request: Request, fault: Fault | None) -> None:
         """Fail if nothing is to be done."""
-        if fault in _ALWAYS:
+        if fault in (*_ALWAYS, Fault.LIMITED):
             self.after(request)
             raise self._error(request, fault)
 
@@ -262,7 +263,8 @@ class FaultyStore:
         assert fault is not None
         text = f"{self.root}: {request.kind} of {request.key} failed, request {request.number}: {fault.name.lower()}"
         refused = fault is Fault.REFUSED
-        return StoreError(text, may_have_happened=not refused, is_lasting=refused)
+        is_limited = fault is Fault.LIMITED
+        return StoreError(text, may_have_happened=not refused, is_lasting=refused, is_limited=is_limited)
 
 
 class FaultyUpload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -28,6 +29,9 @@ class GcsStub(HttpStub):
         objects: all objects by bucket and key.
         times: when each was written.
         uploads: the parts of uploads that are under way, by the IDs of these.
+        write_seconds: how much time there is between two changes of an object, at least; Google says one second. What
+            comes sooner is answered 429, whatever its condition.
+        throttled: how many requests were.
     """
 
     def __init__(self, buckets: Iterable[str] = ("bucket",), page: int = 1000) -> None:
@@ -36,6 +40,9 @@ class GcsStub(HttpStub):
         self.objects: dict[tuple[str, str], bytes] = {}
         self.times: dict[tuple[str, str], str] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
+        self.write_seconds: float = 0.0
+        self.throttled: int = 0
+        self._changed_at: dict[tuple[str, str], float] = {}
         self._page = page
         self._ids = count(1)
         self._lock = threading.Lock()
@@ -49,7 +56,19 @@ class GcsStub(HttpStub):
                 return self._list(bucket, request)
             if "uploads" in request.query or "uploadId" in request.query:
                 return self._upload(bucket, key, request)
+            if self.write_seconds and request.method in ("PUT", "DELETE"):
+                return self._limited((bucket, key), request)
             return getattr(self, f"_{request.method.lower()}")((bucket, key), request)
+
+    def _limited(self, at: tuple[str, str], request: Request) -> Response:
+        now = time.monotonic()
+        if now - self._changed_at.get(at, float("-inf")) < self.write_seconds:
+            self.throttled += 1
+            return _error(429, "SlowDown")
+        response = self._put(at, request) if request.method == "PUT" else self._delete(at, request)
+        if response.status < 300:
+            self._changed_at[at] = now
+        return response
 
     def _put(self, at: tuple[str, str], request: Request) -> Response:
         if request.headers.get("x-goog-if-generation-match") == "0" and at in self.objects:
