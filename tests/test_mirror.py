@@ -59,6 +59,7 @@ SCENARIOS = {
     "engine/test_strays": "files that are not the channel's",
     "engine/test_throw_away": "a notebook that is run again and again, each time with a new checkpoint",
     "log/test_fairness": "each process has its share of the lock",
+    "objects/test_bucket_rules": "a channel in a bucket with rules, and in one that refuses for a while",
     "objects/test_channels": "a channel in every kind of store",
     "objects/test_expired_credentials": "a put, a producer, a worker and a spool whose credentials expire",
     "objects/test_lacking_rights": "a channel in a store whose credentials lack a right",

@@ -19,6 +19,8 @@ class Outcome(Enum):
     """What became of a request. The value tells whether the store can have done what was asked."""
 
     EXISTS = "there is an object of this key, or a conflict with another request"
+    PROTECTED = "there is an object, which a lease, a hold or a retention policy keeps as it is"
+    ARCHIVED = "there is an object, in an archive from which it has to be restored"
     MISSING = "there is no object of this key"
     NO_BUCKET = "there is no bucket or container of this name"
     FORBIDDEN = "the credentials are known, and don't allow it"
@@ -26,6 +28,7 @@ class Outcome(Enum):
     EXPIRED = "the credentials were valid once"
     NO_CREDENTIALS = "neither the environment nor the role of this host gave credentials"
     FAILED_PROVIDER = "a provider of credentials failed"
+    KEY = "the key with which the store encrypts can't be used"
     WRONG_CLOCK = "this host's clock is too far from the store's"
     WRONG_REGION = "the bucket is in another region"
     BEYOND = "the range begins after the end of the object"
@@ -57,6 +60,18 @@ _CODES = {
     Outcome.NO_BUCKET: "NoSuchBucket ContainerNotFound AccountNotFound ContainerBeingDeleted ContainerDisabled",
     Outcome.MISSING: "NoSuchKey BlobNotFound NoSuchUpload",
     Outcome.EXISTS: "ConditionalRequestConflict BlobAlreadyExists",
+    Outcome.PROTECTED: (
+        "BlobImmutableDueToPolicy BlobImmutableDueToLegalHold LeaseIdMissing LeaseIdMismatchWithBlobOperation "
+        "LeaseLost SnapshotsPresent RetentionPolicyNotMet ObjectUnderActiveHold"
+    ),
+    Outcome.ARCHIVED: "InvalidObjectState BlobArchived BlobBeingRehydrated",
+    Outcome.KEY: (
+        "KMS.DisabledException KMS.NotFoundException KMS.InvalidStateException KMS.KMSInvalidStateException "
+        "KMS.InvalidKeyUsageException KMS.KeyUnavailableException KMS.AccessDeniedException "
+        "KeyVaultEncryptionKeyNotFound KeyVaultAccessTokenCannotBeAcquired KeyVaultVaultNotFound "
+        "CloudKmsBadKey CloudKmsDisabledKey CloudKmsDecryptionKeyNotFound CloudKmsEncryptionKeyNotFound "
+        "CloudKmsKeyLocationNotAllowed"
+    ),
     Outcome.EXPIRED: "ExpiredToken ExpiredTokenException TokenRefreshRequired RequestExpired",
     Outcome.UNKNOWN_CREDENTIALS: (
         "InvalidAccessKeyId SignatureDoesNotMatch AuthenticationFailed InvalidAuthenticationInfo InvalidToken "
@@ -67,7 +82,7 @@ _CODES = {
         "AccessDenied AccessDeniedException AllAccessDisabled AccountProblem AuthorizationFailure "
         "AuthorizationPermissionMismatch AuthorizationProtocolMismatch AuthorizationResourceTypeMismatch "
         "AuthorizationServiceMismatch AuthorizationSourceIPMismatch InsufficientAccountPermissions AccountIsDisabled "
-        "PublicAccessNotPermitted UserProjectAccountProblem UserProjectMissing BlobImmutableDueToPolicy NotSignedUp"
+        "PublicAccessNotPermitted UserProjectAccountProblem UserProjectMissing NotSignedUp"
     ),
     Outcome.WRONG_CLOCK: "RequestTimeTooSkewed",
     Outcome.WRONG_REGION: (
@@ -78,12 +93,12 @@ _CODES = {
     Outcome.TOO_LARGE: "EntityTooLarge RequestBodyTooLarge KeyTooLongError",
     Outcome.BUSY: (
         "SlowDown ServiceUnavailable InternalError ServerBusy OperationTimedOut RequestTimeout Throttling "
-        "OperationAborted RequestLimitExceeded ThrottlingException"
+        "OperationAborted RequestLimitExceeded ThrottlingException KMS.ThrottlingException"
     ),
     Outcome.REFUSED: (
         "InvalidRequest InvalidArgument MalformedXML BadDigest InvalidDigest XAmzContentSHA256Mismatch "
         "InvalidBucketName InvalidHeaderValue InvalidInput InvalidQueryParameterValue InvalidUri InvalidResourceName "
-        "OutOfRangeInput InvalidBucketState InvalidObjectState QuotaExceeded InsufficientStorage"
+        "OutOfRangeInput InvalidBucketState QuotaExceeded InsufficientStorage"
     ),
 }
 _OUTCOME_OF_CODE = {code: outcome for outcome, codes in _CODES.items() for code in codes.split()}
@@ -128,7 +143,7 @@ _OUTCOME_OF_KIND = {
     "ConnectionAbortedError": Outcome.BROKEN,
     "BrokenPipeError": Outcome.BROKEN,
 }
-_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_CODE = re.compile(r"<Code>([\w.]{1,64})</Code>")
 _STATUS = re.compile(r"(?:status(?: code)?: |\(code: )(\d{3})\b")  # the second: of Azure's deletions, in batches
 _NETWORK = re.compile(r"HttpError \{\s*kind: (\w{1,16})\b")
 _FAILED_PROVIDER = FailedProviderError.__name__

@@ -16,6 +16,8 @@ Right = Literal["write", "read", "delete", "list"]
 
 # The store, or this host, decided against the request before it was done.
 _NOT_DONE = {
+    Outcome.PROTECTED,
+    Outcome.ARCHIVED,
     Outcome.MISSING,
     Outcome.NO_BUCKET,
     Outcome.FORBIDDEN,
@@ -23,6 +25,7 @@ _NOT_DONE = {
     Outcome.EXPIRED,
     Outcome.NO_CREDENTIALS,
     Outcome.FAILED_PROVIDER,
+    Outcome.KEY,
     Outcome.WRONG_CLOCK,
     Outcome.WRONG_REGION,
     Outcome.BEYOND,
@@ -31,6 +34,7 @@ _NOT_DONE = {
     Outcome.REFUSED,
 }
 _PASSING = {
+    Outcome.PROTECTED,
     Outcome.NO_CREDENTIALS,
     Outcome.FAILED_PROVIDER,
     Outcome.BEYOND,
@@ -51,6 +55,8 @@ def store_error(location: Location, right: Right, key: str, answer: Answer) -> S
     place = f"{str(location).rstrip('/')}/{key}"
     if answer.outcome is Outcome.MISSING and right in ("read", "delete"):
         return ObjectMissingError(f"there is no object {place}")
+    if answer.outcome is Outcome.EXISTS and right == "delete":  # Azure's answers to deletions have no code
+        answer = answer._replace(outcome=Outcome.PROTECTED)
     is_not_done = answer.outcome in _NOT_DONE
     return StoreError(
         f"{_DOING[right]} {place} failed{_said(answer)}: {_reason(location, cloud, right, answer)}",
@@ -73,10 +79,15 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
         if answer.code == "NoSuchUpload":
             return "the parts of the upload are gone: a rule of the bucket must not remove them within a day"
         return f"the {cloud.bucket} {location.bucket!r} does not exist: create it, or correct the name"
+    if answer.code == "InvalidRequest" and (location.scheme, right) == ("s3", "write"):
+        return (
+            "S3 refused the request: set AWS_CHECKSUM_ALGORITHM=SHA256 if the bucket has Object Lock; else check the "
+            "settings of the store and the name"
+        )
     return {
         Outcome.UNKNOWN_CREDENTIALS: (
             f"{cloud.name} found no credentials, or does not accept them, or they have expired: check "
-            f"{cloud.credentials}"
+            f"{cloud.credentials}{'' if location.scheme == 's3' else ', and the clock of this host'}"
         ),
         Outcome.NO_CREDENTIALS: f"no credentials were found: set {cloud.credentials}",
         Outcome.EXPIRED: f"the credentials have expired: renew them, by {cloud.credentials}",
@@ -84,6 +95,15 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
             "the provider of credentials failed: call it by itself to learn why; for a profile of AWS, `aws sts "
             "get-caller-identity` says it"
         ),
+        Outcome.PROTECTED: (
+            "a lease, a hold or a retention policy keeps the object as it is: end it for all that is under the root of "
+            "the channel"
+        ),
+        Outcome.ARCHIVED: (
+            f"the object has been archived: restore it, and let no rule of the {cloud.bucket} archive what is under "
+            "the root of the channel"
+        ),
+        Outcome.KEY: f"the {cloud.bucket} has a key that can't be used: enable it, and allow the store to use it",
         Outcome.WRONG_CLOCK: "the clock of this host differs too much from the store's: set it",
         Outcome.WRONG_REGION: f"the {cloud.bucket} {location.bucket!r} is in another region: {cloud.region}",
         Outcome.UNSUPPORTED: (
@@ -110,9 +130,11 @@ def _forbidden(location: Location, cloud: Cloud, right: Right, answer: Answer) -
             f"{cloud.credentials}"
         )
     needed = f"the credentials may not {right} there: allow {cloud.rights[right]}"
+    if location.scheme == "s3" and right == "write":
+        return f"{needed}, and kms:GenerateDataKey and kms:Decrypt if the bucket has a key of KMS"
     if location.scheme == "s3" and right == "read":
         return (
             f"{needed}, and s3:ListBucket on the bucket, without which S3 answers the same for an object that does not "
-            "exist"
+            "exist, and kms:Decrypt if the bucket has a key of KMS"
         )
     return needed

@@ -27,6 +27,7 @@ PART_BYTES = 32 << 20
 _PARTS_AT_ONCE = 4
 _PAGE = 1000  # of a listing
 _NOTHING: Mapping[Outcome, Any] = {}
+_NOT_CREATED = dict.fromkeys((Outcome.EXISTS, Outcome.PROTECTED, Outcome.ARCHIVED), False)
 _OF_CREDENTIALS = {
     Outcome.FORBIDDEN,  # a file that holds them may be another by now
     Outcome.UNKNOWN_CREDENTIALS,
@@ -79,7 +80,7 @@ class CloudStore:
             self._obstore.put(clients.once, path, body, mode="create", use_multipart=False)
             return True
 
-        return self._ask("write", key, request, {Outcome.EXISTS: False})
+        return self._ask("write", key, request, _NOT_CREATED)
 
     def replace(self, key: str, data: Payload) -> None:
         """Create an object, or replace the one there is."""

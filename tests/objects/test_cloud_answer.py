@@ -95,6 +95,17 @@ def with_status(kind: str, status: int, code: str = "") -> Answer:
         ("GenericError", 502, "", Outcome.BUSY),
         ("GenericError", 429, "", Outcome.BUSY),
         ("GenericError", 408, "", Outcome.BUSY),
+        ("AlreadyExistsError", 409, "BlobImmutableDueToPolicy", Outcome.PROTECTED),
+        ("AlreadyExistsError", 409, "BlobImmutableDueToLegalHold", Outcome.PROTECTED),
+        ("PreconditionError", 412, "LeaseIdMissing", Outcome.PROTECTED),
+        ("PermissionDeniedError", 403, "RetentionPolicyNotMet", Outcome.PROTECTED),
+        ("PermissionDeniedError", 403, "ObjectUnderActiveHold", Outcome.PROTECTED),
+        ("AlreadyExistsError", 409, "BlobArchived", Outcome.ARCHIVED),
+        ("PermissionDeniedError", 403, "InvalidObjectState", Outcome.ARCHIVED),
+        ("GenericError", 400, "KMS.DisabledException", Outcome.KEY),
+        ("PermissionDeniedError", 403, "KeyVaultEncryptionKeyNotFound", Outcome.KEY),
+        ("GenericError", 400, "CloudKmsDisabledKey", Outcome.KEY),
+        ("GenericError", 400, "KMS.ThrottlingException", Outcome.BUSY),
         ("OSError", 403, "AccessDenied", Outcome.FORBIDDEN),  # of an upload in parts
     ],
 )

@@ -37,7 +37,8 @@ def test_a_store_that_is_asked_too_often_may_be_asked_soon_and_has_perhaps_done_
 
 def test_what_may_be_done_later_is_not_lasting() -> None:
     lasting = {o for o in Outcome if store_error(S3, "write", "log/1", Answer(o)).is_lasting}
-    assert lasting == set(Outcome) - OPEN - {Outcome.NO_CREDENTIALS, Outcome.FAILED_PROVIDER, Outcome.BEYOND}
+    passing = {Outcome.NO_CREDENTIALS, Outcome.FAILED_PROVIDER, Outcome.BEYOND, Outcome.PROTECTED}
+    assert lasting == set(Outcome) - OPEN - passing
 
 
 def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not() -> None:
@@ -75,11 +76,40 @@ def test_a_store_that_cannot_be_reached_names_every_variable_with_its_address() 
 
 
 def test_what_is_forbidden_says_which_permission_is_lacking() -> None:
-    assert said(S3, "write", Outcome.FORBIDDEN, 403, "AccessDenied").endswith("may not write there: allow s3:PutObject")
+    assert "may not write there: allow s3:PutObject, and kms:GenerateDataKey and kms:Decrypt if" in said(
+        S3, "write", Outcome.FORBIDDEN, 403, "AccessDenied"
+    )
     assert "allow s3:ListBucket" in said(S3, "list", Outcome.FORBIDDEN)
     assert "allow s3:DeleteObject" in said(S3, "delete", Outcome.FORBIDDEN)
     assert "Storage Blob Data Contributor" in said(AZURE, "write", Outcome.FORBIDDEN)
     assert "storage.objects.get" in said(GOOGLE, "read", Outcome.FORBIDDEN)
+
+
+def test_whoever_may_not_use_the_key_of_the_bucket_is_told_the_right_as_s3_answers_the_same() -> None:
+    assert "and kms:Decrypt if the bucket has a key of KMS" in said(S3, "read", Outcome.FORBIDDEN, 403, "AccessDenied")
+    for location, right in ((S3, "delete"), (S3, "list"), (AZURE, "write"), (GOOGLE, "read")):
+        assert "kms" not in said(location, right, Outcome.FORBIDDEN, 403)  # type: ignore[arg-type]
+
+
+def test_what_a_lease_a_hold_or_a_policy_protects_is_named_as_that_and_no_right_is_asked_for() -> None:
+    for location in (S3, AZURE, GOOGLE):
+        text = said(location, "delete", Outcome.PROTECTED)
+        assert "a lease, a hold or a retention policy" in text and "allow" not in text
+    assert "another request" in said(AZURE, "write", Outcome.EXISTS, 412)
+
+
+def test_a_deletion_with_a_conflict_is_one_of_what_is_protected() -> None:
+    """Azure deletes in batches, whose answers have no code; nothing that is deleted has a condition."""
+    for status in (409, 412):
+        error = store_error(AZURE, "delete", "log/1", Answer(Outcome.EXISTS, status))
+        assert "a lease, a hold or a retention policy" in str(error) and not error.may_have_happened
+
+
+def test_credentials_that_are_not_accepted_may_be_a_clock_where_the_cloud_does_not_tell() -> None:
+    """Azure and Google answer what they say of wrong credentials."""
+    assert "clock of this host" in said(AZURE, "read", Outcome.UNKNOWN_CREDENTIALS, 403, "AuthenticationFailed")
+    assert "clock of this host" in said(GOOGLE, "read", Outcome.UNKNOWN_CREDENTIALS, 401)
+    assert "clock of this host" not in said(S3, "read", Outcome.UNKNOWN_CREDENTIALS, 403, "InvalidAccessKeyId")
 
 
 def test_s3_answers_forbidden_for_what_is_missing_without_the_right_to_list() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
 import os
 import pickle
@@ -106,6 +108,7 @@ def error_of(ask: Callable[[], object]) -> StoreError:
         (301, "PermanentRedirect", "another region", False),
         (400, "AuthorizationHeaderMalformed", "another region", False),
         (501, "NotImplemented", "only if there is none", False),
+        (400, "KMS.DisabledException", "a key that can't be used", False),
         (413, "", "larger than the store allows", False),
         (400, SECRET, "refused the request", False),
         (500, "InternalError", "busy, or failed inside", True),
@@ -134,6 +137,19 @@ def test_a_creation_that_finds_an_object_or_a_conflict_is_false(
     (request,) = stub.requests
     assert request.method == "PUT" and request.path.endswith("/bucket/orders/log/1") and request.body == b"data"
     assert request.headers.get("if-none-match") == "*" or request.headers.get("x-goog-if-generation-match") == "0"
+
+
+@LOCATIONS
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(409, "BlobImmutableDueToPolicy"), (412, "LeaseIdMissing"), (403, "ObjectUnderActiveHold"), (409, "BlobArchived")],
+)
+def test_a_creation_that_finds_an_object_which_is_protected_or_archived_is_false(
+    serve: Callable[[Answer], HttpStub], location: Location, status: int, code: str
+) -> None:
+    """What is not there can't be, so it is another writer's, or one's own: whoever appends has to look."""
+    serve(failing(status, code))
+    assert CloudStore(location).create("log/1", b"data") is False
 
 
 @LOCATIONS
@@ -190,6 +206,9 @@ def test_an_address_with_a_password_that_leads_nowhere_is_not_shown(
         (404, "NoSuchBucket", "'bucket' does not exist"),
         (500, "InternalError", "busy, or failed inside"),
         (401, "", "does not accept them"),
+        (409, "BlobImmutableDueToPolicy", "a lease, a hold or a retention policy"),
+        (403, "InvalidObjectState", "has been archived"),
+        (403, "KeyVaultEncryptionKeyNotFound", "a key that can't be used"),
     ],
 )
 def test_every_other_request_says_why_it_was_refused(
@@ -267,6 +286,23 @@ def test_a_body_that_is_cut_short_is_an_error_and_no_object(
     serve(lambda _: Response(200, bytes(100), headers, cut=50))
     error = error_of(lambda: impatient(location).get("log/1"))
     assert not isinstance(error, ObjectMissingError) and not error.is_lasting
+
+
+def test_what_is_written_has_the_checksum_that_the_environment_asks_for(
+    serve: Callable[[Answer], HttpStub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 wants one of whatever it locks as it is written."""
+    monkeypatch.setenv("AWS_CHECKSUM_ALGORITHM", "SHA256")
+    stub = serve(lambda _: Response(200, headers={"etag": '"x"'}))
+    store = CloudStore(S3)
+    store.create("log/1", b"data")
+    store.replace("hint", b"data")
+    upload = store.upload("segments/1")
+    upload.write(b"data")
+    upload.finish()
+    sums = {request.headers.get("x-amz-checksum-sha256") for request in stub.requests}
+    assert sums == {base64.b64encode(hashlib.sha256(b"data").digest()).decode()}
+    assert len(stub.requests) == 3
 
 
 def test_one_part_is_sent_as_its_bytes_and_not_as_a_list(monkeypatch: pytest.MonkeyPatch) -> None:

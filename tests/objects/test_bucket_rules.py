@@ -1,0 +1,220 @@
+"""A channel in a bucket that refuses for a while, and in buckets with versions, locks, policies and rules."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from demo.cluster.moto import S3_ENVIRONMENT
+from spillable_stream import Channel, StorageError, UnsafeStoreError, verify
+from spillable_stream.objects import credentials
+from spillable_stream.objects.cloud_store import CloudStore
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.slots import LOG, slot_key
+from tests.support.events import numbered, put, take
+from tests.support.servers.radosgw import rgw_environment
+from tests.support.servers.refusing_s3 import RefusingS3
+
+Set = Callable[[dict[str, str]], None]
+_numbers = count(1)
+
+
+@pytest.fixture
+def s3(moto: str, set_environment: Set, monkeypatch: pytest.MonkeyPatch) -> Iterator[RefusingS3]:
+    """An S3 that refuses nothing until a test says what; nor at the end."""
+    with RefusingS3(moto) as stub:
+        set_environment({**S3_ENVIRONMENT, "AWS_ENDPOINT_URL": stub.url})
+        monkeypatch.delenv(credentials.CREDENTIALS, raising=False)
+        yield stub
+        stub.lacks = ()
+
+
+def client_of(url: str, environment: dict[str, str]) -> Any:
+    """Return a client that configures buckets."""
+    import boto3
+
+    return boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name=environment["AWS_REGION"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+    )
+
+
+@pytest.fixture
+def buckets(moto: str) -> Any:
+    """A client that configures the buckets of the S3."""
+    return client_of(moto, S3_ENVIRONMENT)
+
+
+@pytest.fixture
+def ceph_buckets(radosgw: str, set_environment: Set, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client that configures the buckets of a Ceph cluster, in which this test's channels are."""
+    set_environment(rgw_environment(radosgw))
+    monkeypatch.delenv(credentials.CREDENTIALS, raising=False)
+    return client_of(radosgw, rgw_environment(radosgw))
+
+
+def new_bucket(buckets: Any, **more: Any) -> str:
+    name = f"rules-{next(_numbers)}"
+    buckets.create_bucket(Bucket=name, **more)
+    return name
+
+
+@pytest.fixture
+def place(s3: RefusingS3, buckets: Any) -> str:
+    """The address of a place without a channel."""
+    return f"s3://{new_bucket(buckets)}/orders"
+
+
+def collecting(place: str) -> Channel:
+    """Return a channel each of whose checkpoints deletes all that it may."""
+    channel = Channel(place, commit_interval=0, gc_delay=0)
+    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    return channel
+
+
+def use(channel: Channel, times: int) -> set[str]:
+    """Put an event, take it, and create a checkpoint, so often; return what the checkpoints raised."""
+    said = set[str]()
+    for n in range(times):
+        put(channel, b"%d" % n)
+        assert take(channel) == [b"%d" % n]
+        try:
+            channel.checkpoint()
+        except StorageError as e:
+            said.add(str(e).partition(": ")[2])
+    return said
+
+
+def keys(place: str, prefix: str = "") -> list[str]:
+    return [info.key for info in CloudStore(Location.parse(place)).list(prefix)]
+
+
+# ── it refuses for a while ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (403, "RequestTimeTooSkewed", "the clock of this host"),
+        (301, "PermanentRedirect", "is in another region: set AWS_REGION"),
+        (403, "AccessDenied", "kms:GenerateDataKey"),
+        (400, "KMS.DisabledException", "a key that can't be used: enable it"),
+        (400, "ExpiredToken", "have expired"),
+        (400, "InvalidRequest", "set AWS_CHECKSUM_ALGORITHM=SHA256"),
+    ],
+)
+def test_a_put_that_is_refused_says_why_at_once_and_stores_nothing_and_the_next_one_succeeds(
+    s3: RefusingS3, place: str, status: int, code: str, words: str
+) -> None:
+    with Channel(place, commit_interval=0) as channel:
+        put(channel, b"before")
+        s3.lacks, s3.refusal = ("write",), (status, code)
+        with pytest.raises(StorageError) as raised:
+            put(channel, b"refused")
+        assert words in str(raised.value) and "\n" not in str(raised.value)
+        assert raised.value.stored_nothing and s3.refused == 1
+        s3.lacks = ()
+        put(channel, b"after")
+        assert take(channel) == [b"before", b"after"]
+    assert verify(place).healthy
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (409, "ConditionalRequestConflict"),
+        (503, "SlowDown"),
+        (429, "TooManyRequests"),
+        (400, "RequestTimeout"),
+        (400, "ThrottlingException"),
+        (500, "InternalError"),
+    ],
+)
+def test_a_put_that_is_put_off_is_stored_once(s3: RefusingS3, place: str, status: int, code: str) -> None:
+    with Channel(place, commit_interval=0) as channel:
+        put(channel, b"before")
+        s3.lacks, s3.refusal, s3.times = ("write",), (status, code), 2
+        put(channel, b"put off")
+        assert s3.refused == 2
+        assert take(channel) == [b"before", b"put off"]
+    assert verify(place).healthy
+
+
+def test_events_in_an_object_that_was_archived_are_taken_once_it_is_restored(s3: RefusingS3, place: str) -> None:
+    with Channel(place, commit_interval=0, checkpoint_on_close=False) as channel:
+        put(channel, *numbered(0, 3))
+    s3.lacks, s3.refusal = ("read",), (403, "InvalidObjectState")
+    s3.under = f"orders/{slot_key(1)}"
+    with pytest.raises(StorageError, match="has been archived: restore it, and let no rule of the bucket"):
+        Channel(place, create=False)
+    s3.lacks = ()
+    with Channel(place, create=False) as channel:
+        assert take(channel) == numbered(0, 3)
+
+
+# ── rules of the bucket ─────────────────────────────────────────────────────────────────────────
+
+
+MAY_NOT_DELETE = {"the credentials may not delete there: allow s3:DeleteObject"}
+
+
+def test_objects_that_may_not_be_deleted_stay_and_go_once_they_may(
+    s3: RefusingS3, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with collecting(place) as channel:
+        assert not use(channel, 2)
+        s3.lacks = ("delete",)
+        assert use(channel, 4) == MAY_NOT_DELETE
+        with caplog.at_level(logging.WARNING):
+            channel.engine().checkpointing.make_soon()
+            put(channel, b"4")
+            channel.engine().checkpointing.make_if_due()  # as after each commit: it must not fail
+        assert "objects that nobody needs stay for now, which costs storage only: deleting" in caplog.text
+        stayed = len(keys(place))
+        s3.lacks = ()
+        assert take(channel) == [b"4"] and not use(channel, 3)
+        assert len(keys(place)) < stayed
+    assert verify(place).healthy
+
+
+def test_a_policy_that_denies_deletions_only_ends_no_put_and_no_take(ceph_buckets: Any) -> None:
+    bucket = new_bucket(ceph_buckets)
+    place = f"s3://{bucket}/orders"
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    with collecting(place) as channel:
+        assert not use(channel, 2)
+        ceph_buckets.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
+        assert use(channel, 4) == MAY_NOT_DELETE
+        stayed = len(keys(place))
+        ceph_buckets.delete_bucket_policy(Bucket=bucket)
+        assert not use(channel, 3)
+        assert len(keys(place)) < stayed
+    assert verify(place).healthy
+
+
+def test_a_bucket_that_keeps_versions_is_one_like_any_other(s3: RefusingS3, buckets: Any) -> None:
+    bucket = new_bucket(buckets)
+    buckets.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    place = f"s3://{bucket}/orders"
+    with collecting(place) as channel:
+        use(channel, 5)
+        assert slot_key(0) not in keys(place, LOG)
+    assert verify(place).healthy
+    markers = buckets.list_object_versions(Bucket=bucket, Prefix=f"orders/{slot_key(0)}")["DeleteMarkers"]
+    assert len(markers) == 1
+
+
+def test_a_store_that_ignores_conditions_where_it_keeps_versions_is_refused(ceph_buckets: Any) -> None:
+    """Ceph's did in version 16; in a bucket without versions it does not."""
+    bucket = new_bucket(ceph_buckets)
+    ceph_buckets.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    with pytest.raises(UnsafeStoreError, match="writers that they had created the same object"):
+        Channel(f"s3://{bucket}/orders")
