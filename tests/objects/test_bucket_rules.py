@@ -13,10 +13,12 @@ import pytest
 from demo.cluster.moto import S3_ENVIRONMENT
 from spillable_stream import Channel, StorageError, UnsafeStoreError, verify
 from spillable_stream.objects import credentials
+from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import LOG, slot_key
 from tests.support.events import numbered, put, take
+from tests.support.servers.azurite import azure_environment, break_lease, lease_blob, make_container
 from tests.support.servers.radosgw import rgw_environment
 from tests.support.servers.refusing_s3 import RefusingS3
 
@@ -197,6 +199,26 @@ def test_a_policy_that_denies_deletions_only_ends_no_put_and_no_take(ceph_bucket
         ceph_buckets.delete_bucket_policy(Bucket=bucket)
         assert not use(channel, 3)
         assert len(keys(place)) < stayed
+    assert verify(place).healthy
+
+
+def test_what_somebody_leases_stays_and_what_is_behind_it_until_the_lease_ends(
+    azurite: str, set_environment: Set
+) -> None:
+    container = f"rules-{next(_numbers)}"
+    set_environment(azure_environment(azurite))
+    make_container(azurite, container)
+    place = f"az://{container}/orders"
+    with collecting(place) as channel:
+        assert not use(channel, 1)
+        for key in (HINT, slot_key(1)):
+            lease_blob(azurite, container, f"orders/{key}")
+        (said,) = use(channel, 4)
+        assert said.startswith("a lease, a hold or a retention policy keeps the object as it is")
+        assert slot_key(0) not in keys(place) and {slot_key(1), slot_key(2)} <= set(keys(place))
+        break_lease(azurite, container, f"orders/{slot_key(1)}")
+        assert not use(channel, 3)
+        assert slot_key(1) not in keys(place)
     assert verify(place).healthy
 
 

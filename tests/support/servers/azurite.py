@@ -10,11 +10,12 @@ import urllib.request
 from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
+from urllib.parse import urlencode
 
 from demo.cluster.processes import LOOPBACK, serving
 from tests.support.servers.process import program
 
-__all__ = ["azure_environment", "azurite_server", "make_container"]
+__all__ = ["azure_environment", "azurite_server", "break_lease", "lease_blob", "make_container"]
 
 _ACCOUNT = "devstoreaccount1"
 # The key that every emulator has; it is in its documentation.
@@ -39,12 +40,27 @@ def azure_environment(url: str) -> dict[str, str]:
 
 
 def make_container(url: str, name: str) -> None:
-    """Make a container, with a signed request, since the client library makes none."""
-    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": _VERSION}
+    """Make a container."""
+    _put(url, name, {"restype": "container"}, {})
+
+
+def lease_blob(url: str, container: str, key: str) -> None:
+    """Let somebody lease a blob for good, so that nobody else can change or delete it."""
+    _put(url, f"{container}/{key}", {"comp": "lease"}, {"x-ms-lease-action": "acquire", "x-ms-lease-duration": "-1"})
+
+
+def break_lease(url: str, container: str, key: str) -> None:
+    """End the lease of a blob at once."""
+    _put(url, f"{container}/{key}", {"comp": "lease"}, {"x-ms-lease-action": "break", "x-ms-lease-break-period": "0"})
+
+
+def _put(url: str, path: str, query: dict[str, str], more: dict[str, str]) -> None:
+    """Send a signed request, since the client library has none for it."""
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": _VERSION, **more}
     canonical = "".join(f"{header}:{value}\n" for header, value in sorted(headers.items()))
-    resource = f"/{_ACCOUNT}/{_ACCOUNT}/{name}\nrestype:container"
+    resource = f"/{_ACCOUNT}/{_ACCOUNT}/{path}" + "".join(f"\n{name}:{value}" for name, value in sorted(query.items()))
     signed = "PUT" + "\n" * 12 + canonical + resource
     digest = hmac.new(base64.b64decode(_KEY), signed.encode(), hashlib.sha256).digest()
     headers["Authorization"] = f"SharedKey {_ACCOUNT}:{base64.b64encode(digest).decode()}"
-    target = f"{url}/{_ACCOUNT}/{name}?restype=container"
+    target = f"{url}/{_ACCOUNT}/{path}?{urlencode(query)}"
     urllib.request.urlopen(urllib.request.Request(target, method="PUT", headers=headers), timeout=30).close()
