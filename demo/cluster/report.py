@@ -37,7 +37,7 @@ class Report:
         print("but the programs, read-only, and have a way to the object store and to each other\n")
         for host, role in zip(hosts, roles, strict=True):
             print(f"  {host.name:<7} {host.address:<13} {role}")
-        print(f"  {'store':<7} {store}", flush=True)
+        print(f"  {'store':<7} {store}\n", flush=True)
 
     def legend(self) -> None:
         """Print what the columns mean, and their headings."""

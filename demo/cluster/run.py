@@ -72,7 +72,9 @@ class Demo:
         self.cluster.start_worker(self.east)
         self.worker: subprocess.Popen[bytes] = self.cluster.start_worker(self.west)
         self.cluster.wait_for_workers()
+        report.event("started Spark's master and two workers; starting the driver")
         self.driver = self._start_driver()
+        report.event("the driver's query runs; starting the producers")
         self.producers = [self._start_producer(share) for share in range(PRODUCERS)]
 
     def _start(self, host: Isolated, log: Path, *command: str, **more: Any) -> subprocess.Popen[bytes]:
@@ -116,8 +118,9 @@ class Demo:
         self.report.event(
             f"SIGKILL: the driver on {self.near.name} is gone, with {counted:,} of {self.flights:,} flights counted"
         )
+        self.report.event("starting another driver from the checkpoint of the first one")
         self.driver = self._start_driver()
-        self.report.event("started another driver from the checkpoint of the first one")
+        self.report.event("the other driver's query runs")
 
     def kill_worker(self, counted: int) -> None:
         """Kill the worker of the third host, with its executor, and start another one."""
@@ -126,9 +129,10 @@ class Demo:
             f"SIGKILL: the worker on {self.west.name} and its executor are gone, with {counted:,} of "
             f"{self.flights:,} flights counted"
         )
+        self.report.event(f"starting another worker on {self.west.name}")
         self.worker = self.cluster.start_worker(self.west)
         self.cluster.wait_for_workers()
-        self.report.event(f"started another worker on {self.west.name}")
+        self.report.event("the other worker is there")
 
     def watch(self) -> None:
         """Print how far they are, and kill what is to be killed, until all flights are counted."""
@@ -185,7 +189,7 @@ def counted_rows() -> Iterator[Row]:
 def run(flights: int | None) -> bool:
     """Run the demo with the first flights, and tell whether each was counted once."""
     carriers = [row["carrier"] for row in read_flights()[:flights]]
-    print(f"starting Spark; {len(carriers):,} flights will be put into {SOURCE}\n", flush=True)
+    print(f"{len(carriers):,} flights will go from {SOURCE} to {TARGET}; starting the hosts\n", flush=True)
     with tempfile.TemporaryDirectory(prefix="spillable-demo-") as name, ExitStack() as stack:
         directory = Path(name)
         address = own_network()
@@ -193,7 +197,7 @@ def run(flights: int | None) -> bool:
         url = stack.enter_context(object_store(directory, address))
         hosts = stack.enter_context(isolated_hosts(["north", "east", "west"], directory))
         report = Report(len(carriers))
-        report.hosts(hosts, ROLES, f"{url}, with {SOURCE} and {TARGET}")
+        report.hosts(hosts, ROLES, f"{url}, an S3 that moto plays")
         demo = Demo(hosts, directory, len(carriers), report, stack)
         demo.watch()
         demo.finish()

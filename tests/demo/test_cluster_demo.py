@@ -48,6 +48,8 @@ def test_every_flight_counts_once_though_the_driver_and_an_executor_are_killed(t
     kills = re.findall(r"SIGKILL: the (\w+) on (\w+) .* with ([\d,]+) of 2,000 flights counted", said)
     assert [(what, host) for what, host, _ in kills] == [("driver", "north"), ("worker", "west")]
     assert all(0 < int(count.replace(",", "")) < 2000 for _, _, count in kills), "the kills came too late"
+    steps = re.findall(r"[\d.]+ s  ((?:start|the).*)", said)
+    assert [step.split()[0] for step in steps] == ["started", "the", "starting", "the", "starting", "the"], steps
     assert re.search(r"counted by east: [\d,]+, west: [\d,]+\n", said), "an executor did nothing"
     assert "OK: each of the 2,000 flights is counted once" in said
     processes_with(mark).wait_until_gone()
