@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from demo.cluster.moto import S3_ENVIRONMENT
-from spillable_stream import Channel, StorageError, UnsafeStoreError, verify
+from spillable_stream import Channel, Event, StorageError, UnsafeStoreError, verify
 from spillable_stream.objects import credentials
 from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.cloud_store import CloudStore
@@ -19,8 +19,10 @@ from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import LOG, slot_key
 from tests.support.events import numbered, put, take
 from tests.support.servers.azurite import azure_environment, break_lease, lease_blob, make_container
+from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.radosgw import rgw_environment
 from tests.support.servers.refusing_s3 import RefusingS3
+from tests.support.threads import in_threads
 
 Set = Callable[[dict[str, str]], None]
 _numbers = count(1)
@@ -148,6 +150,28 @@ def test_a_put_that_is_put_off_is_stored_once(s3: RefusingS3, place: str, status
         assert s3.refused == 2
         assert take(channel) == [b"before", b"put off"]
     assert verify(place).healthy
+
+
+def test_many_who_create_a_channel_at_once_and_put_share_it_where_an_object_changes_once_in_a_while(
+    gcs: GcsStub,
+) -> None:
+    """Google takes one change of an object a second, and answers 429 to the rest: of slots and of the identity, too."""
+    gcs.write_seconds = 0.2
+
+    def work(number: int) -> None:
+        with Channel("gs://bucket/orders", commit_interval=0) as channel:
+            for n in range(3):
+                put(channel, b"%d of %d" % (n, number))
+            with channel.put_transaction() as tx:  # the first one of them writes over the identity
+                tx.put(Event(b"late"), deliver_after=3600)
+
+    assert in_threads(4, work) == [None] * 4
+    assert gcs.throttled
+    with Channel("gs://bucket/orders", create=False) as channel:
+        found = take(channel, 100)
+        assert sorted(found) == sorted(b"%d of %d" % (n, number) for n in range(3) for number in range(4))
+        assert channel.stats().delayed.events == 4
+    assert verify("gs://bucket/orders").healthy
 
 
 def test_events_in_an_object_that_was_archived_are_taken_once_it_is_restored(s3: RefusingS3, place: str) -> None:
