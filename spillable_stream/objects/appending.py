@@ -12,8 +12,6 @@
                      create a fence in its place ─┬─ created ─▶ failed: the append never counts
                                                   └─ exists ─▶ as above
 
-After a 429, which leaves it open, slot n is read first: Google says that to whoever comes second within a second.
-
 "Exists" does not say "not mine": an earlier request of this append may have created it, answered or not. "Created" does
 not say "first": a writer that slept may fill the place of a slot that was used and collected. Collectors delete in
 ascending order and never the newest; so if slot n − 1 is there after slot n was created, slot n was never deleted.
@@ -177,12 +175,12 @@ class Appending:
             CommitOutcomeUnknownError: nobody answered, what is there is damaged, or the log has moved on: `settle`
                 tells.
         """
-        unsure, is_limited, damaged = False, False, 0
+        unsure, damaged = False, 0
         last: SpillableError | None = None
         for _ in self.patience.attempts():
             try:
-                created = not is_limited and self._slots.create(attempt.number, attempt.for_request())
-                unsure, is_limited = True, False  # an earlier request may have created what exists
+                created = self._slots.create(attempt.number, attempt.for_request())
+                unsure = True  # an earlier request may have created what exists
                 there = None if created else self._slots.read(attempt.number)
                 if there is not None and not attempt.owns(there):
                     return there
@@ -196,7 +194,7 @@ class Appending:
                 if damaged == _BELIEVED:
                     break
             except StoreError as e:
-                unsure, is_limited, last = unsure or e.may_have_happened, e.is_limited, e
+                unsure, last = unsure or e.may_have_happened, e
                 if e.is_lasting:
                     break
         if not unsure:

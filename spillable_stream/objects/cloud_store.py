@@ -80,7 +80,24 @@ class CloudStore:
             self._obstore.put(clients.once, path, body, mode="create", use_multipart=False)
             return True
 
-        return self._ask("write", key, request, _NOT_CREATED)
+        try:
+            return self._ask("write", key, request, _NOT_CREATED)
+        except StoreError as e:
+            # Google takes one change of an object a second, and answers 429 to whoever comes second.
+            if not e.is_limited or not self._is_there(key):
+                raise
+        return False
+
+    def _is_there(self, key: str) -> bool:
+        """Tell whether the store shows an object of this key; asked once, as a creation is."""
+
+        def request(clients: CloudClients, path: str) -> bool:
+            self._obstore.get_range(clients.once, path, start=0, end=1)
+            return True
+
+        with suppress(StoreError):
+            return self._ask("read", key, request, {Outcome.BEYOND: True})
+        return False
 
     def replace(self, key: str, data: Payload) -> None:
         """Create an object, or replace the one there is."""

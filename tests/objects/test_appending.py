@@ -139,39 +139,6 @@ def test_who_comes_second_is_given_the_others_slot(writer_on: Writers, memory: M
     assert memory.objects[slot_key(1)] == won.data
 
 
-def test_who_comes_second_and_is_told_that_the_store_is_asked_too_often_reads_what_is_there(
-    writer_on: Writers, memory: MemoryStore
-) -> None:
-    """Google takes one change of an object a second: whoever asks again until then falls ever further behind."""
-    (first, _), (second, store) = writer_on(), writer_on()
-    attempt = second.attempt(b"mine")
-    won = first.put(b"first")
-    store.forget_counts()
-    store.schedule = lambda request: Fault.LIMITED if request.kind == "create" else None
-    lost = second.appending.append(attempt)
-    assert lost is not None and lost.header.token == won.token
-    assert asked(store) == [("create", slot_key(1)), ("get", slot_key(1))] and len(second.time.slept) == 1
-
-
-@pytest.mark.parametrize("is_done", [False, True])
-def test_a_store_that_is_asked_too_often_is_asked_again_where_nobody_was_first(
-    writer_on: Writers, memory: MemoryStore, is_done: bool
-) -> None:
-    writer, store = writer_on()
-    attempt = writer.attempt(b"x")
-
-    def schedule(request: Request) -> Fault | None:
-        if (request.kind, request.attempt) != ("create", 1):
-            return None
-        if is_done:
-            memory.create(slot_key(1), attempt.data)
-        return Fault.LIMITED
-
-    store.schedule = schedule
-    assert writer.appending.append(attempt) is None
-    assert memory.objects[slot_key(1)] == attempt.data and store.counts["create"] == (1 if is_done else 2)
-
-
 def test_a_refusal_is_told_at_once_and_nothing_is_written(writer_on: Writers, memory: MemoryStore) -> None:
     writer, store = writer_on()
     store.schedule = once("create", Fault.REFUSED)

@@ -113,7 +113,6 @@ def error_of(ask: Callable[[], object]) -> StoreError:
         (400, SECRET, "refused the request", False),
         (500, "InternalError", "busy, or failed inside", True),
         (503, "SlowDown", "busy, or failed inside", True),
-        (429, "", "busy, or failed inside", True),
     ],
 )
 def test_a_creation_that_the_store_refuses_says_why_and_whether_it_may_have_happened(
@@ -150,6 +149,30 @@ def test_a_creation_that_finds_an_object_which_is_protected_or_archived_is_false
     """What is not there can't be, so it is another writer's, or one's own: whoever appends has to look."""
     serve(failing(status, code))
     assert CloudStore(location).create("log/1", b"data") is False
+
+
+@LOCATIONS
+def test_a_creation_that_is_told_that_the_store_is_asked_too_often_looks_once_whether_the_object_is_there(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    stub = serve(failing(429, "SlowDown"))
+    error = error_of(lambda: CloudStore(location).create("log/1", b"data"))
+    assert error.is_limited and error.may_have_happened and "busy, or failed inside" in str(error)
+    assert [request.method for request in stub.requests] == ["PUT", "GET"]
+
+
+def test_a_creation_that_comes_too_soon_after_another_ones_is_false_and_one_after_a_deletion_is_open(
+    gcs: GcsStub,
+) -> None:
+    """Google takes one change of an object a second: whoever tried again until then would fall ever further behind."""
+    gcs.write_seconds = 60.0
+    store = CloudStore(GOOGLE)
+    assert store.create("log/1", b"data")
+    assert store.create("log/1", b"other") is False
+    gcs.objects.clear()
+    error = error_of(lambda: store.create("log/1", b"other"))
+    assert error.is_limited and error.may_have_happened and "429" in str(error)
+    assert [request.method for request in gcs.requests] == ["PUT", "PUT", "GET", "PUT", "GET"]
 
 
 @LOCATIONS
