@@ -84,20 +84,19 @@ class CloudStore:
             return self._ask("write", key, request, _NOT_CREATED)
         except StoreError as e:
             # Google takes one change of an object a second, and answers 429 to whoever comes second.
-            if not e.is_limited or not self._is_there(key):
+            if not e.is_limited or self._shown_bytes(key, 0, 1) is None:
                 raise
         return False
 
-    def _is_there(self, key: str) -> bool:
-        """Tell whether the store shows an object of this key; asked once, as a creation is."""
+    def _shown_bytes(self, key: str, start: int, end: int) -> int | None:
+        """Return how many bytes of an object the store shows in a range, asked once; None if it shows no object."""
 
-        def request(clients: CloudClients, path: str) -> bool:
-            self._obstore.get_range(clients.once, path, start=0, end=1)
-            return True
+        def request(clients: CloudClients, path: str) -> int:
+            return len(self._obstore.get_range(clients.once, path, start=start, end=end))
 
         with suppress(StoreError):
-            return self._ask("read", key, request, {Outcome.BEYOND: True})
-        return False
+            return self._ask("read", key, request, {Outcome.BEYOND: 0})
+        return None
 
     def replace(self, key: str, data: Payload) -> None:
         """Create an object, or replace the one there is."""
@@ -203,17 +202,17 @@ class CloudUpload:
         self._store = store
         self._key = key
         self._kept: list[Any] = []
-        self._kept_bytes = 0
+        self._size_bytes = 0
         self._writer: Any = None
 
     def write(self, data: Payload) -> None:
         """Append bytes; see `Upload.write`."""
+        self._size_bytes += len(data)
         if self._writer is not None:
             self._send(data)
             return
         self._kept.append(data)
-        self._kept_bytes += len(data)
-        if self._kept_bytes > PART_BYTES:
+        if self._size_bytes > PART_BYTES:
             self._writer = self._store._ask("write", self._key, self._open)
             while self._kept:
                 self._send(self._kept.pop(0))
@@ -224,8 +223,16 @@ class CloudUpload:
             parts = [_view(part) for part in self._kept]
             self._store._ask("write", self._key, lambda clients, path: self._put(clients, path, parts))
         else:
-            self._store._ask("write", self._key, lambda _, __: self._writer.close())
+            self._complete()
         self._kept.clear()
+
+    def _complete(self) -> None:
+        """Make the object of its parts. Where the answer is lost, the client asks again for what is over by then."""
+        try:
+            self._store._ask("write", self._key, lambda _, __: self._writer.close())
+        except StoreError:
+            if self._store._shown_bytes(self._key, self._size_bytes - 1, self._size_bytes + 1) != 1:
+                raise
 
     def discard(self) -> None:
         """Forget what was uploaded; never raises."""

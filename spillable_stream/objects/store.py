@@ -156,7 +156,7 @@ class Store(Protocol):
         """Create an object, or replace the one there is."""
 
     def upload(self, key: str) -> Upload:
-        """Begin an object of any size, which is written in parts."""
+        """Begin an object of any size, which is written in parts, under a key that no other object ever has."""
 
     def get(self, key: str) -> Payload:
         """Return an object, whole.

@@ -390,6 +390,30 @@ def test_a_small_upload_is_one_request_and_a_large_one_is_sent_in_parts(gcs: Gcs
         assert len(gcs.requests) == expected
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_an_upload_whose_last_answer_is_lost_is_finished_if_the_object_is_there(gcs: GcsStub, is_whole: bool) -> None:
+    """The client asks again, and the store says that it knows no such upload: it is over."""
+    answer, lost = gcs.answer, list[Request]()
+
+    def lose_the_end(request: Request) -> Response | None:
+        if request.method == "POST" and "uploadId" in request.query and not lost:
+            lost.append(request)
+            answer(request)
+            if not is_whole:
+                gcs.objects["bucket", "orders/segments/1"] = b"another one"
+            return None
+        return answer(request)
+
+    gcs.answer = lose_the_end
+    upload = CloudStore(GOOGLE).upload("segments/1")
+    upload.write(bytes(PART_BYTES + 1))
+    if is_whole:
+        upload.finish()
+    else:
+        assert "the parts of the upload are gone" in str(error_of(upload.finish))
+    assert lost and len(gcs.objects["bucket", "orders/segments/1"]) == (PART_BYTES + 1 if is_whole else 11)
+
+
 def test_what_is_kept_of_an_upload_is_not_copied(gcs: GcsStub) -> None:
     upload = CloudStore(GOOGLE).upload("segments/1")
     data = bytes(10 << 20)
