@@ -127,7 +127,7 @@ def _forbidden(location: Location, cloud: Cloud, right: Right, answer: Answer) -
     if answer.code == "AuthorizationFailure":  # Azure says that of several causes
         return (
             f"the credentials may not {right} there, or have expired: allow {cloud.rights[right]}, or renew them, by "
-            f"{cloud.credentials}"
+            f"{cloud.credentials}; or the network rules of the account keep this host out"
         )
     needed = f"the credentials may not {right} there: allow {cloud.rights[right]}"
     if location.scheme == "s3" and right == "write":

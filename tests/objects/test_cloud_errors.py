@@ -67,6 +67,7 @@ def test_credentials_of_clouds_that_do_not_tell_may_have_expired() -> None:
         assert "or they have expired" in said(location, "read", Outcome.UNKNOWN_CREDENTIALS, status, code)
     text = said(AZURE, "read", Outcome.FORBIDDEN, 403, "AuthorizationFailure")
     assert "may not read there, or have expired: allow the role Storage Blob Data Reader, or renew them" in text
+    assert text.endswith("; or the network rules of the account keep this host out")
     assert "expired" not in said(AZURE, "read", Outcome.FORBIDDEN, 403, "AuthorizationPermissionMismatch")
 
 
