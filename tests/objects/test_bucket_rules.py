@@ -13,6 +13,7 @@ import pytest
 
 from demo.cluster.moto import S3_ENVIRONMENT
 from spillable_stream import Channel, Event, StorageError, UnsafeStoreError, verify
+from spillable_stream.engine import object_checkpointing
 from spillable_stream.objects import credentials
 from spillable_stream.objects.checkpoints import HINT
 from spillable_stream.objects.cloud_store import CloudStore
@@ -27,6 +28,12 @@ from tests.support.threads import in_threads
 
 Set = Callable[[dict[str, str]], None]
 _numbers = count(1)
+
+
+@pytest.fixture(autouse=True)
+def trims_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each slot that nobody needs be worth a record."""
+    monkeypatch.setattr(object_checkpointing, "_WORTH_A_TRIM", 1)
 
 
 @pytest.fixture
@@ -80,9 +87,7 @@ def place(s3: RefusingS3, buckets: Any) -> str:
 
 def collecting(place: str) -> Channel:
     """Return a channel each of whose checkpoints deletes all that it may."""
-    channel = Channel(place, commit_interval=0, gc_delay=0)
-    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
-    return channel
+    return Channel(place, commit_interval=0, gc_delay=0)
 
 
 def use(channel: Channel, times: int) -> set[str]:
