@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spillable_stream.channel.place import PLACES, parse_end, parse_place
-from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object, say
+from spillable_stream.cli.app import AsJson, ChannelPath, Yes, app, confirm, ending, print_object
 from spillable_stream.cli.csv_rows import COMMA, csv_delimiter, delimiter_of
 from spillable_stream.cli.export_file import Export, ExportFormat, ExportPlan, export_format
+from spillable_stream.cli.output import say
 from spillable_stream.cli.shown_progress import shown_progress
 from spillable_stream.counted import counted
 from spillable_stream.errors import OptionError
