@@ -40,7 +40,6 @@ __all__ = [
     "ending",
     "fail",
     "print_object",
-    "refuse_empty",
     "status_after",
     "time_span",
     "until_signal",
@@ -63,13 +62,6 @@ class _Run:
 _run: ContextVar[_Run | None] = ContextVar("spillable verb", default=None)
 
 _T = TypeVar("_T", str, list[str])
-
-
-def refuse_empty(value: str) -> str:
-    """Refuse an empty text: a script's variable without a value would name every address."""
-    if value == "":
-        raise typer.BadParameter("it is empty; give it a value")
-    return value
 
 
 def _refuse_empty_path(value: _T) -> _T:
