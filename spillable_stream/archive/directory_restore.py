@@ -27,6 +27,7 @@ from spillable_stream.log.claim import make_directories
 from spillable_stream.log.delayed_files import DelayedFiles
 from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.nesting import require_apart
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.progress import Meter, OnProgress
 from spillable_stream.state.block import Block
@@ -46,6 +47,7 @@ def restore_to_directory(
     """Create a channel from a backup; arguments and errors are those of `spillable_stream.archive.restore.restore`."""
     fs = FileSystem()
     _require_free(fs, path)
+    require_apart(fs, path)
     with _building_place(fs, path) as building:
         made = _Build(fs, content, building, new_identity, progress).run()
         report = verify(building, progress=progress)
