@@ -106,7 +106,7 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
 
     Raises:
         DataLossError: that event has left the channel; the message names the first that is kept.
-        OptionError: the ID is beyond the next event's, or ``starting`` is none of these.
+        OptionError: the ID is beyond the next event's, or that of no event, or ``starting`` is none of these.
     """
     beginning = state.beginning()
     if starting == "earliest":
@@ -118,7 +118,11 @@ def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> 
             f"a group starts at 'earliest', 'latest', or the ID of an event as text, not at {shown(starting)}"
         )
     wanted = int(starting.removesuffix("+"))
-    if 0 < wanted < beginning and not starting.endswith("+"):
+    if wanted < 1:
+        raise OptionError(
+            f"no event has the ID {wanted}: the first event of {path} was 1; 'earliest' is the first kept"
+        )
+    if wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
     if wanted > state.last_id + 1:
         raise OptionError(f"the start {wanted} is beyond the next event of {path}, {state.last_id + 1}")
