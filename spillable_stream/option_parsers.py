@@ -19,6 +19,7 @@ from spillable_stream.quantities import Duration, Milliseconds, Size
 
 __all__ = [
     "REFUSED",
+    "TooMuchError",
     "boolean",
     "columns",
     "directories",
@@ -46,6 +47,18 @@ REFUSED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 _MOST_SECONDS = 36_525 * 86_400
 
 
+class TooMuchError(ValueError):
+    """A parser takes such values, and none so large.
+
+    Args:
+        most: the largest, in words.
+    """
+
+    def __init__(self, most: str) -> None:
+        super().__init__(f"at most {most}")
+        self.most: str = most
+
+
 def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
     """Return a parser of integers from ``low`` to ``high``."""
 
@@ -53,8 +66,10 @@ def integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
         if isinstance(value, bool) or (isinstance(value, float) and value % 1):
             raise ValueError
         number = int(str(value).replace("_", "")) if isinstance(value, str) else int(value)
-        if not low <= number <= high:
+        if number < low:
             raise ValueError
+        if number > high:
+            raise TooMuchError(f"{high:,}")
         return number
 
     return parse
@@ -206,8 +221,10 @@ def timestamp(value: datetime | int | str) -> int:
 def duration(value: Duration) -> float:
     """Return a time span in seconds, up to a century."""
     span = quantities.duration_seconds(value)
-    if not 0 <= span <= _MOST_SECONDS:
+    if span < 0:
         raise ValueError
+    if span > _MOST_SECONDS:
+        raise TooMuchError(f"{_MOST_SECONDS:,}, a century")
     return span
 
 
