@@ -99,7 +99,7 @@ class Findings:
     """Collects findings."""
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
+        self._found: dict[Finding, None] = {}
 
     def add(self, code: str, at: Entry, component: str, text: str) -> Finding:
         """Add a finding about a line.
@@ -111,8 +111,7 @@ class Findings:
             text: what is wrong, and what to do.
         """
         finding = Finding(at.file, at.line, CODES[code][0], code, component, text)
-        if finding not in self._found:
-            self._found.append(finding)
+        self._found.setdefault(finding)
         return finding
 
     def sorted(self, files: list[str]) -> tuple[Finding, ...]:
