@@ -71,14 +71,14 @@ def export(
         with Channel(path, create=False, readonly=True) as channel:
             if (outer := channel_around(FileSystem(), Path(out))) is not None:
                 raise OptionError(f"{out} is inside of {outer}, a channel's directory: give a file outside of it")
-            if Path(out).exists():
-                confirm(f"{out} is there. Replace it?", yes)
             work = Export(channel, Path(out), _plan(channel, start, end, kind, delimiter))
+            if work.replaces:
+                confirm(f"{out} is there. Replace it?", yes)
             exports.append(work)
             if work.done_id >= work.plan.first_id and not as_json:
                 say(f"continuing behind the event {work.done_id:,} of {work.plan.first_id:,} to {work.plan.last_id:,}")
             with shown_progress("export") as progress:
-                count = work.run(progress)
+                count = work.run(progress, any_file=yes)
         if as_json:
             first, last = work.plan.first_id, work.plan.last_id
             print_object({"path": path, "file": out, "events": count, "firstId": first, "lastId": last})
