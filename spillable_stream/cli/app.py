@@ -298,6 +298,13 @@ def is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
+def _refuse_unasked(text: str, as_json: bool) -> NoReturn:
+    """End a verb that would have to ask, and can't."""
+    if not as_json or not print_object({"error": OptionError.__name__, "text": text}):
+        say(text)
+    raise typer.Exit(UNKNOWN)
+
+
 def confirm(question: str, yes: bool) -> None:
     """Ask before something that can't be undone; where nobody can be asked, require ``--yes``.
 
@@ -307,15 +314,16 @@ def confirm(question: str, yes: bool) -> None:
     """
     if yes:
         return
+    run = _run.get()
+    as_json = run is not None and run.as_json
     if not is_terminal():
-        say(f"{question} Nothing was changed: give --yes where nobody can be asked")
-        raise typer.Exit(UNKNOWN)
+        _refuse_unasked(f"{question} Nothing was changed: give --yes where nobody can be asked", as_json)
     try:
         is_confirmed = typer.confirm(question, err=True)
     except typer.Abort as e:  # Ctrl-C, or the end of the input
         say("")
         if isinstance(e.__context__, KeyboardInterrupt):
-            raise cut_short(e.__context__, "nothing was changed") from None
+            raise cut_short(e.__context__, "nothing was changed", as_json=as_json) from None
         say("nothing was changed")
         raise typer.Exit(UNHEALTHY) from None
     if not is_confirmed:

@@ -120,6 +120,16 @@ def test_where_nobody_can_be_asked_a_yes_is_required(
     assert ended.value.exit_code == UNKNOWN and "give --yes" in capsys.readouterr().err
 
 
+def test_a_program_that_can_not_be_asked_gets_an_object_too(path: Path, tmp_path: Path) -> None:
+    with Channel(path, minimum_required_space=0) as channel:
+        put(channel, b"a")
+    (tmp_path / "f.jsonl").write_text("mine")
+    done = run("export", path, tmp_path / "f.jsonl", "--json")
+    assert done.exit_code == UNKNOWN and done.stderr == ""
+    assert json.loads(done.stdout)["text"].endswith("Nothing was changed: give --yes where nobody can be asked")
+    assert (tmp_path / "f.jsonl").read_text() == "mine"
+
+
 @pytest.mark.parametrize(("answer", "status"), [(KeyboardInterrupt, 130), (Terminated, 143), (EOFError, UNHEALTHY)])
 def test_a_question_that_is_not_answered_changes_nothing_and_says_so(
     answer: type[BaseException],
