@@ -70,6 +70,14 @@ def test_a_channel_inside_of_one_of_objects_is_refused(tmp_path: Path) -> None:
         Channel(tmp_path / "objects" / "c", minimum_required_space=0)
 
 
+def test_a_channel_of_objects_inside_of_another_one_is_refused_likewise(outer: Path, tmp_path: Path) -> None:
+    Channel(f"object+file://{tmp_path}/objects").close()
+    for place, top in (("outer/c", outer), ("objects/c", tmp_path / "objects")):
+        with pytest.raises(OptionError, match=f"is inside of {top}, a channel's directory"):
+            Channel(f"object+file://{tmp_path}/{place}")
+        assert not (tmp_path / place).exists()
+
+
 def test_a_restore_inside_of_a_channel_is_refused(outer: Path, tmp_path: Path) -> None:
     backup(outer, tmp_path / "copy")
     with pytest.raises(OptionError, match=f"is inside of {outer}"):
