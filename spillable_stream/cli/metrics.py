@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, until_signal
-from spillable_stream.cli.listening import Port, given_host, link
+from spillable_stream.cli.app import ChannelPaths, allow_many_files, app, until_signal
+from spillable_stream.cli.listening import Port, given_host, link, not_served
 from spillable_stream.errors import SpillableError
 
 __all__ = ["metrics"]
@@ -33,9 +33,7 @@ def metrics(paths: ChannelPaths, port: Port = 9107, host: _HOST = "127.0.0.1") -
         try:
             server = serve_metrics(paths, port, host=host)
         except (SpillableError, ImportError, OSError) as e:
-            if isinstance(e, OSError) and e.filename is None:  # the system says of no address that it refused it
-                e.filename = link(host, port, "")
-            fail(paths[0], e, False, UNKNOWN)
+            not_served(paths[0], e, host, port)
         with server:
             typer.echo(f"serving {link(server.host, server.port, 'metrics')} (Ctrl-C ends it)")
             while True:

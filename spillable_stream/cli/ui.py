@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from spillable_stream.cli.app import UNKNOWN, ChannelPaths, allow_many_files, app, fail, until_signal
-from spillable_stream.cli.listening import Port, given_host, link
+from spillable_stream.cli.app import ChannelPaths, allow_many_files, app, until_signal
+from spillable_stream.cli.listening import Port, given_host, link, not_served
 from spillable_stream.errors import SpillableError
 
 __all__ = ["ui"]
@@ -66,6 +66,4 @@ def ui(
         with until_signal():
             serve(paths, host=host, port=port, token=token, allow_changes=allow_changes, names=name or (), ready=ready)
     except (SpillableError, ImportError, OSError) as e:
-        if isinstance(e, OSError) and e.filename is None:
-            e.filename = link(host, port, "")
-        fail(paths[0], e, False, UNKNOWN)
+        not_served(paths[0], e, host, port)
