@@ -77,6 +77,15 @@ def test_ids_of_one_channel_are_refused(
         load(spark, f"{tmp_path}/orders-*", **{option: 1}).collect()
 
 
+def test_times_that_are_the_wrong_way_round_are_refused(
+    spark: SparkSession, tmp_path: Path, fill: Callable[[str, int], None]
+) -> None:
+    fill("orders-a", 1)
+    with pytest.raises(PySparkException, match=r"startingTimestamp, \S+, is later than endingTimestamp, \S+"):
+        load(spark, f"{tmp_path}/orders-*", startingTimestamp=2, endingTimestamp=1).collect()
+    assert load(spark, f"{tmp_path}/orders-*", startingTimestamp=1, endingTimestamp=1).count() == 0
+
+
 def test_a_pattern_that_fits_nothing_says_so(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match=r"no channel fits \S+/orders-\*"):
         load(spark, f"{tmp_path}/orders-*")
