@@ -2,8 +2,8 @@
 
 ``python worker_like.py CHANNEL HOW``: puts 100 events into memory, says READY, and waits to be ended. HOW says with
 what: "source" has begun to read them, "program" likewise, but is no worker of Spark's, "commit" is inside of a
-commit, whose sync lasts until a line comes in, and ends when it has said COMMITTED, and "failing" also has something to close that fails. "twice" has
-seen children end to which a second signal came at any step of what the first one starts.
+commit, whose sync lasts until a line comes in, and ends when it has said COMMITTED, and "failing" also has something to
+close that fails. "twice" has seen children end to which a second signal came at any step of what the first one starts.
 """
 
 from __future__ import annotations
