@@ -584,6 +584,37 @@ def test_a_checkpoint_of_a_single_channel_is_refused(open_at: Open, source: Sour
         source().latestOffset({"channel": a.uuid, "writeOrderId": 0})
 
 
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_checkpoint_continues_neither_from_a_path_to_a_set_of_that_path_nor_back(
+    open_at: Open, source: Source, group: str | None
+) -> None:
+    """As ``load("/data/orders")`` and ``load("/data/orders,")``: whichever method Spark calls first says so."""
+    put(channel := open_at("orders-a"), b"1", b"2")
+    options = {} if group is None else {"group": group}
+
+    def alone() -> SpillableStreamReader:
+        parsed = StreamOptions.of(parse_options(options, (SOURCE,), where="a test"))
+        return SpillableStreamReader(str(channel.path), parsed, struct_type(EVENT_SCHEMA))
+
+    for begin, resume, whose in (
+        (alone, lambda: source("orders-a", **options), f"the channel {channel.uuid} alone"),
+        (lambda: source("orders-a", **options), alone, "a set of channels"),
+    ):
+        first = begin()
+        end = first.latestOffset(start := first.initialOffset())
+        assert first.partitions(start, end)
+        first.stop()
+        again = resume()
+        for call in (again.latestOffset, again.commit, lambda end, again=again: again.partitions(end, end)):
+            with pytest.raises(CheckpointMismatchError, match=f"belongs to {whose}"):
+                call(end)
+        with pytest.raises(CheckpointMismatchError, match=f"belongs to {whose}"):
+            again.partitions(again.initialOffset(), end)
+        again.stop()
+        if group is not None:
+            channel.drop_group(group)
+
+
 def test_what_is_behind_is_reported_of_each_channel_and_of_all(open_at: Open, source: Source) -> None:
     a, b = open_at("orders-a"), open_at("orders-b")
     reader = source()
