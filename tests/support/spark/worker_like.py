@@ -45,7 +45,7 @@ def main(path: str, how: str) -> None:
     if how == "failing":
         at_end(fail)
     source = reader(path)
-    source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    source.latestOffset(source.initialOffset())
     channel.close(flush=False)
     if how == "twice":
         for step in range(1, 10):
