@@ -286,7 +286,7 @@ def test_stream_says_it_last_before_its_plan_and_explained_in_one_line(
             query.awaitTermination(500)
         assert len(lines_up_to(sentence, str(e.value))) <= 7  # two of them Spark's own frames
         after = [line for line in str(e.value)[str(e.value).index(sentence) :].splitlines()[1:] if line]
-        assert re.match(" SQLSTATE: |=== Streaming Query ===" + ("" if SPARK >= (4, 1) else "|\tat "), after[0])
+        assert re.match(" SQLSTATE: |=== Streaming Query ===" + ("" if SPARK >= (4, 2) else "|\tat "), after[0])
         for error in (e.value, query.exception()):
             assert explain(error).startswith(sentence)
             assert "\n" not in explain(error)
