@@ -98,6 +98,13 @@ class Log(Protocol):
     poll_seconds: tuple[float, float]
 
     @property
+    def untold_loss(self) -> AbstractContextManager[None, bool | None]:
+        """A block for work that no call asked for, or whose caller has succeeded.
+
+        Of a log far away a loss that it meets waits for the next call, which `require_open` raises.
+        """
+
+    @property
     def path(self) -> ChannelPath:
         """What users call the channel."""
 

@@ -29,7 +29,7 @@ from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_merging import ObjectMerging
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.errors import LockTimeoutError, NotAChannelError, UnsafeStoreError
+from spillable_stream.errors import LockTimeoutError, NotAChannelError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
 from spillable_stream.log_records import fields, log_of
@@ -139,9 +139,8 @@ class ObjectCheckpointing:
         if not self._alone.acquire(blocking=False):
             return
         try:
-            self._active_calls.run("a checkpoint", self._make)
-        except UnsafeStoreError as e:  # nobody is told again
-            _log.error("%s: %s", self._log.path, e, extra=fields(self._log.path))
+            with self._log.untold_loss:
+                self._active_calls.run("a checkpoint", self._make)
         except Exception as e:  # the commit that led here has succeeded, so it must not fail
             if not self._log.closed:
                 self._report(e)

@@ -68,7 +68,7 @@ class ObjectEngine(Engine):
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
         self.worker_notes: ObjectWorkerNotes = ObjectWorkerNotes(log.store, log.channel, follower)
-        owners = ObjectOwners(log.location, follower, appender, self.worker_notes.forget)
+        owners = ObjectOwners(log.location, follower, appender, log.untold_loss, self.worker_notes.forget)
         without = _Nothing()
         committer = Committer(
             log,

@@ -16,6 +16,7 @@ from spillable_stream.engine.known_slots import KnownSlots
 from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.object_appends import ObjectAppends
 from spillable_stream.engine.object_looks import ObjectLooks
+from spillable_stream.engine.untold_loss import UntoldLoss
 from spillable_stream.errors import ChannelClosedError, CorruptionError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
@@ -76,6 +77,7 @@ class ObjectLog:
         closed: whether `close` was called.
         is_far: True: a look is a request or two.
         poll_seconds: how long to wait before another look at first, and at most.
+        untold_loss: what keeps a loss that no call could raise for the next one.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
 
@@ -101,6 +103,7 @@ class ObjectLog:
         self.closed: bool = False
         self.is_far: bool = True
         self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
+        self.untold_loss: UntoldLoss = UntoldLoss(location)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
@@ -324,13 +327,16 @@ class ObjectLog:
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def require_open(self) -> None:
-        """Refuse any use after `close`.
+        """Refuse any use after `close`, and raise a loss that waits to be told.
 
         Raises:
             ChannelClosedError: the channel was closed.
+            UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         if self.closed:
             raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
+        if self.untold_loss.waiting is not None:
+            self.untold_loss.tell()
 
     require_not_closed = require_open
 

@@ -18,7 +18,7 @@ from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_ownership import ObjectOwnership
 from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
-from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError, UnsafeStoreError
+from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.store import is_refusal
 
@@ -84,13 +84,12 @@ class ObjectUpkeep:
         if self._active_calls.ended or self._log.closed:
             return False
         try:
-            if self._acts():
-                self._active_calls.run("upkeep", self.look)
-                self._is_refused = False
+            with self._log.untold_loss:
+                if self._acts():
+                    self._active_calls.run("upkeep", self.look)
+                    self._is_refused = False
         except LockTimeoutError:  # somebody is busy: there will be another look
             pass
-        except UnsafeStoreError as e:  # nobody is told again
-            _log.error("%s: %s", self._log.path, e, extra=fields(self._log.path))
         except SpillableError as e:
             if not self._log.closed:
                 self._report(e)
