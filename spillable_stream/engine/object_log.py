@@ -32,7 +32,7 @@ from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.loading import load
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.overwritten import lost_slots_error
+from spillable_stream.objects.overwritten import find_lost
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots
@@ -168,13 +168,13 @@ class ObjectLog:
             UnsafeStoreError: slots are lost that were known. The next call continues with what is there.
         """
         first, self._first = self._first, None
-        known = self._known.number  # before the log is read: other threads may append meanwhile
+        known = self._known.expected  # before the log is read: other threads may append meanwhile
         loaded = first or self._found()
         self._known.begin(loaded)
         if first is None:
             self.checkpoint_number = loaded.base
-        if loaded.tail.number < known:
-            raise lost_slots_error(self.slots, known, loaded.tail.number)
+        if known is not None and (lost := find_lost(self.slots, known, loaded)) is not None:
+            raise lost
         return loaded.state, Positions.of(self._known.point)
 
     def _found(self) -> Checkpoint:
