@@ -143,14 +143,17 @@ class Collector:
             if not (self.delete_checkpoints(older) and all_went):
                 self._trims.appendleft((since, ripe))
         if not self._has_looked_back and trimmed.through > self.deleted_through:
-            self._has_looked_back = self._look_back(named, newest_checkpoint)
+            self._has_looked_back = self._look_back(trimmed, named, newest_checkpoint)
         while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
             _, key = self._left.popleft()
             if key not in named:
                 self._delete(key)
 
-    def _look_back(self, named: Set[str], newest_checkpoint: int) -> bool:
+    def _look_back(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> bool:
         """Delete what was trimmed before this process began, as far as the store's clock says that it was long ago.
+
+        And as far as the channel's state says that it was trimmed: the checkpoint that says when may be of a log that
+        is lost, since the bucket was put back.
 
         Returns:
             Whether all of it went; else a later call continues.
@@ -161,9 +164,9 @@ class Collector:
         found = None if number is None else self._checkpoints.at(number)
         if found is None or number is None:
             return True
-        if found.state.trimmed.through > self.deleted_through and not self._let_go(
-            found.state.trimmed, named, newest_checkpoint
-        ):
+        then = found.state.trimmed
+        ripe = then._replace(through=min(then.through, trimmed.through), births=min(then.births, trimmed.births))
+        if ripe.through > self.deleted_through and not self._let_go(ripe, named, newest_checkpoint):
             return False
         return self.delete_checkpoints([n for n in times if n < number])  # the others will be old enough one day
 

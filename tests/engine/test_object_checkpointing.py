@@ -28,6 +28,7 @@ from tests.support.object_channels import (
     URL,
     collect_now,
     log_of,
+    lose_slots,
     make_two_checkpoints,
     require_told_once,
     store_of,
@@ -515,6 +516,31 @@ def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_
         older, newest = keys(channel, "checkpoints/")[-2:]
         assert log_of(channel).checkpoints.at(older) and log_of(channel).checkpoints.at(newest)
         assert trimmed_through(channel) < older, "others would delete the slots behind it"
+
+
+@pytest.mark.parametrize("has_older", [False, True])
+def test_a_checkpoint_that_a_handle_creates_before_it_notices_that_the_bucket_was_put_back_is_in_nobodys_way(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, has_older: bool
+) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    if has_older:
+        channel.checkpoint()
+    lose_slots(channel)
+    channel.checkpoint()
+    assert keys(channel, "checkpoints/")[-1] > keys(channel, "log/")[-1]
+    other = open_handle()
+    assert "the checkpoint of slot 3 is passed over" in caplog.text
+    assert "Acknowledged commits are lost, with the events 2 to 3" in caplog.text
+    with pytest.raises(UnsafeStoreError, match="ends with slot 1, and slot 3 was there"):
+        peek(channel)
+    for each in (other, channel, other):
+        put(each, b"1")
+        each.checkpoint()
+    caplog.clear()
+    for group, handle in enumerate((channel, other, open_handle())):
+        assert peek(handle, group=f"group-{group}") == [b"0", b"1", b"1", b"1"]
+    assert not caplog.records
 
 
 def test_a_handle_that_is_loaded_anew_while_it_creates_a_checkpoint_trims_no_slot_that_another_checkpoint_needs(

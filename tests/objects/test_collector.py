@@ -343,6 +343,15 @@ def test_a_process_that_pauses_while_it_looks_back_continues_with_the_next_colle
     assert slots_of(memory) == list(range(4, 9))
 
 
+def test_a_checkpoint_of_a_log_that_was_lost_lets_nothing_go_that_is_needed_now() -> None:
+    """The bucket was put back, and a handle that did not know created the checkpoint: its trims are another log's."""
+    collecting, memory = after({2: 0, 4: 10, 6: 20, 8: 3622})
+    staged = [segment_key(birth, "s", 0) for birth in (0, 3)]
+    memory.objects |= dict.fromkeys(staged, b"")
+    collecting.collector.collect(Trimmed(1, births=1), set(), 6, 8)
+    assert (slots_of(memory), sorted(set(staged) & set(memory.objects))) == (list(range(2, 9)), staged[1:])
+
+
 def test_a_checkpoint_that_another_channel_left_further_on_keeps_no_process_from_looking_back() -> None:
     collecting, memory = after({2: 0, 4: 10, 6: 3000, 8: 6700})
     memory.now = 1  # it was there before most of the others
