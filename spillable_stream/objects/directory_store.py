@@ -1,7 +1,7 @@
 """A store in a plain directory: one file per object, created by a hard link, which fails if the name is taken.
 
 A new object is written to a temporary file and synced before it gets its name, so no name ever leads to a part of an
-object. The temporary file's own name stays until the directory is synced: a reader that finds two names for one file
+object. A temporary name of the file stays until the directory is synced, also of one that is renamed: a reader that finds two names for one file
 knows that a power cut could still take the object away, and syncs the directory itself before it returns anything.
 """
 
@@ -164,7 +164,7 @@ class DirectoryStore:
         """Create a temporary file beside a path, and its directory where that is missing."""
         for attempt in range(_ATTEMPTS):
             self._prepare(path.parent)
-            temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}")
+            temporary = path.with_name(_new_temporary())
             try:
                 return self._fs.open(temporary, create=True, exclusive=True)
             except StorageError as e:
@@ -199,14 +199,27 @@ class DirectoryStore:
                         self._fs.remove(directory / name)
 
     def _rename(self, temporary: Path, path: Path) -> None:
-        """Give a synced temporary file its name, and make the name durable."""
+        """Give a synced temporary file its name, and make the name durable.
+
+        It keeps another temporary name until then, from which readers know, as of one that is created.
+        """
+        kept = path.with_name(_new_temporary())
         try:
             with _naming(f"writing {path}"):
+                self._link(temporary, kept)
                 self._fs.rename(temporary, path)
         except StoreError:
             self._remove_temporary(temporary)
+            self._remove_temporary(kept)
             raise
         self._sync_directory_of(path)
+        self._remove_temporary(kept)
+
+    def _link(self, temporary: Path, kept: Path) -> None:
+        try:
+            os.link(temporary, kept)
+        except OSError as e:
+            _fail(f"writing {kept.parent}", e, _no_links(kept) if e.errno in _NO_LINKS else "")
 
     def _sync_directory_of(self, path: Path) -> None:
         """Make a new name durable; if that fails, nobody knows whether it is."""
@@ -274,6 +287,10 @@ class DirectoryUpload:
         with contextlib.suppress(OSError):
             self._file.close()
         self._store._remove_temporary(self._file.path)
+
+
+def _new_temporary() -> str:
+    return f"{_TEMPORARY}{secrets.token_hex(8)}"
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
