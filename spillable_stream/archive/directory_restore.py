@@ -60,8 +60,23 @@ def restore_to_directory(
         except StorageError:
             _require_free(fs, path)  # another restore was faster
             raise
-        fs.sync_directory(path.parent)
+        _sync(fs, path)
     return made
+
+
+def _sync(fs: FileSystem, path: Path) -> None:
+    """Make the name of a channel durable that is at its place.
+
+    Raises:
+        StorageError: nobody knows whether it is.
+    """
+    try:
+        fs.sync_directory(path.parent)
+    except StorageError as e:
+        raise StorageError(
+            f"the channel was created at {path}, and is whole, but a power cut may take it away: {e}. Remove it, and "
+            "restore it again where directories can be synced"
+        ) from e
 
 
 def _require_free(fs: FileSystem, path: Path) -> None:

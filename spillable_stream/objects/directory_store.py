@@ -1,8 +1,9 @@
 """A store in a plain directory: one file per object, created by a hard link, which fails if the name is taken.
 
 A new object is written to a temporary file and synced before it gets its name, so no name ever leads to a part of an
-object. A temporary name of the file stays until the directory is synced, also of one that is renamed: a reader that finds two names for one file
-knows that a power cut could still take the object away, and syncs the directory itself before it returns anything.
+object. A temporary name of the file stays until the directory is synced, also of one that is renamed: a reader that
+finds two names for one file knows that a power cut could still take the object away, and syncs the directory itself
+before it returns anything.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ class DirectoryStore:
     def _rename(self, temporary: Path, path: Path) -> None:
         """Give a synced temporary file its name, and make the name durable.
 
-        It keeps another temporary name until then, from which readers know, as of one that is created.
+        Until then it has a temporary name besides, which tells readers that it is not.
         """
         kept = path.with_name(_new_temporary())
         try:

@@ -104,7 +104,8 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
 
     Raises:
         CorruptionError: something else is there.
-        StorageError: the store refused or failed; no channel was created, or a later call finishes it.
+        StorageError: the store refused or failed; no channel was created, or a later call finishes it, or it is not
+            known whether one was created, which the error says.
     """
     return _decided(store, str(uuid.uuid4()), state, writer, patience)[0]
 
@@ -155,6 +156,7 @@ def read_first_slot(store: Store) -> SlotHeader | None:
 def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, patience: Patience) -> tuple[str, bool]:
     """Return the UUID of the channel that is there now, and whether this call decided it."""
     tokens: set[bytes] = set()  # one for each request
+    may_be_there = False
     cause = StoreError("no request was sent")
     for _ in patience.attempts():
         header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))
@@ -163,8 +165,12 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
             channel, is_mine = header.channel, header.token in tokens
-            if store.create(IDENTITY, _encoded(channel, extended=_is_extended(header))):
-                return channel, is_mine
+            try:
+                if store.create(IDENTITY, _encoded(channel, extended=_is_extended(header))):
+                    return channel, is_mine
+            except StoreError as e:
+                may_be_there |= e.may_have_happened
+                raise
             if (found := read_identity(store)) is not None:
                 return found, is_mine and found == channel
         except ObjectMissingError:  # it was a conflict: nobody has it
@@ -173,6 +179,11 @@ def _decided(store: Store, mine: str, state: Mapping[str, object], writer: str, 
             cause = e
             if e.is_lasting:
                 break
+    if may_be_there:
+        raise StorageError(
+            f"it is not known whether a channel was created at {store.root}: {cause}. Open it to find out: one that is "
+            "there is whole"
+        ) from cause
     raise StorageError(f"no channel could be created at {store.root}: {cause}") from cause
 
 
