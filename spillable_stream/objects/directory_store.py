@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.objects.store import Content, ObjectInfo, ObjectMissingError, StoreError
+from spillable_stream.objects.store import Change, Content, ObjectInfo, ObjectMissingError, StoreError
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -86,6 +86,26 @@ class DirectoryStore:
         """Create an object, or replace the one there is."""
         path = self._path(key)
         self._rename(self._write(path, data), path)
+
+    def change(self, key: str, changed: Change) -> bool:
+        """Replace an object by what is made of it, if it is still what was read; see `Store.change`."""
+        path, data = self._path(key), self.get(key)
+        new = changed(data)
+        if new is None:
+            return True
+        temporary = self._write(path, new)
+        try:
+            is_same: bool = self.get(key).equals(data)
+        except StoreError as e:
+            self._remove_temporary(temporary)
+            if isinstance(e, ObjectMissingError):
+                return False
+            raise
+        if is_same:
+            self._rename(temporary, path)
+        else:
+            self._remove_temporary(temporary)
+        return is_same
 
     def upload(self, key: str) -> DirectoryUpload:
         """Begin an object of any size, which is written in parts."""

@@ -202,6 +202,50 @@ def test_a_channel_that_is_not_there_any_more_is_not_extended(memory: MemoryStor
     assert memory.objects == before
 
 
+def test_a_channel_that_was_created_while_an_old_one_is_extended_keeps_its_identity(memory: MemoryStore) -> None:
+    """The handle of the old one was paused between its look and its write."""
+    channel, others = make(memory), list[str]()
+
+    def create_another(request: Request) -> None:
+        if request.kind == "replace" and not others:
+            memory.objects.clear()
+            others.append(make(memory))
+
+    store = FaultyStore(memory, create_another)  # type: ignore[arg-type]
+    assert not extend_identity(store, channel)
+    assert [read_identity(memory)] == others
+
+
+def test_a_channel_that_others_extend_at_once_is_extended(memory: MemoryStore) -> None:
+    channel = make(memory)
+
+    def extend_first(request: Request) -> None:
+        if request.kind == "replace":
+            extend_identity(memory, channel)
+
+    store = FaultyStore(memory, extend_first)  # type: ignore[arg-type]
+    assert extend_identity(store, channel)
+    assert store.counts == {"get": 2, "replace": 1}
+
+
+def test_an_identity_that_came_damaged_once_is_extended(memory: MemoryStore) -> None:
+    channel = make(memory)
+    assert extend_identity(FaultyStore(memory, once("get", Fault.SHORT, IDENTITY)), channel)
+    assert json.loads(memory.objects[IDENTITY])["format"] == 3
+
+
+def test_the_extension_that_a_directory_did_not_sync_is_not_believed(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    store = DirectoryStore(tmp_path / "orders", fs)
+    channel = make(store)
+    for _ in range(2):
+        with fs.failing(lambda call: call == Call("sync_directory", "orders")), pytest.raises(StorageError):
+            extend_identity(store, channel)
+    fs.calls.clear()
+    assert extend_identity(store, channel)
+    assert fs.count("sync_directory", "orders") == 1
+
+
 def test_a_channel_that_is_restored_with_events_that_expire_is_extended_at_once(memory: MemoryStore) -> None:
     state = new_state()
     state.blocks.add(Block(1, 1, "segments/x", 0, 8, 1, first_expiry_us=5, last_expiry_us=5))
