@@ -133,6 +133,9 @@ class EnginePort(Generic[EngineT]):
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 
+    def unasked(self) -> AbstractContextManager[None, bool | None]:
+        return self._engine.log.untold_loss
+
     def refuse_to_write(self, what: str) -> NoReturn:
         self._engine.refuse_to_write(what)
 
