@@ -44,7 +44,11 @@ class ChannelPresence:
 
     def is_fresh(self) -> bool:
         """Tell whether it was seen lately."""
-        return self.is_proven and time.monotonic() - self._seen_at < self._fresh_seconds
+        return self.was_seen_within(self._fresh_seconds)
+
+    def was_seen_within(self, seconds: float) -> bool:
+        """Tell whether it was seen so long ago at most, and nothing speaks against it since."""
+        return self.is_proven and time.monotonic() - self._seen_at < seconds
 
     def require(self) -> None:
         """Ask the store, if it is not proven.

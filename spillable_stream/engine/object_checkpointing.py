@@ -192,6 +192,7 @@ class ObjectCheckpointing:
 
     def _make(self) -> None:
         log, follower, self._is_made = self._log, self._follower, False
+        log.look_if_idle()
         with self._appender.committing():
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
         self._renew()

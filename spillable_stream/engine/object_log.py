@@ -45,6 +45,7 @@ __all__ = ["ObjectLog"]
 _CACHE_BYTES = 64 << 20
 _COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
 _FIRST_POLL_SECONDS = 0.02
+_MOMENT_SECONDS = 5.0
 
 
 class ObjectLog:
@@ -148,6 +149,17 @@ class ObjectLog:
         if not self._lock.is_mine:
             self._looks.look()
         return self._known.point
+
+    def look_if_idle(self) -> None:
+        """Look, unless the newest slot that is known was seen a moment ago, as by a commit.
+
+        For what no commit has just proven: a handle whose bucket was put back must notice first, and leave nothing
+        behind the slots that are lost.
+
+        Raises what `position` raises.
+        """
+        if not self._presence.was_seen_within(_MOMENT_SECONDS):
+            self.position()
 
     def latest_position(self) -> CommitPoint:
         """Return where the log ended at the last look."""

@@ -26,6 +26,7 @@ from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import (
     URL,
+    asked,
     collect_now,
     log_of,
     lose_slots,
@@ -541,6 +542,62 @@ def test_a_checkpoint_that_a_handle_creates_before_it_notices_that_the_bucket_wa
     for group, handle in enumerate((channel, other, open_handle())):
         assert peek(handle, group=f"group-{group}") == [b"0", b"1", b"1", b"1"]
     assert not caplog.records
+
+
+def idle(channel: Channel) -> None:
+    """Let a handle have seen its newest slot some seconds ago: so late a commit need not look first."""
+    presence = log_of(channel)._presence
+    presence.keep_fresh_for(900)  # as with the default gcDelay
+    presence._seen_at = time.monotonic() - 10
+
+
+def test_a_handle_that_was_idle_looks_before_it_creates_a_checkpoint_and_one_that_has_just_committed_does_not(
+    open_handle: Open,
+) -> None:
+    channel = open_handle()
+    store = store_of(channel)
+    creation = [("create", "checkpoints/"), ("get", "checkpoints/"), ("get", IDENTITY), ("replace", "hint")]
+    for is_idle, look in ((False, []), (True, [("get", "log/"), ("get_range", "log/")])):
+        put(channel, b"0")
+        if is_idle:
+            idle(channel)
+        store.forget_counts()
+        channel.checkpoint()
+        assert [(kind, key.rstrip("0123456789")) for kind, key in asked(store)] == [*look, *creation]
+
+
+@pytest.mark.parametrize("trims", [False, True])
+def test_an_idle_handle_whose_bucket_was_put_back_creates_no_checkpoint_and_no_slot(
+    open_handle: Open, caplog: pytest.LogCaptureFixture, trims: bool
+) -> None:
+    """Its next checkpoint may trim: that slot would lie behind those that are lost, and need a repair."""
+    channel = open_handle()
+    if trims:
+        checkpointing_of(channel).worth_a_trim = 1
+        for _ in range(2):
+            put(channel, b"taken")
+            take(channel)
+            channel.checkpoint()
+    lose_slots(channel)
+    idle(channel)
+    before = dict(store_of(channel).inner.objects)  # type: ignore[attr-defined]
+    with pytest.raises(UnsafeStoreError, match="Acknowledged events are lost"):
+        channel.checkpoint()
+    assert store_of(channel).inner.objects == before  # type: ignore[attr-defined]
+    channel.checkpoint()
+    put(open_handle(), b"1")
+    assert peek(channel)[-1] == b"1"
+    assert not caplog.records
+
+
+def test_an_idle_handle_whose_slot_was_collected_creates_a_checkpoint_of_what_is_there(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(channel, b"0")
+    assert take(other) == [b"0"]
+    collect_now(other)
+    idle(channel)
+    channel.checkpoint()
+    assert log_of(channel).checkpoint_number == log_of(other).tail.number
 
 
 def test_a_handle_that_is_loaded_anew_while_it_creates_a_checkpoint_trims_no_slot_that_another_checkpoint_needs(
