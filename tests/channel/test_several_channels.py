@@ -61,7 +61,7 @@ def test_none_is_created_if_another_one_cannot_be_opened_or_made(tmp_path: Path,
         assert sorted(tmp_path.rglob("*")) == before, f"{path} {options}"
 
 
-def test_none_is_created_in_stores_of_which_one_refuses() -> None:
+def test_no_channel_is_created_if_one_of_their_stores_refuses() -> None:
     def seen_by(store: MemoryStore) -> FaultyStore:
         return FaultyStore(store, lambda _: Fault.REFUSED if "bad" in store.root else None)
 

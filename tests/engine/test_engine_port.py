@@ -39,7 +39,7 @@ def test_position_is_another_one_after_every_commit_of_anybody(open_either: Open
     assert len(seen | {port.position()}) == 3
 
 
-def test_snapshot_is_up_to_date_and_stands_still(open_either: Open) -> None:
+def test_snapshot_is_up_to_date_and_does_not_change(open_either: Open) -> None:
     channel, other = open_either(), open_either()
     put(other, *numbered(0, 3))
     with channel.port().snapshot() as state:

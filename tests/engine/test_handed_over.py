@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_asked_of_the_store(opened: list[FaultyStore], ch
         assert any(("get", IDENTITY) in asked(store) for store in opened)
 
 
-def test_of_a_channel_of_which_much_is_known_nothing_is_handed_over(
+def test_nothing_is_handed_over_of_a_channel_with_a_large_state(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):

@@ -366,7 +366,7 @@ def test_a_damaged_header_of_a_file_that_a_checkpoint_names_is_not_removed(path:
     assert log_file(path).exists()
 
 
-def test_a_deletion_of_which_a_power_cut_undid_half_hinders_no_open(path: Path, open_channel: Open) -> None:
+def test_a_deletion_that_a_power_cut_half_undid_hinders_no_open(path: Path, open_channel: Open) -> None:
     """Names reach the disk in any order, and the head of before may be what is left of it."""
     with open_channel(max_file_size=1000) as channel:
         put(channel, *numbered(0, 10))
