@@ -183,7 +183,7 @@ class OpenChannel:
             found = channel_stats(engine, as_known=True)
         if unshipped is not None:
             found = replace(found, spool=unshipped)
-        workers = seen_workers(engine.worker_notes.read(), found.groups) if self._readonly else self.workers.stats()
+        workers = seen_workers(engine.worker_statuses.read(), found.groups) if self._readonly else self.workers.stats()
         return replace(found, workers=workers) if workers else found
 
     def handle_options(self) -> Mapping[str, Any]:

@@ -206,7 +206,7 @@ def drop_group(engine: Engine, group: str) -> None:
             drop = drop_of(group, state, hold.require)
         hold.forget_note()  # first: a group that is created anew must not find it, whatever happens to the host
         if not automatic:
-            engine.worker_notes.forget(group)
+            engine.worker_statuses.forget(group)
         engine.commit(drop)
         if automatic:
             engine.owners.forget_files(group)

@@ -20,7 +20,7 @@ from spillable_stream.engine.flush import flush_memory
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.local_owners import LocalOwners
-from spillable_stream.engine.local_worker_notes import LocalWorkerNotes
+from spillable_stream.engine.local_worker_statuses import LocalWorkerStatuses
 from spillable_stream.engine.memory_capacity import byte_capacity
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
@@ -110,7 +110,7 @@ class LocalEngine(Engine):
             log, follower, self.checkpointing, self.drained, self.retention, self.active_calls
         )
         self._wire(owners, self._committer(owners))
-        self.worker_notes: LocalWorkerNotes = LocalWorkerNotes(fs, layout)
+        self.worker_statuses: LocalWorkerStatuses = LocalWorkerStatuses(fs, layout)
         delayed = DelayedFiles(log.fs, log.layout)
         stage = partial(StagedDelays, self._stage, lambda: self.make_room(), delayed)
         self.deliveries = deliveries = Deliveries(

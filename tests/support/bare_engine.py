@@ -122,8 +122,8 @@ class NoCheckpoints:
         self.calls.append("give back")
 
 
-class NoNotes:
-    """`WorkerNotes` where workers say nothing."""
+class NoStatuses:
+    """`WorkerStatuses` where workers say nothing."""
 
     def open(self, group: str) -> None:
         return None
@@ -247,7 +247,7 @@ class BareEngine(Engine):
         self._wire(owners, Committer(log, follower, appender, *tiers, owners, self.active_calls, self.counters))
         self.checkpointing, self.upkeep = NoCheckpoints(), NoUpkeep()
         self.deliveries = NoDeliveries()  # type: ignore[assignment]
-        self.worker_notes = NoNotes()
+        self.worker_statuses = NoStatuses()
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
         self.is_parked = False

@@ -480,7 +480,7 @@ def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer(monkeypat
         thread.start()
         assert wait_until(lambda: worker.stats().done_events == 1)
         assert wait_until(lambda: any(channel.engine().log.store.list(WORKERS)))  # type: ignore[attr-defined]
-        assert wait_until(lambda: all(t.name != "spillable worker note" for t in threading.enumerate()))
+        assert wait_until(lambda: all(t.name != "spillable worker status" for t in threading.enumerate()))
         began = time.monotonic()
         replace_in(monkeypatch, reporting, "time", monotonic=lambda: began)  # it says no more
         before = channel.stats().store
