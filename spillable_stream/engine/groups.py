@@ -27,7 +27,7 @@ __all__ = [
     "existing_group",
     "has_stayed",
     "have_left",
-    "note_plan",
+    "record_plan",
     "starting_position",
 ]
 
@@ -77,7 +77,7 @@ def create_group(
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 
 
-def note_plan(engine: Engine, group: str) -> None:
+def record_plan(engine: Engine, group: str) -> None:
     """Record that a stream has planned a batch without events as the group that it created for itself.
 
     Its checkpoint has that batch, so the group is no longer one that nobody would miss.

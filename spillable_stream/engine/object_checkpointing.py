@@ -218,7 +218,7 @@ class ObjectCheckpointing:
             trimmed, named = state.trimmed, state.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
         self._renew()
-        self.collector.note_left(log.delayed.left)
+        self.collector.add_left(log.delayed.left)
         self.collector.collect(trimmed, named, self._older, log.checkpoint_number)
 
     def _renew(self) -> None:
@@ -258,7 +258,7 @@ class ObjectCheckpointing:
     def _trim(self) -> None:
         """Say which slots nobody needs, if that is worth a slot."""
         self.collector.sample_seconds = self._staging_seconds() / _SAMPLES
-        self.collector.note_tail(self._follower.positions.disk.file_id)
+        self.collector.sample_tail(self._follower.positions.disk.file_id)
         with self._follower.as_known as state:
             through = min(self._older, _first_needed(state, self._follower.positions.disk.file_id)) - 1
         if through - self._follower.state.trimmed.through < self.worth_a_trim:

@@ -242,7 +242,7 @@ class ChannelPort(Protocol):
             StorageError: the disk refused.
         """
 
-    def note_plan(self, group: str) -> None:
+    def record_plan(self, group: str) -> None:
         """Record that a stream has planned a batch without events as a group that it created for itself.
 
         Args:

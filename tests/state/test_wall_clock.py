@@ -40,7 +40,7 @@ class Machine:
     def look(self) -> Jump | None:
         now = self.reading()
         jump = self.clock.jump_to(now)
-        self.clock.note(now, jump)
+        self.clock.record(now, jump)
         return jump
 
     def ages(self) -> list[tuple[int, int]]:
