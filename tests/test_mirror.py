@@ -28,6 +28,8 @@ SCENARIOS = {
     "flow/test_waiting_batches": "batches that wait in a processor while capacities are lowered",
     "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
     "workers/test_bad_input": "workers and delays that are asked for wrongly, in every kind of channel",
+    "workers/test_killed_workers": "what the next worker knows of calls and failures",
+    "workers/test_worker_ends": "how workers end",
     "integrity/test_object_repair_faults": "repairs in a store that fails, and of anything that can be damaged",
     "integrity/test_repair_behind_holes": "repairs in a store behind a hole in the log",
     "integrity/test_kept_events": "damage among events that no group needs",
