@@ -47,6 +47,7 @@ _PATTERNS = {
     r"\bshall\b": "must, will",
     r"\b(?:makes?|made|making)\s+(?:a|an|the|another|no|its)\s+(?:new\s+)?"
     rf"(?:{_THINGS})\b(?!'s|\s+(?:older|system)\b|\s+\[|[^.;]{{0,60}}\bdurabl)": "create",
+    r"\b(?:makes?|made|making)\s+(?:channels|checkpoints|groups|segments|slots|backups|buckets)\b": "create",
     rf"\b(?:{_THINGS})\s+(?:(?:can|could|may)\s+be|is|are|was|were)\s+made\b(?!\s+(?:of|durable)\b)": "created",
     r"\bsuch\s+a\s+one\b": "name the thing",
     r"\b(?:is|are)\s+there\s+twice\b|\bthere\s+twice\b": "duplicated",

@@ -52,6 +52,7 @@ def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> 
         "this shall not fail",
         "the first take makes the group",
         "before a channel is made",
+        "a thread that makes checkpoints",
         "a frame that is there twice",
         "the process stands still",
         "a target of one's own",

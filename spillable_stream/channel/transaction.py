@@ -81,7 +81,7 @@ class Transaction:
         self._require(OPEN, "commit")
         self._commit()
         self.state = COMPLETED
-        self._engine.checkpointing.make_if_due()
+        self._engine.checkpointing.create_if_due()
 
     def rollback(self) -> None:
         """Undo all of it. If an interrupt ends that, the transaction is still open, and can be rolled back again.

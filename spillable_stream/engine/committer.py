@@ -238,7 +238,7 @@ class Committer:
     def _tier_of_next(self, waiting: deque[Ticket], plan: AppendPlan, with_memory: bool) -> Tier | None:
         """Return the tier of the next request, or None after it failed.
 
-        A put in memory finds the tier made, and IDs reserved.
+        A put in memory finds the tier created, and IDs reserved.
         """
         try:
             if not with_memory:

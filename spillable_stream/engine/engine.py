@@ -71,7 +71,7 @@ class Engine(ABC):
         committer: commits requests.
         owners: the owners of the groups.
         deliveries: delivers delayed events that are due.
-        checkpointing: makes checkpoints.
+        checkpointing: creates checkpoints.
         upkeep: does in the background what is due.
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
         counters: the counters of this handle.

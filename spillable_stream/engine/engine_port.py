@@ -142,7 +142,7 @@ class EnginePort(Generic[EngineT]):
             pass
 
     def checkpoint_if_due(self) -> None:
-        self._engine.checkpointing.make_if_due()
+        self._engine.checkpointing.create_if_due()
 
     def give_back_when_idle(self) -> None:
         self._engine.checkpointing.give_back_when_idle()

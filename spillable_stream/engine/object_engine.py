@@ -127,7 +127,7 @@ class ObjectEngine(Engine):
         if self.closed or self.log.is_view:
             return
         if options.checkpoint_on_close if checkpoint is None else checkpoint:
-            self.checkpointing.make_if_worth_it()
+            self.checkpointing.create_if_worth_it()
 
     def park(self) -> None:
         """Do nothing: a handle keeps nobody away."""

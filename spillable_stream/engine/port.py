@@ -246,7 +246,7 @@ class ChannelPort(Protocol):
         """Record that a stream has planned a batch without events as a group that it created for itself.
 
         Args:
-            group: the group, which the caller owns. Of one with a batch, or that no stream made, nothing is recorded.
+            group: the group, which the caller owns. Nothing is recorded of one with a batch, or that no stream created.
 
         Raises:
             StorageError: the disk refused.

@@ -40,7 +40,7 @@ def by_clock(channel: Channel) -> FakeTime:
     """Return the clock by which the channel's checkpoints are due and objects go from now on."""
     checkpointing, clock = checkpointing_of(channel), FakeTime()
     checkpointing.monotonic = clock.monotonic
-    checkpointing._made_at = clock.now
+    checkpointing._created_at = clock.now
     return clock
 
 
@@ -62,13 +62,13 @@ def test_a_checkpoint_is_created_by_the_first_commit_after_its_interval(open_han
     put(channel, b"0")
     clock.now += 4.9
     put(channel, b"1")
-    checkpointing_of(channel).make_if_due()
+    checkpointing_of(channel).create_if_due()
     assert keys(channel, "checkpoints/") == []
     clock.now += 0.1
-    checkpointing_of(channel).make_if_due()
+    checkpointing_of(channel).create_if_due()
     assert keys(channel, "checkpoints/") == [2]
     clock.now += 60
-    checkpointing_of(channel).make_if_due()
+    checkpointing_of(channel).create_if_due()
     assert keys(channel, "checkpoints/") == [2], "nothing was appended since"
 
 
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_created_after_many_slots_however_young_the_last_one_is(
     by_clock(channel)
     for number in range(1, 6):
         put(channel, b"%d" % number)
-        checkpointing_of(channel).make_if_due()
+        checkpointing_of(channel).create_if_due()
         assert keys(channel, "checkpoints/") == ([5] if number == 5 else [])
 
 
@@ -108,7 +108,7 @@ def test_an_open_reads_no_slot_before_the_newest_checkpoint(open_handle: Open) -
 def test_none_is_created_inside_of_a_look(open_handle: Open) -> None:
     channel = open_handle()
     with channel.engine().snapshot(), pytest.raises(TransactionStateError, match="a checkpoint of the channel"):
-        checkpointing_of(channel).make()
+        checkpointing_of(channel).create()
 
 
 def test_a_checkpoint_that_is_created_again_and_again_stays_and_frees_nothing_more(open_handle: Open) -> None:
@@ -151,13 +151,13 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again_later(
     clock.now += 1
     store_of(channel).schedule = once("create", Fault.REFUSED, "checkpoints/")
     with caplog.at_level(logging.WARNING):
-        checkpointing.make_if_due()
+        checkpointing.create_if_due()
     assert "no checkpoint was created; the next open takes longer" in caplog.text
     assert channel.engine().counters.checkpoint_write_error_count == 1
-    checkpointing.make_if_due()
+    checkpointing.create_if_due()
     assert keys(channel, "checkpoints/") == []
     clock.now += 1
-    checkpointing.make_if_due()
+    checkpointing.create_if_due()
     assert keys(channel, "checkpoints/") == [1]
 
 
@@ -173,7 +173,7 @@ def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
             put(channel, b"%d" % number)
             take(channel)
             clock.now += 5
-            checkpointing.make_if_due()
+            checkpointing.create_if_due()
     assert len(keys(channel, "checkpoints/")) == 3 and channel.engine().counters.checkpoint_write_error_count == 0
     assert "no checkpoint was created" not in caplog.text
     assert "objects that nobody needs stay for now, which costs storage only" in caplog.text
@@ -196,7 +196,7 @@ def test_a_loss_that_is_found_after_a_checkpoint_is_an_error(
 
     monkeypatch.setattr(checkpointing.collector, "is_due", is_due)
     clock.now += 1
-    checkpointing.make_if_due()
+    checkpointing.create_if_due()
     (record,) = caplog.records
     assert (record.levelname, "Acknowledged events are lost" in record.message) == ("ERROR", True)
 

@@ -254,7 +254,7 @@ def test_a_handle_that_was_open_raises_the_error_of_damage_and_continues_behind_
     with pytest.raises((CorruptionError, CommitOutcomeUnknownError)):
         use(channel)
     with suppress(CorruptionError):  # a put that met the damage is settled first
-        channel.engine().checkpointing.make()
+        channel.engine().checkpointing.create()
     put(channel, b"5")
     left = [b"%d" % number for number in range(6) if number != slot - 1]
     assert peek(channel) == left

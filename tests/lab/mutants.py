@@ -352,13 +352,13 @@ def make_a_lost_lock_again() -> list[Patch]:
     """A lock file that was removed is created again, though others hold the old one, and nobody sees that."""
 
     def make(real: Any) -> Any:
-        def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
+        def _create_lock_files(fs: FileSystem, layout: Layout) -> None:
             for path in (layout.open_lock, layout.lock):
                 FileLock.open(fs, path).close()
 
-        return _make_lock_files
+        return _create_lock_files
 
-    return [patch(opening, "_make_lock_files", make), patch(opening, "are_anchored", lambda real: lambda *_: True)]
+    return [patch(opening, "_create_lock_files", make), patch(opening, "are_anchored", lambda real: lambda *_: True)]
 
 
 def create_over_what_is_there() -> list[Patch]:

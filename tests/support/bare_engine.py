@@ -112,10 +112,10 @@ class NoCheckpoints:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def make(self) -> None:
-        self.calls.append("make")
+    def create(self) -> None:
+        self.calls.append("create")
 
-    def make_if_due(self) -> None:
+    def create_if_due(self) -> None:
         self.calls.append("make if due")
 
     def give_back_when_idle(self) -> None:
@@ -266,7 +266,7 @@ class BareEngine(Engine):
 
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         if checkpoint:
-            self.checkpointing.make()
+            self.checkpointing.create()
 
     def park(self) -> None:
         self.is_parked = True

@@ -112,10 +112,10 @@ def lose_slots(channel: Channel) -> None:
 def make_two_checkpoints(channel: Channel) -> None:
     """Make checkpoints of two slots, the second of which holds a record that changes nothing."""
     engine = channel.engine()
-    engine.checkpointing.make()
+    engine.checkpointing.create()
     with engine.appender.committing():
         engine.appender.append_alone(Control(FrameType.TRIM, TrimRecord(through=-1, births=0, deleted=-1)))
-    engine.checkpointing.make()
+    engine.checkpointing.create()
 
 
 class OwnersClock(FakeTime):
