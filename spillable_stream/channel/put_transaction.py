@@ -51,7 +51,7 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class PutTransaction(Transaction):
-    """Puts events, all or none. Made by `Channel.put_transaction`.
+    """Puts events, all or none. Created by `Channel.put_transaction`.
 
     Args:
         engine: the channel.

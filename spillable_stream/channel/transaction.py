@@ -41,7 +41,7 @@ NEW, OPEN, COMPLETED, CLOSED = State
 class Transaction:
     """What put and take transactions share: the states, and the ``with`` statement."""
 
-    state: State = NEW  # also of one whose making failed
+    state: State = NEW  # also of one whose constructor failed
 
     def __init__(self, engine: Engine) -> None:
         self.state = NEW

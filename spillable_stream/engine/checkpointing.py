@@ -73,9 +73,8 @@ class Checkpointing:
     def create_if_due(self) -> None:
         """Create a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is creating one."""
         interval_seconds: float = self._follower.state.options.checkpoint_interval / 1000
-        if (
-            not 0 <= time.time() - self._created_at < interval_seconds
-        ):  # other processes can only have created later ones
+        # What this process knows is enough to do nothing: other processes can only have created later ones.
+        if not 0 <= time.time() - self._created_at < interval_seconds:
             self._create_if(self._is_due, spares=True)
 
     def _create_if(self, is_wanted: Callable[[], bool], *, spares: bool) -> bool:

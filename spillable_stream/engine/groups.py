@@ -65,12 +65,12 @@ def create_group(
             position = _position_since(since, state, engine.path)
     engine.owners.forget_former(group)
     # A sink's note of an earlier group of this name, maybe of before a restore, may name events that are yet to come.
-    made: GroupRecord = {"group": group, "position": position, "token": secrets.token_hex(8)}
+    record: GroupRecord = {"group": group, "position": position, "token": secrets.token_hex(8)}
     if automatic:
-        made["auto"] = True
+        record["auto"] = True
     if since is not None:
-        made["since"] = since
-    engine.commit(Control(FrameType.GROUP, made))
+        record["since"] = since
+    engine.commit(Control(FrameType.GROUP, record))
     if automatic:
         engine.upkeep.ensure()
     with engine.follower.as_known as state:  # it was just committed

@@ -230,7 +230,7 @@ def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
 
 
 def adopted(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Layout:
-    """Return the layout of a channel, after giving owner files to one that an early release made.
+    """Return the layout of a channel, after giving owner files to one that an early release created.
 
     Raises:
         ChannelBusyError: a process has the channel open in an early release.

@@ -52,7 +52,7 @@ _HANDS = 2  # each lane has work in its call, and may bring as much back to that
 
 
 class Worker:
-    """Calls a function with the events of a group, until it is stopped. Made by `Channel.worker`, which explains it.
+    """Calls a function with the events of a group, until it is stopped. Created by `Channel.worker`, which explains it.
 
     Args:
         channel: the channel.

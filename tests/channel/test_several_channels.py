@@ -8,7 +8,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelClosedError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.channel import several_channels
-from spillable_stream.channel.several_channels import WantedChannel, check_channel, find_or_make, open_channels
+from spillable_stream.channel.several_channels import WantedChannel, check_channel, find_or_create, open_channels
 from tests.support.events import put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
@@ -133,12 +133,12 @@ def test_all_are_looked_for_before_one_is_checked_and_checked_before_one_is_crea
     def check(name: str) -> None:
         steps.append(f"check {name}")
 
-    assert find_or_make("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
+    assert find_or_create("abc", open_one, check, lambda calls: [call() for call in calls]) == ["A", "B", "C"]
     assert steps == ["find a", "find b", "find c", "check a", "check c", "make a", "make c"]
 
 
 def test_one_alone_is_created_without_a_look_before() -> None:
-    assert find_or_make(["a"], lambda name, create: (name, create), pytest.fail, pytest.fail) == [("a", True)]
+    assert find_or_create(["a"], lambda name, create: (name, create), pytest.fail, pytest.fail) == [("a", True)]
 
 
 def test_a_check_makes_nothing(tmp_path: Path) -> None:
