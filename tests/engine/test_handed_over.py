@@ -163,7 +163,7 @@ def test_the_newest_checkpoint_is_known_so_that_none_is_created_too_soon(
     assert found is not None and found.checkpoint_number == 5
     monkeypatch.setattr("spillable_stream.engine.object_checkpointing._MOST_SLOTS", 4)
     made: list[ObjectCheckpointing] = []
-    monkeypatch.setattr(ObjectCheckpointing, "_make", made.append)
+    monkeypatch.setattr(ObjectCheckpointing, "_create", made.append)
     with begun(handed) as other:
         put(other, b"6")
         other.port().checkpoint_if_due()

@@ -129,7 +129,7 @@ def unlink_early() -> list[Patch]:
     """Data files are removed before the checkpoints that were made of them are."""
 
     def make(real: Any) -> Any:
-        def _make(self: Checkpointing, spares: bool) -> None:
+        def _create(self: Checkpointing, spares: bool) -> None:
             layout, current = self._log.layout, self._follower.positions.disk.file_id
             with self._appender.committing(), self._follower.snapshot as state:
                 needed = min(state.blocks.oldest_data_file() or current, current)
@@ -138,9 +138,9 @@ def unlink_early() -> list[Patch]:
                         self._log.fs.remove(layout.log_file(file_id))
             real(self, spares)
 
-        return _make
+        return _create
 
-    return [patch(Checkpointing, "_make", make)]
+    return [patch(Checkpointing, "_create", make)]
 
 
 def keep_the_old_seed() -> list[Patch]:
