@@ -43,7 +43,7 @@ __all__ = ["ObjectCheckpointing", "Trim"]
 _log = log_of(__name__)
 
 _MOST_SLOTS = 1_000  # between two checkpoints: what an open reads at most
-_WORTH_A_TRIM = 100  # slots
+_WORTH_A_TRIM = 100  # slots that nobody needs are worth a record
 _KEPT = 2
 _SAMPLES = 500  # of the newest slot, in the time that staged segments are kept
 _WORTH_A_CHECKPOINT = 16  # slots that are read at once
@@ -99,7 +99,6 @@ class ObjectCheckpointing:
         merging: copies small slots together.
         delay_merging: copies small objects of delayed events together.
         collector: deletes what nobody needs.
-        worth_a_trim: so many slots that nobody needs are worth a record.
     """
 
     def __init__(
@@ -116,7 +115,6 @@ class ObjectCheckpointing:
         self._active_calls = active_calls
         self._counters = counters
         self.monotonic: Callable[[], float] = time.monotonic
-        self.worth_a_trim: int = _WORTH_A_TRIM
         self._alone = threading.Lock()
         self._created_at = self.monotonic()
         self._own: list[int] = []  # the slots of the checkpoints that this handle created, and has not deleted
@@ -263,7 +261,7 @@ class ObjectCheckpointing:
         self.collector.sample_tail(self._follower.positions.disk.file_id)
         with self._follower.as_known as state:
             through = min(self._older, _first_needed(state, self._follower.positions.disk.file_id)) - 1
-        if through - self._follower.state.trimmed.through < self.worth_a_trim:
+        if through - self._follower.state.trimmed.through < _WORTH_A_TRIM:
             return
         births = self.collector.births(self._staging_seconds())
         self._appender.commit_alone(

@@ -63,9 +63,6 @@ class ObjectOwners:
         follower: its state.
         appender: appends to its log.
         forget_notes: deletes what is beside a group that is dropped.
-
-    Attributes:
-        answer_seconds: how long a claim waits for an answer; tests shorten it.
     """
 
     def __init__(
@@ -76,7 +73,6 @@ class ObjectOwners:
         forget_notes: Callable[[str], None],
     ) -> None:
         self.path = path
-        self.answer_seconds: float = ANSWER_SECONDS
         self._follower = follower
         self._appender = appender
         self._forget_notes = forget_notes
@@ -325,7 +321,7 @@ class _Waiting:
             if known.claim:
                 self._claimed = known, time.monotonic()
             return _WAIT
-        return known if now - self._claimed[1] >= self._owners.answer_seconds else _WAIT
+        return known if now - self._claimed[1] >= ANSWER_SECONDS else _WAIT
 
     def _owned(self, known: Owner) -> GroupOwnedError:
         path = self._owners.path

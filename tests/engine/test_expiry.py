@@ -24,6 +24,7 @@ from tests.support.damage import kill, lose_memory
 from tests.support.events import peek, take
 from tests.support.expiry import WallClock, expired, put_for
 from tests.support.object_channels import URL, stores_in_memory
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 MEMORY: dict[str, Any] = {"memory_capacity": 1_000, "overflow_timeout": 0}
@@ -251,10 +252,9 @@ def test_a_store_keeps_the_judgement_of_a_prepared_take(clock: WallClock, checkp
             assert expired(again) == 1
 
 
-def test_small_slots_that_are_merged_keep_their_ttls(clock: WallClock) -> None:
+def test_small_slots_that_are_merged_keep_their_ttls(clock: WallClock, set_limits: SetLimits) -> None:
     with stores_in_memory() as stores, Channel(URL, commit_interval=0) as channel:
-        merging = channel.engine().checkpointing.merging
-        merging.many_slots, merging.quiet_seconds = 4, 0
+        set_limits(many_slots=4, quiet_seconds=0)
         for i, ttl in enumerate([10, None, 30, 10, None, 30]):
             put_for(channel, ttl, b"%d" % i)
         channel.checkpoint()

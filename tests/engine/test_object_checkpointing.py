@@ -26,6 +26,7 @@ from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, collect_now, log_of, make_two_checkpoints, store_of, stores_in_memory
 from tests.support.object_logs import FakeTime
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 
@@ -111,9 +112,11 @@ def test_none_is_created_inside_of_a_look(open_handle: Open) -> None:
         checkpointing_of(channel).create()
 
 
-def test_a_checkpoint_that_is_created_again_and_again_stays_and_frees_nothing_more(open_handle: Open) -> None:
+def test_a_checkpoint_that_is_created_again_and_again_stays_and_frees_nothing_more(
+    open_handle: Open, set_limits: SetLimits
+) -> None:
     channel = open_handle(gc_delay=0)
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, b"0")
     take(channel)
     channel.checkpoint()
@@ -162,11 +165,11 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again_later(
 
 
 def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
-    open_handle: Open, caplog: pytest.LogCaptureFixture
+    open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
 ) -> None:
     channel = open_handle(checkpoint_interval=5000)
     checkpointing, clock = checkpointing_of(channel), by_clock(channel)
-    checkpointing.worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     store_of(channel).schedule = lambda request: Fault.REFUSED if request.kind == "delete" else None
     with caplog.at_level(logging.WARNING):
         for number in range(3):
@@ -201,9 +204,9 @@ def test_a_loss_that_is_found_after_a_checkpoint_is_an_error(
     assert (record.levelname, "Acknowledged events are lost" in record.message) == ("ERROR", True)
 
 
-def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: Open) -> None:
+def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: Open, set_limits: SetLimits) -> None:
     channel = open_handle()
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, *numbered(0, 3))
     take(channel)
     channel.checkpoint()
@@ -219,10 +222,9 @@ def test_nothing_is_trimmed_after_a_checkpoint_that_cannot_be_read(open_handle: 
 # ── what may go ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_slots_are_trimmed_when_enough_of_them_are_worth_a_record(open_handle: Open) -> None:
+def test_slots_are_trimmed_when_enough_of_them_are_worth_a_record(open_handle: Open, set_limits: SetLimits) -> None:
     channel = open_handle()
-    checkpointing = checkpointing_of(channel)
-    checkpointing.worth_a_trim = 30
+    set_limits(worth_a_trim=30)
     for number in range(10):
         put(channel, b"%d" % number)
         take(channel)
@@ -257,10 +259,10 @@ def test_a_trim_says_nothing_of_a_slot_that_is_needed_by_the_time_of_its_append(
     assert trimmed_through(channel) == needed - 1
 
 
-def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> None:
+def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open, set_limits: SetLimits) -> None:
     """The newest may turn out to be damaged."""
     channel = open_handle()
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, b"0")
     take(channel)
     channel.checkpoint()
@@ -273,11 +275,13 @@ def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> Non
     assert keys(channel, "log/")[0] == first[0]
 
 
-def test_a_handle_knows_the_checkpoint_that_it_was_loaded_from_for_the_older_one(open_handle: Open) -> None:
+def test_a_handle_knows_the_checkpoint_that_it_was_loaded_from_for_the_older_one(
+    open_handle: Open, set_limits: SetLimits
+) -> None:
     """Handles that are open for a moment, and create one checkpoint each, let objects go all the same."""
     for number in range(3):
         with open_handle() as channel:
-            checkpointing_of(channel).worth_a_trim = 1
+            set_limits(worth_a_trim=1)
             put(channel, b"%d" % number)
             take(channel)
             channel.checkpoint()
@@ -354,7 +358,6 @@ def test_a_channel_that_is_open_for_a_moment_now_and_then_stays_small(every_seco
 def filled(open_handle: Open) -> Channel:
     """Return a handle of a channel with slots, a segment and checkpoints that a collection deletes."""
     channel = open_handle(max_inline_bytes=100)
-    checkpointing_of(channel).worth_a_trim = 1
     for number in range(6):
         put(channel, b"%d" % number, bytes(200))
         take(channel, 2)
@@ -407,9 +410,10 @@ def replaced_behind(number: int, *, is_pause: bool) -> bool | None:
 
 @pytest.mark.parametrize("is_pause", [False, True])
 def test_a_collection_that_is_paused_deletes_nothing_of_a_channel_that_was_created_in_that_place(
-    is_pause: bool,
+    is_pause: bool, set_limits: SetLimits
 ) -> None:
     """But for a pause too short to be seen between the question whether the channel is there and a deletion."""
+    set_limits(worth_a_trim=1)
     done = list(takewhile(lambda each: each is not None, map(partial(replaced_behind, is_pause=is_pause), count(1))))
     assert sum(map(bool, done)) > (10 if is_pause else 5)
 
@@ -463,10 +467,12 @@ def test_a_checkpoint_that_was_there_before_stays_where_no_channel_is_found(open
     assert keys(channel, "checkpoints/") == [1]
 
 
-def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_stay(open_handle: Open) -> None:
+def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_stay(
+    open_handle: Open, set_limits: SetLimits
+) -> None:
     """A channel opens with the older one that can be read where the newest is damaged."""
     channel = open_handle(gc_delay=0)
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
     for number in range(12):
         put(channel, b"%d" % number)
@@ -485,9 +491,10 @@ def test_checkpoints_that_a_removed_channel_left_do_not_count_as_the_two_that_st
 
 def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_two_checkpoints_that_are_there(
     open_handle: Open,
+    set_limits: SetLimits,
 ) -> None:
     channel = open_handle(gc_delay=0)
-    checkpointing_of(channel).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     objects = store_of(channel).inner.objects  # type: ignore[attr-defined]
 
     def put_and_take(times: int) -> None:
@@ -512,11 +519,11 @@ def test_a_bucket_that_is_put_back_under_a_handle_is_trimmed_up_to_the_older_of_
 
 def test_a_handle_that_is_loaded_anew_while_it_creates_a_checkpoint_trims_no_slot_that_another_checkpoint_needs(
     open_handle: Open,
+    set_limits: SetLimits,
 ) -> None:
     """Another thread of it found meanwhile that other handles went far ahead."""
     channel, other = open_handle(gc_delay=0), open_handle()
-    for each in (channel, other):
-        checkpointing_of(each).worth_a_trim = 1
+    set_limits(worth_a_trim=1)
     put(channel, b"x")
     ahead = list[int]()
 

@@ -23,6 +23,7 @@ from tests.support.events import peek, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import URL, store_of, stores_in_memory
+from tests.support.store_limits import SetLimits
 
 
 @pytest.fixture
@@ -31,12 +32,16 @@ def stores() -> Iterator[dict[str, MemoryStore]]:
         yield stores
 
 
+@pytest.fixture(autouse=True)
+def four_puts_are_many(set_limits: SetLimits) -> None:
+    set_limits(many_puts=4, many_of_a_stretch=2)
+
+
 def open_with_clock(**options: Any) -> tuple[Channel, Clock, DelayMerging]:
     """Return a channel, its clock, and what copies objects together: four of puts, or two of a stretch."""
     channel = Channel(URL, commit_interval=0, gc_delay=0, checkpoint_on_close=False, **options)
     merging = channel.engine().checkpointing.delay_merging  # type: ignore[attr-defined]
     assert isinstance(merging, DelayMerging)
-    merging.many_puts, merging.many_of_a_stretch = 4, 2
     return channel, clock_of(channel), merging
 
 
@@ -107,6 +112,7 @@ def test_objects_of_one_stretch_become_one_and_few_puts_stay(stores: dict[str, M
 
 def test_events_that_are_due_at_once_keep_the_order_of_their_puts_whichever_were_copied(
     stores: dict[str, MemoryStore],
+    set_limits: SetLimits,
 ) -> None:
     channel, clock, merging = open_with_clock()
     at = datetime.fromtimestamp(clock.now_ms // 1000 + 100_000, UTC)
@@ -117,7 +123,7 @@ def test_events_that_are_due_at_once_keep_the_order_of_their_puts_whichever_were
                 tx.put(Event(b"soon"), deliver_after=1)
         if number % 5 == 4:
             merging.merge()
-    merging.many_of_a_stretch = 2
+    set_limits(many_of_a_stretch=2)
     merging.merge()
     assert len(files(channel)) < 8
     clock.pass_by(100_001)
@@ -140,9 +146,9 @@ def test_what_is_due_soon_stays_where_it_is(stores: dict[str, MemoryStore]) -> N
     channel.close()
 
 
-def test_what_was_delivered_is_not_copied(stores: dict[str, MemoryStore]) -> None:
+def test_what_was_delivered_is_not_copied(stores: dict[str, MemoryStore], set_limits: SetLimits) -> None:
     channel, clock, merging = open_with_clock()
-    merging.soon_ms = 0
+    set_limits(soon_ms=0)
     for number in range(4):
         put_two(channel, number)
     clock.pass_by(1_001.5)
@@ -299,14 +305,12 @@ def test_what_was_delayed_for_long_is_divided_again_when_its_time_comes_near(
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_handles_whose_clocks_are_years_apart_and_jump_deliver_each_event_once(
-    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, seed: int
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, seed: int, set_limits: SetLimits
 ) -> None:
     monkeypatch.setattr(object_delay_merging, "_SMALL_BYTES", 3000)
     opened = [open_with_clock(overflow_capacity=100_000) for _ in range(3)]
     rng, number = random.Random(seed), 0
-    for channel, _, merging in opened:
-        merging.many_puts = 3
-        channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    set_limits(many_puts=3, worth_a_trim=1)
     for _ in range(200):
         channel, clock, _ = rng.choice(opened)
         match rng.choice(["put", "put", "deliver", "jump", "checkpoint"]):
@@ -333,7 +337,7 @@ def test_handles_whose_clocks_are_years_apart_and_jump_deliver_each_event_once(
 
 
 def test_objects_that_are_too_large_in_memory_are_copied_in_parts_or_not(
-    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     channel, _, merging = open_with_clock()
     for number in range(4):
@@ -342,7 +346,7 @@ def test_objects_that_are_too_large_in_memory_are_copied_in_parts_or_not(
     merging.merge()
     assert sum(file.width_ms == 0 for file in files(channel)) == 2
     monkeypatch.setattr(object_delay_merging, "_MOST_BYTES_IN_MEMORY", 1)
-    merging.many_puts = 2
+    set_limits(many_puts=2)
     before = files(channel)
     for _ in range(2):
         merging.merge()
@@ -403,11 +407,11 @@ def test_an_object_that_cannot_be_read_holds_no_checkpoint_and_no_other_object_b
 
 
 def test_an_object_that_the_store_refuses_holds_no_checkpoint_and_no_trim_back(
-    stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture
+    stores: dict[str, MemoryStore], caplog: pytest.LogCaptureFixture, set_limits: SetLimits
 ) -> None:
     """As a store does with what a rule has moved to an archive."""
     channel, clock, _ = open_with_clock()
-    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    set_limits(worth_a_trim=1)
     clock.begin_stretch(10_000)
     for number in range(4):
         put_late(channel, 10_000 + number, b"%d" % number)
@@ -452,12 +456,16 @@ def test_no_object_is_copied_with_others_that_are_smaller_together() -> None:
 @pytest.mark.parametrize("tiny_bytes", [0, 64 << 10])
 @pytest.mark.parametrize("copied_after", [(64, 128), (65, 130), (69, 138), (64, 140), (130, 195)])
 def test_few_objects_wait_whenever_puts_are_copied(
-    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, tiny_bytes: int, copied_after: tuple[int, ...]
+    stores: dict[str, MemoryStore],
+    monkeypatch: pytest.MonkeyPatch,
+    tiny_bytes: int,
+    copied_after: tuple[int, ...],
+    set_limits: SetLimits,
 ) -> None:
     """A checkpoint copies them, and when that is created is up to the clock."""
     monkeypatch.setattr(object_delay_merging, "_TINY_BYTES", tiny_bytes)
     channel, _, merging = open_with_clock()
-    merging.many_puts, merging.many_of_a_stretch = 64, 8
+    set_limits(many_puts=64, many_of_a_stretch=8)
     rng = random.Random(1)
     for number in range(1, copied_after[-1] + 63):
         with channel.put_transaction() as tx:
@@ -471,11 +479,11 @@ def test_few_objects_wait_whenever_puts_are_copied(
 
 
 def test_an_object_goes_along_with_what_comes_to_its_stretch_unless_it_is_much_larger(
-    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     monkeypatch.setattr(object_delay_merging, "_TINY_BYTES", 0)
     channel, clock, merging = open_with_clock()
-    merging.many_of_a_stretch = 100
+    set_limits(many_of_a_stretch=100)
     clock.begin_stretch(100_000)
     body, found = random.Random(1).randbytes(5_000), list[list[int]]()
     for events in (4, 4, 8, 4, 1):
@@ -497,11 +505,11 @@ def test_an_object_goes_along_with_what_comes_to_its_stretch_unless_it_is_much_l
     [(100, 100), pytest.param(200, sized(ci=500, full=5_000), marks=pytest.mark.crash, id="very many")],
 )
 def test_many_events_that_wait_cost_little_state_and_no_scan(
-    stores: dict[str, MemoryStore], transactions: int, events: int
+    stores: dict[str, MemoryStore], transactions: int, events: int, set_limits: SetLimits
 ) -> None:
     """Each is due at a time of its own, within a day; what is due is read from few objects."""
     channel, clock, merging = open_with_clock(transaction_capacity=10_000, overflow_capacity=2_000_000)
-    merging.many_puts, merging.many_of_a_stretch = 64, 8
+    set_limits(many_puts=64, many_of_a_stretch=8)
     rng = random.Random(1)
     for number in range(transactions):
         with channel.put_transaction() as tx:

@@ -9,6 +9,8 @@ from contextvars import Context
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from spillable_stream import Channel
 from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.engine.object_log import ObjectLog
@@ -22,6 +24,7 @@ from tests.support.events import put
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime
+from tests.support.store_limits import set_limits
 
 __all__ = [
     "URL",
@@ -95,8 +98,9 @@ def store_of(channel: Channel) -> FaultyStore:
 
 def collect_now(channel: Channel) -> None:
     """Delete all slots that nobody needs any more; every group has taken what is in them."""
-    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
-    make_two_checkpoints(channel)
+    with pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, worth_a_trim=1)
+        make_two_checkpoints(channel)
 
 
 def lose_slots(channel: Channel) -> None:
