@@ -22,6 +22,7 @@ SCENARIOS = {
     "cli/test_unread_output": "a reader that closes the pipe of a verb's output",
     "cli/test_interrupts": "Ctrl-C in each phase of each long verb",
     "cli/test_put_rows": "`spillable put` of rows: columns, types, delimiters and codes",
+    "flow/sinks/test_hdfs_crashes": "files of an HDFS sink after crashes, failures and interrupts",
     "flow/sinks/test_on_s3": "files of sinks on an S3",
     "flow/test_guarantees": "what docs/flow.md promises from source to channel and from channel to sink",
     "flow/test_failing_sinks": "groups of a real agent's sinks whose servers go down and come back",
