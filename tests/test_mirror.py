@@ -92,6 +92,7 @@ SCENARIOS = {
     "spark/test_fan": "several queries on one channel",
     "spark/test_memory_tier": "Spark on a channel with a memory tier",
     "spark/progress/test_listener_on_spark": "a listener while queries run, fail, idle and end",
+    "spark/test_missing_channels": "channels of a set that appear, are restored, removed, and come back",
     "spark/test_object_cluster": "executors that share nothing with the driver but an object store",
     "spark/test_pipelines": "declarative pipelines",
     "spark/test_positions": "positions of queries, and kept events",
