@@ -164,7 +164,7 @@ def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again_later(
     assert keys(channel, "checkpoints/") == [1]
 
 
-def test_objects_that_may_not_be_deleted_are_no_checkpoint_that_was_not_made(
+def test_objects_that_may_not_be_deleted_do_not_count_as_a_failed_checkpoint(
     open_handle: Open, caplog: pytest.LogCaptureFixture, set_limits: SetLimits
 ) -> None:
     channel = open_handle(checkpoint_interval=5000)

@@ -148,7 +148,7 @@ def test_options_change_for_all_handles_and_not_those_that_are_of_disks(open_han
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
-def test_clocks_that_are_years_apart_go_back_or_stand_still_cost_no_event_and_no_order(
+def test_clocks_that_are_years_apart_go_back_or_stop_cost_no_event_and_no_order(
     open_handle: Open, monkeypatch: pytest.MonkeyPatch, seed: int, set_limits: SetLimits
 ) -> None:
     """One clock is ten years slow and stands still, one is right, one is ten years fast; now and then one is set."""
