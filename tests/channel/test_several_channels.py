@@ -15,7 +15,7 @@ from tests.support.memory_store import MemoryStore
 from tests.support.object_channels import stores_in_memory
 
 
-def test_channels_are_opened_in_their_order_and_made_if_they_are_missing(tmp_path: Path) -> None:
+def test_channels_are_opened_in_their_order_and_created_if_they_are_missing(tmp_path: Path) -> None:
     with Channel(tmp_path / "b") as there:
         put(there, b"x")
     paths = [tmp_path / name for name in "abc"]
@@ -141,7 +141,7 @@ def test_one_alone_is_created_without_a_look_before() -> None:
     assert find_or_create(["a"], lambda name, create: (name, create), pytest.fail, pytest.fail) == [("a", True)]
 
 
-def test_a_check_makes_nothing(tmp_path: Path) -> None:
+def test_a_check_creates_nothing(tmp_path: Path) -> None:
     check_channel(tmp_path / "a" / "b", overflow_capacity=5)
     check_channel(f"object+file://{tmp_path}/objects")
     with pytest.raises(OptionError, match="memory_capacity is for channels on a disk"):

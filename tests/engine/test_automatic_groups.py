@@ -374,7 +374,7 @@ def test_a_group_of_a_name_that_is_not_allowed_is_left_alone(channel: Channel) -
 # ── who looks after them ────────────────────────────────────────────────────────────────────────
 
 
-def test_a_handle_that_makes_an_automatic_group_looks_after_it(open_channel: Open) -> None:
+def test_a_handle_that_creates_an_automatic_group_looks_after_it(open_channel: Open) -> None:
     channel = open_channel()
     create_group(channel.engine(), "named", "earliest")
     assert not is_looked_after(channel)
@@ -388,7 +388,7 @@ def test_a_handle_that_is_opened_looks_after_the_groups_that_are_there(open_chan
     assert is_looked_after(open_channel())
 
 
-def test_a_put_that_finds_no_room_looks_after_groups_that_others_made(open_channel: Open) -> None:
+def test_a_put_that_finds_no_room_looks_after_groups_that_others_created(open_channel: Open) -> None:
     channel, other = open_channel(overflow_capacity=10, keep_alive=0), open_channel()
     put(channel, *numbered(0, 10))
     create_group(other.engine(), "auto-a", "earliest", automatic=True)

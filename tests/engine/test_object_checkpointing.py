@@ -85,7 +85,7 @@ def test_a_checkpoint_is_created_after_many_slots_however_young_the_last_one_is(
         assert keys(channel, "checkpoints/") == ([5] if number == 5 else [])
 
 
-def test_a_close_makes_one_if_an_open_would_have_much_to_read(open_handle: Open) -> None:
+def test_a_close_creates_one_if_an_open_would_have_much_to_read(open_handle: Open) -> None:
     for puts, is_worth_it in ((15, False), (1, True)):
         channel = open_handle(checkpoint_on_close=True)
         for number in range(puts):

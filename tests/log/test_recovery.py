@@ -217,7 +217,7 @@ def test_the_second_open_changes_nothing(path: Path, open_channel: Open) -> None
     assert log_file(path).read_bytes() == once
 
 
-def test_a_file_whose_making_was_cut_short_is_removed(path: Path, open_channel: Open) -> None:
+def test_a_file_whose_creation_was_cut_short_is_removed(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         put(channel, b"first")
     for left in (b"", frames(path)[0].header.length * b"\0", log_file(path).read_bytes()[:100]):

@@ -191,7 +191,7 @@ def test_a_named_group_is_one_of_each_channel(open_at: Open, source: Source) -> 
     assert by_channel(drain(source(group="g"))[1]) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
 
 
-def test_named_channels_are_read_by_path_and_made_where_the_options_say_so(open_at: Open, source: Source) -> None:
+def test_named_channels_are_read_by_path_and_created_where_the_options_say_so(open_at: Open, source: Source) -> None:
     put(open_at("b"), b"b0")
     with pytest.raises(NotAChannelError, match=r"/a\b"):
         source("b", "a").initialOffset()
