@@ -171,7 +171,7 @@ class _Build:
         """Write the files in which delayed events wait."""
         files, original = DelayedFiles(self._fs, layout), self._content.manifest.channel
         for file, data in self._content.delays(state):
-            files.make(data, file, original)
+            files.create(data, file, original)
             state.delays.files[file.number] = file._replace(name="")
         for directory in {layout.delayed_file(number).parent for number in state.delays.files}:
             self._fs.sync_directory(directory)

@@ -256,7 +256,7 @@ class LocalLog:
         return tiers.disk.append(start, plan.entries, plan.next_id - 1, at.state.small)
 
     def extend_format(self) -> None:
-        """Note durably that the log has records from now on that earlier versions of this package can't read.
+        """Record durably that the log has records from now on that earlier versions of this package can't read.
 
         Raises:
             StorageError: the file system refused; the next call does it again.

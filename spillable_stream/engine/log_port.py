@@ -211,7 +211,7 @@ class Log(Protocol):
         """
 
     def extend_format(self) -> None:
-        """Note durably that the log has records from now on that earlier versions of this package can't read.
+        """Record durably that the log has records from now on that earlier versions of this package can't read.
 
         Inside of `hold`, and before the first such record. Cheap, once this handle has done it.
 

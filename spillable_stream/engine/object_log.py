@@ -279,7 +279,7 @@ class ObjectLog:
         return self._appends.append(plan, start)
 
     def extend_format(self) -> None:
-        """Note durably that the log has records from now on that earlier versions of this package can't read.
+        """Record durably that the log has records from now on that earlier versions of this package can't read.
 
         Raises:
             CorruptionError: the identity that is there can't be read.

@@ -64,9 +64,6 @@ class ObjectOwners:
         appender: appends to its log.
         untold_loss: what keeps a loss for the next call.
         forget_notes: deletes what is beside a group that is dropped.
-
-    Attributes:
-        answer_seconds: how long a claim waits for an answer; tests shorten it.
     """
 
     def __init__(
@@ -78,7 +75,6 @@ class ObjectOwners:
         forget_notes: Callable[[str], None],
     ) -> None:
         self.path = path
-        self.answer_seconds: float = ANSWER_SECONDS
         self._follower = follower
         self._appender = appender
         self._untold_loss = untold_loss
@@ -328,7 +324,7 @@ class _Waiting:
             if known.claim:
                 self._claimed = known, time.monotonic()
             return _WAIT
-        return known if now - self._claimed[1] >= self._owners.answer_seconds else _WAIT
+        return known if now - self._claimed[1] >= ANSWER_SECONDS else _WAIT
 
     def _owned(self, known: Owner) -> GroupOwnedError:
         path = self._owners.path

@@ -42,7 +42,7 @@ class ObjectUpkeep:
         owners: the owners of its groups.
         retention: lets kept events go.
         groups: drops automatic groups that nobody reads as.
-        checkpointing: makes checkpoints, trims and collects.
+        checkpointing: creates checkpoints, trims and collects.
         active_calls: the calls that are under way in this process.
     """
 
@@ -138,7 +138,7 @@ class ObjectUpkeep:
             StorageError: the store refused or failed.
         """
         if self._retention.look():
-            self._checkpointing.make_soon()
+            self._checkpointing.create_soon()
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
         self._groups.look(0 if before is None else int((now - before) * 1000))

@@ -242,11 +242,11 @@ class ChannelPort(Protocol):
             StorageError: the disk refused.
         """
 
-    def note_plan(self, group: str) -> None:
+    def record_plan(self, group: str) -> None:
         """Record that a stream has planned a batch without events as a group that it created for itself.
 
         Args:
-            group: the group, which the caller owns. Of one with a batch, or that no stream made, nothing is recorded.
+            group: the group, which the caller owns. Nothing is recorded of one with a batch, or that no stream created.
 
         Raises:
             StorageError: the disk refused.

@@ -72,8 +72,8 @@ class Collector:
         self._has_looked_back = False
         self._births_before: int | None = None  # the slot that was the newest long ago, before this process knew any
 
-    def note_tail(self, number: int) -> None:
-        """Note the newest slot."""
+    def sample_tail(self, number: int) -> None:
+        """Sample the number of the newest slot, from which `births` tells how old a slot is."""
         now = self._monotonic()
         if not self._tails or now - self._tails[-1][0] >= self.sample_seconds:
             self._tails.append((now, number))
@@ -94,8 +94,8 @@ class Collector:
         found = {info.key.removeprefix(LOG): info.modified_seconds for info in self._store.list(LOG)}
         return _newest_of({int(name): at for name, at in found.items() if name.isdigit()}, seconds) or 0
 
-    def note_left(self, keys: MutableSequence[str]) -> None:
-        """Note segments that are not needed any more, as far as this process knows; takes them off the list."""
+    def add_left(self, keys: MutableSequence[str]) -> None:
+        """Add segments that are not needed any more, as far as this process knows; takes them off the list."""
         now = self._monotonic()
         while keys:
             self._left.append((now, key := keys.pop()))
@@ -132,7 +132,7 @@ class Collector:
         self.deleted_through = max(self.deleted_through, trimmed.deleted)
         if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
             self._trims.append((now, trimmed))
-        self._note_unnamed(named, now)
+        self._add_unnamed(named, now)
         since, ripe = now, None
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
             since, ripe = self._trims.popleft()
@@ -177,8 +177,8 @@ class Collector:
         self._delete_segments(named, trimmed.births)
         return True
 
-    def _note_unnamed(self, named: Set[str], now: float) -> None:
-        """Note which segments no event is in any more, of those that were in the state at the last call."""
+    def _add_unnamed(self, named: Set[str], now: float) -> None:
+        """Add the segments that no event is in any more, of those that were in the state at the last call."""
         self._left += [(now, key) for key in self._named - named]
         self._named = set(named)
 

@@ -200,7 +200,7 @@ def rewrite_identity(store: Store, channel: str, *, extended: bool = False) -> N
 
 
 def extend_identity(store: Store, channel: str) -> bool:
-    """Note that a channel has records from now on that earlier versions of this package can't read.
+    """Record that a channel has records from now on that earlier versions of this package can't read.
 
     They refuse to open it then. Whoever does so writes the same bytes, so no two writers are in each other's way. The
     identity of another channel that was created meanwhile stays as it is, as far as `Store.change` notices.

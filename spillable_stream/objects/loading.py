@@ -9,13 +9,12 @@ from functools import partial
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.packing import NONSENSE
 from spillable_stream.format.slot import Slot, SlotFrame
-from spillable_stream.log_records import fields, log_of
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.chain import Chain
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.read_ahead import BehindError, ReadAhead, require_there
-from spillable_stream.objects.slots import LOG, ForeignSlotError, Slots, slot_key
+from spillable_stream.objects.slots import ForeignSlotError, Slots, slot_key
 from spillable_stream.option_names import named
 from spillable_stream.progress import meter_of_open
 from spillable_stream.state.channel_state import ChannelState
@@ -25,8 +24,6 @@ __all__ = [
     "apply_slot",
     "load",
 ]
-
-_log = log_of(__name__)
 
 _MOST_LOOKS = 10
 
@@ -41,7 +38,7 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
     Raises:
         ChannelBusyError: slots are collected faster than they can be read.
         CorruptionError: the log is damaged, or a repair was not finished.
-        DataLossError: slots are missing.
+        DataLossError: slots are missing, one of the newest checkpoint too.
         StoreError: the store refused or failed.
     """
     hint = checkpoints.hint()
@@ -50,28 +47,23 @@ def load(slots: Slots, checkpoints: Checkpoints) -> Checkpoint:
         # An old hint leads to slots that were collected, or into damage that a repair has passed.
         with contextlib.suppress(BehindError, CorruptionError):
             return _replayed(slots, base)
-    is_unfinished = False
-    looks, gone, lost = 0, None, dict[int, Checkpoint]()
+    is_unfinished, gone = False, None
     # No pause between the looks: it would only make the checkpoint older with which the next one begins. Of a trim all
     # slots stay from the checkpoint before the newest one on, and all others for gcDelay. So a look fails only if there
     # were two more checkpoints and a trim of them, and gcDelay passed, since it found its own.
-    while looks < _MOST_LOOKS:
-        before = len(lost)
-        base = _newest(slots, checkpoints, gone, lost, is_last=looks == _MOST_LOOKS - 1)
-        looks += len(lost) == before
-        is_unfinished, gone = False, None
-        if base is not None:
-            first = base.tail
-            try:
-                found = _replayed(slots, base)
-            except BehindError as e:  # a checkpoint was created meanwhile, or the slot of this one is lost
-                is_unfinished = isinstance(e, _RepairedError)
-                gone = first if _is_gone(slots, first) else None
-            else:
-                if lost:
-                    _require_no_slot_behind(slots, found.tail.number)
-                    _warn_of_lost(slots, lost, found)
-                return found
+    for look in range(_MOST_LOOKS):
+        base = _newest(slots, checkpoints, is_last=look == _MOST_LOOKS - 1)
+        is_unfinished = False
+        if base is None:
+            continue
+        first = base.tail
+        if first == gone:  # and no newer checkpoint came, without which no slot is collected
+            raise _lost(slots, base)
+        try:
+            return _replayed(slots, base)
+        except BehindError as e:  # a checkpoint was created meanwhile, or the slot of this one is lost
+            is_unfinished = isinstance(e, _RepairedError)
+            gone = first if _is_gone(slots, first) else None
     if is_unfinished:
         root = slots.store.root
         text = f"a repair was not finished: wait for it if it runs now, else run 'spillable repair {root}' again"
@@ -90,37 +82,19 @@ def _is_gone(slots: Slots, tail: Tail) -> bool:
     return False
 
 
-def _warn_of_lost(slots: Slots, lost: dict[int, Checkpoint], found: Checkpoint) -> None:
-    """Warn that a state was found by passing over checkpoints of slots that are lost."""
-    number, where = max(lost), slots.store.root
-    first, last = found.state.last_id + 1, lost[number].state.last_id
-    events = f", with the events {first} to {last}" if first <= last else ""
-    _log.warning(
-        "%s: the checkpoint of slot %d is passed over, since that slot is not in the log: the bucket was put back to "
-        "an earlier version, or objects of the channel were removed. Acknowledged commits are lost%s. Run `spillable "
-        "verify %s` to see what is there",
-        where,
-        number,
-        events,
-        where,
-        extra=fields(where, slot=number),
+def _lost(slots: Slots, newest: Checkpoint) -> DataLossError:
+    number, root = newest.tail.number, slots.store.root
+    return DataLossError(
+        f"the newest checkpoint is of slot {number}, which is not in the log: the bucket was put back to an earlier "
+        "version while the channel was open, or it was not copied completely. Acknowledged events are missing, up to "
+        f"the event {newest.state.last_id}. Complete the copy; or run `spillable verify {root}`, and `spillable repair "
+        f"{root}` to continue with what is there",
+        f"{root}/{slot_key(number)}",
     )
 
 
-def _newest(
-    slots: Slots, checkpoints: Checkpoints, gone: Tail | None, lost: dict[int, Checkpoint], *, is_last: bool
-) -> Checkpoint | None:
+def _newest(slots: Slots, checkpoints: Checkpoints, *, is_last: bool) -> Checkpoint | None:
     """Return the newest checkpoint, or the state with which the channel began.
-
-    A checkpoint whose slot is gone, and that is the newest still, is of no slot that was collected: those after it
-    would be gone with none that says the state. So the slot is lost, and an older checkpoint says the state.
-
-    Args:
-        slots: the channel's slots.
-        checkpoints: its checkpoints.
-        gone: the slot of a checkpoint that was found before, and the slot was not; None if there is none.
-        lost: the checkpoints of slots that are lost, by number; that of ``gone`` comes to them if it is the newest.
-        is_last: whether this is the last look.
 
     Returns:
         None if slot 0 was collected: there is a checkpoint by now, or others than those that were listed.
@@ -130,10 +104,7 @@ def _newest(
     """
     first = begin(partial(slots.read, 0))  # most likely there is no checkpoint yet
     numbers = checkpoints.numbers()
-    found = checkpoints.newest_of([n for n in numbers if n not in lost])
-    if found is not None and found.tail == gone:
-        lost[found.tail.number] = found
-        found = checkpoints.newest_of([n for n in numbers if n < found.tail.number])
+    found = checkpoints.newest_of(numbers)
     if found is not None:
         first.cancel()
         return found
@@ -190,29 +161,9 @@ def _require_end(slots: Slots, tail: Tail) -> None:
     if not _is_there(slots, missing + 1) or _is_there(slots, missing):  # the latter appended meanwhile
         return
     require_there(slots, tail)  # last: neither was collected meanwhile
-    raise _hole(slots, missing, missing + 1)
-
-
-def _require_no_slot_behind(slots: Slots, last: int) -> None:
-    """Prove by a listing that no slot is behind a hole: the log ends, and was not torn.
-
-    Raises:
-        DataLossError: one is.
-        StoreError: the store refused or failed.
-    """
-    names = [info.key.removeprefix(LOG) for info in slots.store.list(LOG)]
-    behind = sorted(n for n in (int(name) for name in names if name.isdigit()) if n > last)
-    while behind and behind[0] == last + 1:  # appended meanwhile
-        last = behind.pop(0)
-    for number in behind:
-        if _is_there(slots, number) and not _is_there(slots, last + 1):
-            raise _hole(slots, last + 1, number)
-
-
-def _hole(slots: Slots, missing: int, there: int) -> DataLossError:
-    return DataLossError(
-        f"slot {missing} is missing, and slot {there} is there: objects of the channel were removed. Run `spillable "
-        "verify`, and `spillable repair` to continue without it",
+    raise DataLossError(
+        f"slot {missing} is missing, and slot {missing + 1} is there: objects of the channel were removed. Run "
+        "`spillable verify`, and `spillable repair` to continue without it",
         f"{slots.store.root}/{slot_key(missing)}",
     )
 

@@ -218,7 +218,7 @@ def test_whoever_had_slots_in_whose_places_others_have_put_theirs_since_the_buck
     assert peek(open_handle(), group="another")[-1] == b"stored"
 
 
-def test_a_handle_that_slept_while_its_slots_were_collected_is_told_of_no_loss(open_handle: Open) -> None:
+def test_a_handle_that_slept_while_its_slots_were_collected_reports_no_loss(open_handle: Open) -> None:
     sleeper, channel = open_handle(), open_handle()
     for body in (b"0", b"1"):
         put(sleeper, body)
@@ -287,7 +287,7 @@ def test_a_handle_that_was_open_raises_the_error_of_damage_and_continues_behind_
     with pytest.raises((CorruptionError, CommitOutcomeUnknownError)):
         use(channel)
     with suppress(CorruptionError):  # a put that met the damage is settled first
-        channel.engine().checkpointing.make()
+        channel.engine().checkpointing.create()
     put(channel, b"5")
     left = [b"%d" % number for number in range(6) if number != slot - 1]
     assert peek(channel) == left

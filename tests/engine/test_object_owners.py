@@ -332,7 +332,7 @@ def test_a_handle_whose_group_was_taken_over_claims_it_again_with_its_next_take(
 
 
 @pytest.mark.parametrize("made_again", [True, False])
-def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
+def test_a_group_that_was_dropped_and_created_again_is_not_its_former_owners(
     open_handle: Open, owners_clock: OwnersClock, made_again: bool
 ) -> None:
     owner, other = open_handle(), open_handle()

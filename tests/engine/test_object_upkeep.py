@@ -80,7 +80,7 @@ def test_taken_events_leave_when_they_are_older_than_the_limit_and_a_checkpoint_
     upkeep.run_once()
     assert first_kept(channel) == 4
     checkpoints = [r for r in store_of(channel).requests if r.key.startswith("checkpoints/")]
-    channel.engine().checkpointing.make_if_due()
+    channel.engine().checkpointing.create_if_due()
     assert len(checkpoints) < len([r for r in store_of(channel).requests if r.key.startswith("checkpoints/")])
 
 

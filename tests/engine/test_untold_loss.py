@@ -40,7 +40,7 @@ def test_no_other_error_waits(untold: UntoldLoss) -> None:
     untold.tell()
 
 
-def test_work_that_no_call_asked_for_goes_on_while_a_loss_waits(untold: UntoldLoss) -> None:
+def test_work_that_no_call_asked_for_continues_while_a_loss_waits(untold: UntoldLoss) -> None:
     lose(untold)
     with untold:
         untold.tell()

@@ -131,7 +131,7 @@ def test_what_this_process_knows_to_be_left_goes_after_the_delay_though_no_colle
     key = segment_key(3, "delayed", 0)
     memory.objects[key] = b"nothing waits in it"
     left = [key]
-    collecting.collector.note_left(left)
+    collecting.collector.add_left(left)
     assert left == []
     collecting.collect(trimmed(0), after_seconds=3599)
     assert key in memory.objects
@@ -274,7 +274,7 @@ def test_births_are_by_the_newest_slot_so_long_ago_and_none_where_that_is_not_kn
     collecting: Collecting, seconds: float, expected: int
 ) -> None:
     for number in (10, 20, 30):
-        collecting.collector.note_tail(number)
+        collecting.collector.sample_tail(number)
         collecting.time.now += 10 if number < 30 else 0
     assert collecting.collector.births(seconds) == expected
 

@@ -76,7 +76,7 @@ def test_a_maker_that_was_killed_halfway_is_completed_by_the_next(memory: Memory
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.RETRIED, Fault.CONFLICT, Fault.UNAVAILABLE])
 @pytest.mark.parametrize("key", [slot_key(0), IDENTITY])
-def test_an_answer_that_is_lost_or_wrong_makes_no_second_channel(memory: MemoryStore, fault: Fault, key: str) -> None:
+def test_an_answer_that_is_lost_or_wrong_creates_no_second_channel(memory: MemoryStore, fault: Fault, key: str) -> None:
     channel = make(FaultyStore(memory, once("create", fault, key)))
     assert read_identity(memory) == first_slot(memory, channel).header.channel == channel
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from uuid import uuid4
 
 import pytest
@@ -385,102 +384,35 @@ def put_back(writer: Writer, memory: MemoryStore, *, events: int = 2, hint: bool
     checkpoint(writer, hint=hint)
 
 
-LOST = "the checkpoint of slot 3 is passed over, since that slot is not in the log"
-
-
 @pytest.mark.parametrize("hint", [False, True])
 @pytest.mark.parametrize("has_older", [False, True])
-def test_a_checkpoint_of_a_slot_that_is_lost_is_passed_over_with_a_warning(
-    writer: Writer, memory: MemoryStore, has_older: bool, hint: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+def test_a_log_without_the_slot_of_its_newest_checkpoint_is_refused_with_what_to_do(
+    writer: Writer, memory: MemoryStore, has_older: bool, hint: bool, others: int
 ) -> None:
+    """Whether the bucket was put back or not copied completely, and whether others have continued it."""
     writer.put(b"1")
     if has_older:
         checkpoint(writer)
-    tail = writer.tail
+    other = Writer(memory, writer.slots.channel)
     put_back(writer, memory, hint=hint)
-    other, store = loaded(memory, writer)
-    assert (other.tail, other.state.last_id) == (tail, 1)
-    (record,) = caplog.records
-    assert record.levelname == "WARNING" and LOST in record.message and "events 2 to 3" in record.message
-    assert store.counts["list"] == 3, "two looks for a checkpoint, and one for slots behind the end"
-    other.put(b"2")
-    assert loaded(memory, writer)[0].state.last_id == 2
+    for _ in range(others):
+        other.put(b"x")
+    with pytest.raises(DataLossError, match=r"is of slot 3, which is not in the log: .* up to the event 3\.") as caught:
+        loaded(memory, writer)
+    assert caught.value.path == f"{memory.root}/{slot_key(3)}"
+    assert "spillable repair" in str(caught.value)
 
 
-@pytest.mark.parametrize("events", [2, 3])
-def test_a_checkpoint_of_a_slot_that_is_another_one_by_now_is_passed_over_too(
-    writer: Writer, memory: MemoryStore, events: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_of_those_who_continued_ends_that(writer: Writer, memory: MemoryStore) -> None:
     writer.put(b"1")
     other = Writer(memory, writer.slots.channel)
     put_back(writer, memory)
-    for _ in range(events):
+    for _ in range(4):
         other.put(b"x")
+    checkpoint(other)
     third, _ = loaded(memory, writer)
     assert (third.tail, third.state.image()) == (other.tail, other.state.image())
-    assert LOST in caplog.text
-    caplog.clear()
-    other.put(b"x")
-    checkpoint(other)
-    assert loaded(memory, writer)[0].tail == other.tail
-    assert (LOST in caplog.text) == (other.tail.number < 3)
-
-
-def test_of_several_checkpoints_of_slots_that_are_lost_each_is_passed_over(
-    writer: Writer, memory: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer.put(b"1")
-    checkpoint(writer)
-    tail = writer.tail
-    before = dict(memory.objects)
-    for _ in range(12):
-        writer.put(b"lost")
-        checkpoint(writer)
-    kept = {name: data for name, data in memory.objects.items() if name.startswith("checkpoints/")}
-    memory.objects.clear()
-    memory.objects.update(before | kept)
-    other, _ = loaded(memory, writer)
-    assert other.tail == tail
-    assert [r.levelname for r in caplog.records] == ["WARNING"]
-
-
-@pytest.mark.parametrize(("left", "is_hole"), [(4, True), (5, True), (9, True), (2, False)])
-def test_no_checkpoint_is_passed_over_where_a_slot_is_behind_the_end(
-    writer: Writer, memory: MemoryStore, left: int, is_hole: bool
-) -> None:
-    """Then the bucket was not put back: slots were removed, or not all were copied."""
-    writer.put(b"1")
-    before = dict(memory.objects)
-    for _ in range(9):
-        writer.put(b"lost")
-    kept = memory.objects[slot_key(left)]
-    checkpoint(writer)
-    last = memory.objects[key(10)]
-    memory.objects.clear()
-    memory.objects.update({**before, key(10): last, slot_key(left): kept})
-    with pytest.raises(DataLossError, match=f"slot 2 is missing, and slot {left} is") if is_hole else nullcontext():
-        assert loaded(memory, writer)[0].tail.number == 2
-
-
-def test_what_a_removed_channel_left_behind_the_end_keeps_no_checkpoint_from_being_passed_over(
-    writer: Writer, memory: MemoryStore
-) -> None:
-    writer.put(b"1")
-    put_back(writer, memory)
-    removed = SlotHeader(str(uuid4()), 7, b"p" * 16, b"s" * 16, "a writer that slept")
-    memory.objects[slot_key(7)] = b"".join(removed.encode())
-    assert loaded(memory, writer)[0].tail.number == 1
-
-
-def test_without_slot_0_a_checkpoint_of_a_slot_that_is_lost_is_not_passed_over(
-    writer: Writer, memory: MemoryStore
-) -> None:
-    """What is left says no state; a channel that began anew would be a lie."""
-    writer.put(b"1")
-    put_back(writer, memory)
-    collect(writer, 0)
-    with pytest.raises(DataLossError, match="slot 0 is missing"):
-        loaded(memory, writer)
 
 
 # ── checkpoints of other slots of the same number ───────────────────────────────────────────────

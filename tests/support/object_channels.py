@@ -24,6 +24,7 @@ from tests.support.events import peek, put
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime
+from tests.support.store_limits import set_limits
 
 __all__ = [
     "URL",
@@ -98,8 +99,9 @@ def store_of(channel: Channel) -> FaultyStore:
 
 def collect_now(channel: Channel) -> None:
     """Delete all slots that nobody needs any more; every group has taken what is in them."""
-    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
-    make_two_checkpoints(channel)
+    with pytest.MonkeyPatch.context() as patch:
+        set_limits(patch, worth_a_trim=1)
+        make_two_checkpoints(channel)
 
 
 def lose_slots(channel: Channel) -> None:
@@ -130,10 +132,10 @@ def require_told_once(channel: Channel, caplog: pytest.LogCaptureFixture) -> Non
 def make_two_checkpoints(channel: Channel) -> None:
     """Make checkpoints of two slots, the second of which holds a record that changes nothing."""
     engine = channel.engine()
-    engine.checkpointing.make()
+    engine.checkpointing.create()
     with engine.appender.committing():
         engine.appender.append_alone(Control(FrameType.TRIM, TrimRecord(through=-1, births=0, deleted=-1)))
-    engine.checkpointing.make()
+    engine.checkpointing.create()
 
 
 class OwnersClock(FakeTime):
