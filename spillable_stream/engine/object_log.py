@@ -158,7 +158,7 @@ class ObjectLog:
 
         Raises what `position` raises.
         """
-        if not self._presence.was_seen_within(_MOMENT_SECONDS):
+        if not self._presence.is_fresh(_MOMENT_SECONDS):
             self.position()
 
     def latest_position(self) -> CommitPoint:
