@@ -280,8 +280,8 @@ class Agent:
         """Read the files again, and stop and start only what has changed.
 
         A component with an error does not run, as at the start. The agent refuses files that it can't read, whose
-        errors would cost something that runs, or with a channel that it can't open: then it runs as it did. Options of
-        the channels that do open are stored even where it refuses the files for another reason.
+        errors would cost something that runs, or with a channel that it can't open or a component that it can't build:
+        then it runs as it did, and no channel has another option than before.
 
         Returns:
             What changed; None if the files were refused, or there are none.
@@ -296,11 +296,12 @@ class Agent:
                     raise OptionError("; ".join(reasons))
                 found = changes(self._config, config)
                 wired = assemble(self.name, config, self._files.system, found, self._flow.wired)
-            except (OSError, SpillableError) as e:
+            except Exception as e:  # a class of the user's may raise anything
                 _log.error(
                     "the changed configuration is refused, and the agent %s runs as it did: %s",
                     self.name,
                     text_of(e),
+                    exc_info=None if isinstance(e, (OSError, SpillableError)) else e,
                     extra=fields(component=self.name),
                 )
                 return None
