@@ -27,7 +27,7 @@ from spillable_stream.log_records import fields, log_of
 from spillable_stream.readiness import has_input
 from spillable_stream.shown_value import shown
 
-__all__ = ["TapServer", "socket_directory", "tap_component"]
+__all__ = ["TapServer", "running_processes", "socket_directory", "tap_component"]
 
 _log = log_of("spillable_stream.flow")
 
@@ -55,8 +55,7 @@ def socket_directory() -> Path:
     Raises:
         StorageError: it belongs to another user, or others can write there.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    found = Path(runtime) / "spillable" if runtime else Path(tempfile.gettempdir()) / f"spillable-{os.getuid()}"
+    found = _place(os.environ)
     try:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
         stat = found.lstat()
@@ -65,6 +64,32 @@ def socket_directory() -> Path:
     if stat.st_uid != os.getuid() or stat.st_mode & 0o077:
         raise StorageError(f"others may use {found}; give it to this user alone, with mode 700")
     return found
+
+
+def running_processes(agent: str, environment: Mapping[str, str]) -> list[int]:
+    """Return the IDs of the processes in which an agent of this user runs on this host, as far as their taps say so.
+
+    Nothing is asked, created or removed.
+
+    Args:
+        agent: the agent's name.
+        environment: the environment.
+    """
+    found = [path.name.rpartition(".") for path in _place(environment).glob("*")]
+    return sorted(int(pid) for name, _, pid in found if name == agent and pid.isdecimal() and _is_alive(int(pid)))
+
+
+def _place(environment: Mapping[str, str]) -> Path:
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "spillable" if runtime else Path(tempfile.gettempdir()) / f"spillable-{os.getuid()}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 class TapServer:

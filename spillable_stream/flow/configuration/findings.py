@@ -24,6 +24,7 @@ ENVIRONMENT = MappingProxyType({
     "port-in-use": (_ERROR, "another process listens on a source's port"),
     "host-unreachable": (_WARNING, "a host that a sink sends to has no address"),
     "command-missing": (_ERROR, "the command of a source is not there"),
+    "agent-runs": (_NOTE, "`spillable agent` runs an agent of this name, as this user on this host"),
 })  # fmt: skip
 
 CODES = MappingProxyType({
