@@ -9,6 +9,7 @@ import pytest
 
 from spillable_stream import Channel, Event
 from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.flow import sink_runner
 from spillable_stream.flow.sink_runner import SinkRunner
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.written import WrittenEvents
@@ -134,3 +135,31 @@ def test_a_sink_that_is_stopped_as_it_begins_to_open_and_fails_is_expected_by_no
     with pytest.raises(StorageError):
         runner.open()
     written.require_notes(0.0)
+
+
+def test_a_channel_that_refuses_while_a_sink_waits_is_trouble_and_ends_nothing(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the store of an object channel that is away for a while."""
+    channel, sink = open_channel(), Kept()
+    waited, wait, go_on = threading.Event(), sink.wait, threading.Event()
+
+    def refuse(seconds: float) -> bool:
+        if not waited.is_set():
+            waited.set()
+            raise StorageError("the store is away")
+        go_on.wait(30)
+        return wait(seconds)
+
+    monkeypatch.setattr(sink, "wait", refuse)
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    monkeypatch.setattr(sink_runner, "_MOST_MS", 10)
+    runner.start()
+    assert waited.wait(30)
+    go_on.set()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"1"))
+    wait_until(lambda: sink.bodies == [b"1"])
+    assert runner.alive and not sink.closed_by
+    assert runner.trouble == ""
+    assert runner.stop(30)
