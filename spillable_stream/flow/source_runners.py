@@ -60,14 +60,16 @@ class PolledRunner(RoundsRunner):
             self._refused_ms = min(2 * wait_ms, self.source.max_refused_wait)
             return wait_ms / 1000
         except Exception as e:
-            self._say(e)
-            _log.exception(
-                "%s: the source failed; it is asked again in %g s",
-                self.name,
-                self.source.max_backoff_sleep / 1000,
-                extra=fields(component=self.name, seconds=self.source.max_backoff_sleep / 1000),
-            )
-            return self.source.max_backoff_sleep / 1000
+            wait_seconds = self.source.max_backoff_sleep / 1000
+            if not self.failure:
+                _log.exception(
+                    "%s: the source failed; it is asked again in %g s",
+                    self.name,
+                    wait_seconds,
+                    extra=fields(component=self.name, seconds=wait_seconds),
+                )
+            self._fails(e)
+            return wait_seconds
         self._works()
         self._refused_ms = self.source.first_refused_wait
         self.source.counters.pauses.end(self)

@@ -114,6 +114,14 @@ def test_a_refusal_is_trouble_until_a_round_goes_well(caplog: pytest.LogCaptureF
     assert runner.source.counters.pauses.flume_counters()["Paused"] == 0
 
 
+def test_an_error_of_a_source_that_fails_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    runner = PolledRunner(Told(ValueError("x"), ValueError("x"), R, ValueError("x")), KeptBatches(), "a1.r1")
+    for logged in (1, 1, 1, 2):
+        runner.round()
+        assert sum(r.levelname == "ERROR" for r in caplog.records) == logged
+        assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
 def test_a_source_rests_where_there_is_nothing_and_not_where_a_channel_refuses() -> None:
     class Resting(Told):
         def rest(self, seconds: float, stopping: threading.Event) -> None:
