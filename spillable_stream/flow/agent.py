@@ -247,23 +247,29 @@ class Agent:
         """
         with self.signals.watched():
             self.start()
-            failed = False
-            if once:
-                while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
-                    self._asked.wait(_LOOK_SECONDS)
-                if missing := not_running(self._config):
-                    _log.error(
-                        "the agent %s has come to its end without what could not run: %s",
-                        self.name,
-                        "; ".join(missing),
-                        extra=fields(component=self.name),
-                    )
-                failed = self.supervisor.has_failed() or bool(missing)
-            else:
-                self.wait()
-            at_end = once and not failed and not self._must_stop()
+            try:
+                failed = once and self._fails_on_the_way()
+                if not once:
+                    self.wait()
+                at_end = once and not failed and not self._must_stop()
+            except BaseException:  # as of a source of the user's own that can't say whether it is finished
+                self.stop()
+                raise
             ended = self.stop(drain=drain or at_end)
             return ended and not failed and not (once and self._flow.has_missed())
+
+    def _fails_on_the_way(self) -> bool:
+        """Wait until all is at its end, or something failed, and tell whether it did, or could not run."""
+        while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
+            self._asked.wait(_LOOK_SECONDS)
+        if missing := not_running(self._config):
+            _log.error(
+                "the agent %s has come to its end without what could not run: %s",
+                self.name,
+                "; ".join(missing),
+                extra=fields(component=self.name),
+            )
+        return self.supervisor.has_failed() or bool(missing)
 
     def __enter__(self) -> Self:
         self.start()

@@ -511,3 +511,24 @@ def test_a_refused_reload_stores_no_option_and_creates_no_channel(
     assert not (place / "c3").exists()
     log(place, "1")
     wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+
+
+class Unsure(flow.Seq):
+    """A source that can't say whether it is at its end."""
+
+    @property
+    def finished(self) -> bool:
+        raise ZeroDivisionError
+
+    @finished.setter
+    def finished(self, value: bool) -> None:
+        pass
+
+
+def test_a_run_that_an_error_ends_leaves_nothing_running(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        source = flow.Source(Unsure(total_events=1), flow.ChannelProcessor({"c": channel}))
+        failing = flow.Agent(sources=[source], sinks=[flow.Null(channel="c")])
+        with pytest.raises(ZeroDivisionError):
+            failing.run(once=True)
+        assert not [runner.name for runner in (*failing.sources.values(), *failing.sinks.values()) if runner.alive]
