@@ -252,7 +252,7 @@ class Agent:
                 if not once:
                     self.wait()
                 at_end = once and not failed and not self._must_stop()
-            except BaseException:  # as of a source of the user's own that can't say whether it is finished
+            except BaseException:  # a source of the user's own may not say whether it is finished
                 self.stop()
                 raise
             ended = self.stop(drain=drain or at_end)
