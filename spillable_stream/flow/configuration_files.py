@@ -65,7 +65,7 @@ class ConfigurationFiles:
 def _modified(path: str) -> float:
     try:
         return os.stat(path).st_mtime
-    except OSError:  # it is not there, or not at this moment
+    except (OSError, ValueError):  # it is not there, or not at this moment, or can never be
         return 0.0
 
 
