@@ -446,7 +446,7 @@ class Channel:
         Raises:
             StorageError: it could not be written; the channel continues without it.
         """
-        self._open.engine("a checkpoint").checkpointing.make()
+        self._open.engine("a checkpoint").checkpointing.create()
 
     def flush(self) -> int:
         """Move what is in memory to disk, in order, and return how many events that were.

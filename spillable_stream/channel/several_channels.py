@@ -21,7 +21,7 @@ from spillable_stream.objects.location import channel_path
 from spillable_stream.objects.self_test import one_test
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["WantedChannel", "check_channel", "find_or_make", "open_channels"]
+__all__ = ["WantedChannel", "check_channel", "find_or_create", "open_channels"]
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -76,14 +76,14 @@ def open_channels(wanted: Sequence[WantedChannel], agree: Callable[[list[int]], 
                 agree([one.most_events(there) for one, there in zip(wanted, found, strict=True)])
 
         with stored_together():
-            opened = find_or_make(
+            opened = find_or_create(
                 wanted, open_one, WantedChannel.check, lambda calls: [call() for call in calls], settle
             )
         stack.pop_all()
     return opened
 
 
-def find_or_make(
+def find_or_create(
     wanted: Sequence[W],
     open_one: Callable[[W, bool], T],
     check: Callable[[W], object],
@@ -118,8 +118,8 @@ def find_or_make(
         run([partial(check, one) for one in missing])
         if settle is not None:
             settle(found)
-        made = iter(run([partial(open_one, one, True) for one in missing]))
-    return [next(made) if there is None else there for there in found]
+        created = iter(run([partial(open_one, one, True) for one in missing]))
+    return [next(created) if there is None else there for there in found]
 
 
 def check_channel(path: str | os.PathLike[str], **options: Any) -> None:

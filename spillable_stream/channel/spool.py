@@ -38,6 +38,7 @@ from spillable_stream.errors import (
     SpillableError,
     StorageError,
     TransactionStateError,
+    UnsafeStoreError,
 )
 from spillable_stream.log_records import Seldom, fields, log_of
 from spillable_stream.objects.store import is_refusal
@@ -70,6 +71,7 @@ _MAY_PASS = (
     ProducerBusyError,
     ProducerSequenceError,
     TransactionStateError,
+    UnsafeStoreError,  # what is there is continued with
 )
 
 
@@ -133,6 +135,7 @@ class Spool:
         self._closing = threading.Lock()
         self._mover = SpoolMover(self._local.engine(), store)
         self._store_path = store.path
+        self._require_told = store.require_not_closed  # it asks nothing of the store
         self._trouble: Exception | None = None  # why the last attempt failed
         self._failures = 0
         self._pause_seconds = 0.0
@@ -149,7 +152,9 @@ class Spool:
         Raises:
             OptionError: another process gave the spool a memory tier, and this handle was promised a disk.
             SpillableError: the store refuses for good what is in the spool, by the error that it refused it with.
+            UnsafeStoreError: the store has lost slots, as the thread that ships has found. It is raised once.
         """
+        self._require_told()
         trouble = self._trouble
         if trouble is not None and _is_lasting(trouble):
             raise self._refusal(trouble) from trouble
@@ -211,8 +216,9 @@ class Spool:
         """Ship what waits, or wait for it, and tell whether there will be another time; a failure is logged."""
         try:
             self._pause_seconds = 0.0
-            if self._mover.wait(self._end_of_shipping.has_come) and not self._ship():
-                self._pause_seconds = _LOOK_SECONDS
+            with self._mover.unasked():
+                if self._mover.wait(self._end_of_shipping.has_come) and not self._ship():
+                    self._pause_seconds = _LOOK_SECONDS
         except ChannelClosedError as e:  # one of the two handles failed, or was closed
             self._trouble = e
             with self._mutex, contextlib.suppress(SpillableError):

@@ -14,6 +14,7 @@ from spillable_stream.format.frame import Payload
 from spillable_stream.objects.slots import Slots
 from spillable_stream.option_types import ChannelOptions
 from tests.support.events import put
+from tests.support.store_limits import SetLimits
 
 Open = Callable[..., Channel]
 
@@ -76,13 +77,13 @@ def test_a_channel_that_could_hold_nothing_is_refused(open_channel: Open) -> Non
 
 
 def test_an_open_that_was_paused_while_its_slot_was_collected_stores_its_options(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_limits: SetLimits
 ) -> None:
     """Nothing of the user's is at stake: to store an option twice does no harm."""
     url = f"object+file://{tmp_path}/channel"
     create = Slots.create
     with Channel(url, gc_delay=0) as other:
-        other.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+        set_limits(worth_a_trim=1)
 
         def work_while_it_is_paused(self: Slots, number: int, data: Payload) -> bool:
             monkeypatch.undo()

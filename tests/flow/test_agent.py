@@ -216,7 +216,7 @@ def test_a_directory_of_flumes_own_files_is_refused_and_not_touched(place: Path)
 
 
 @pytest.mark.parametrize("name", ["a2", "a1"])
-def test_an_agent_of_which_nothing_can_run_is_refused_with_the_findings(place: Path, name: str) -> None:
+def test_an_agent_without_a_part_that_can_run_is_refused_with_the_findings(place: Path, name: str) -> None:
     write(place, "a1.sources = r1\na1.sources.r1.type = netcat\n")
     with pytest.raises(OptionError, match="a1"):
         flow.Agent.from_properties(place / "flume.conf", name=name)

@@ -38,7 +38,7 @@ def test_what_cannot_be_closed_is_logged_and_is_not_late(caplog: pytest.LogCaptu
     assert "c1 could not be closed: [Errno 5] Input/output error" in caplog.text
 
 
-def test_an_error_whose_text_raises_is_logged_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_whose_text_raises_is_logged_anyway(caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
         raise Mute
 

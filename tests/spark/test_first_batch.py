@@ -222,7 +222,7 @@ def test_the_first_partition_alone_is_told_the_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_group_that_a_stream_has_made_just_now_comes_with_the_former_ones(tmp_path: Path) -> None:
+def test_a_group_that_a_stream_has_created_just_now_comes_with_the_former_ones(tmp_path: Path) -> None:
     with channel_of(tmp_path / "c", "named") as channel:
         first = source(channel)
         start = first.initialOffset()

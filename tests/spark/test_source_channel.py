@@ -420,9 +420,7 @@ def test_query_with_a_position_of_its_own_that_is_given_the_option_group_is_told
 
 
 @pytest.mark.parametrize("kind", ["removed", "lost"])
-def test_a_batch_under_way_of_which_some_events_are_gone_is_planned_again_without_them(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_batch_under_way_whose_first_events_are_gone_is_planned_again_without_them(tmp_path: Path, kind: str) -> None:
     with ss.Channel(tmp_path / "c", minimum_required_space=0, retention_ms=10**9) as channel:
         put(channel, 4, 6)
         killed = source(channel)

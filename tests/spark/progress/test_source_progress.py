@@ -51,7 +51,7 @@ def test_sources_of_other_kinds_are_passed_over(
     assert alone.reports() == [] and not caplog.records
 
 
-def test_the_group_that_a_stream_made_for_itself_is_in_its_offset() -> None:
+def test_the_group_that_a_stream_created_for_itself_is_in_its_offset() -> None:
     """Before Spark 4.2 nothing else names it."""
 
     def parsed(end: Any, latest: Any = None) -> list[SourceProgress]:
