@@ -15,7 +15,7 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.spool_channel import SpoolOwner, open_spool_channel
 from spillable_stream.channel.spool_mover import SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
-from spillable_stream.channel.stored_options import store_options
+from spillable_stream.channel.stored_options import options_to_be, store_options
 from spillable_stream.channel.stored_schema import store_columns
 from spillable_stream.counted import counted
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -122,8 +122,7 @@ class Spool:
         if not self._is_durable and not capacity:
             store_options(engine, {"memory_capacity": _MEMORY_CAPACITY})
         elif self._is_durable and capacity:
-            store_options(engine, {"memory_capacity": 0})
-            engine.flush()
+            store_options(engine, {"memory_capacity": 0}, then=engine.flush)
 
     def begin(self, store: Engine) -> None:
         """Begin to ship; again in a forked child, which has no thread.
@@ -358,7 +357,7 @@ def open_spool(fs: FileSystem, front: SpoolOptions, store: Engine) -> Spool:
 
     It raises what `Spool` and `Channel` raise, too.
     """
-    owner = SpoolOwner(store.path, spool_group(store.channel), store.state.options, store.schemas()[-1])
+    owner = SpoolOwner(store.path, spool_group(store.channel), options_to_be(store), store.schemas()[-1])
     local = open_spool_channel(fs, front, owner)
     try:
         return Spool(local, store, is_durable=front.is_durable)

@@ -61,6 +61,23 @@ def test_none_is_created_if_another_one_cannot_be_opened_or_made(tmp_path: Path,
         assert sorted(tmp_path.rglob("*")) == before, f"{path} {options}"
 
 
+def test_no_option_of_one_is_stored_if_another_one_cannot_be_opened_or_created(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with Channel(tmp_path / "there", keep_alive=2.0) as there:
+        for bad in ({"path": tmp_path / "file"}, {"path": tmp_path / "new", "options": {"overflow_capacity": 0}}):
+            with pytest.raises(SpillableError):
+                open_channels([WantedChannel(tmp_path / "there", {"keep_alive": 5.0}), WantedChannel(**bad)])
+            assert there.options["keep_alive"] == 2.0
+        with pytest.raises(OptionError, match="refused by the caller"):
+            open_channels([WantedChannel(tmp_path / "there", {"transaction_capacity": 7})], refuse)
+        assert there.options["transaction_capacity"] != 7
+
+
+def refuse(most_events: list[int]) -> None:
+    assert most_events == [7], "what it will be"
+    raise OptionError("refused by the caller")
+
+
 def test_no_channel_is_created_if_one_of_their_stores_refuses() -> None:
     def seen_by(store: MemoryStore) -> FaultyStore:
         return FaultyStore(store, lambda _: Fault.REFUSED if "bad" in store.root else None)
