@@ -45,6 +45,8 @@ REFUSED = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 """What a parser raises at a value that it does not take."""
 
 _MOST_SECONDS = 36_525 * 86_400
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_MILLISECONDS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 class TooMuchError(ValueError):
@@ -206,15 +208,18 @@ def offset(*words: str) -> Callable[[Any], str]:
 
 
 def timestamp(value: datetime | int | str) -> int:
-    """Return a point in time as microseconds since 1970."""
+    """Return a point in time as microseconds since 1970, up to the year 9999."""
     if not isinstance(value, datetime):
         text = str(value).strip()
         if text.isascii() and text.isdecimal():
-            return int(text) * 1000
+            milliseconds = int(text)
+            if milliseconds > _MOST_MILLISECONDS:  # microseconds, or nanoseconds, by mistake
+                raise ValueError
+            return milliseconds * 1000
         value = datetime.fromisoformat(text)
     if value.tzinfo is None:
         raise ValueError
-    since: timedelta = value - datetime(1970, 1, 1, tzinfo=UTC)
+    since: timedelta = value - _EPOCH
     return since // timedelta(microseconds=1)
 
 

@@ -190,7 +190,7 @@ def test_options_that_came_later_are_stored_where_they_are_not_at_their_default(
         ({"keepAlife": 5}, "keepAlife"),
     ],
 )
-def test_a_refusal_says_of_which_option_it_is(given: dict[str, object], option: str) -> None:
+def test_a_refusal_names_its_option(given: dict[str, object], option: str) -> None:
     with pytest.raises(OptionError) as caught:
         parse_options(given, [CHANNEL], where="a channel")
     assert caught.value.option == option

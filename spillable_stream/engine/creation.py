@@ -35,7 +35,7 @@ from spillable_stream.storage.lock import FileLock
 
 __all__ = ["check_creation", "create_channel"]
 
-_LOCK = "open.lock"  # whoever creates the channel holds it, and makes it first
+_LOCK = "open.lock"  # whoever creates the channel holds it, and creates it first
 _OWN_NAMES = {
     *("lock", _LOCK, "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
     *("quarantine", "producers"),
@@ -99,7 +99,7 @@ def create_channel(
 def check_creation(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
     """Return the layout of a new channel, or refuse one that can be seen to be impossible; nothing is created.
 
-    What another creation, under way or cut short, has made is judged under its lock only, by `create_channel`.
+    What another creation, under way or cut short, has created is judged under its lock only, by `create_channel`.
 
     Args:
         fs: the file system.

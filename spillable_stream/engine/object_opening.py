@@ -1,4 +1,4 @@
-"""Makes and opens channels in object stores."""
+"""Creates and opens channels in object stores."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_a_new_group_may_start_at_any_kept_event(open_channel: Open) -> None:
     assert channel.stats().first_id == 4
 
 
-def test_a_group_that_a_stream_makes_is_automatic(open_channel: Open) -> None:
+def test_a_group_that_a_stream_creates_is_automatic(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
     assert create_group(channel.engine(), "a", "3", automatic=True) == 2
@@ -280,7 +280,7 @@ def test_a_group_name_that_is_not_a_file_name_is_refused(open_channel: Open, nam
         open_channel().take_transaction(name)
 
 
-def test_a_group_made_while_events_leave_begins_at_the_first_that_is_left(
+def test_a_group_that_is_created_while_events_leave_begins_at_the_first_that_is_left(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, other = open_channel(), open_channel()
