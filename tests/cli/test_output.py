@@ -153,7 +153,7 @@ def test_a_loss_is_remembered_whoever_swallows_the_error(
         assert capsys.readouterr().err == FULL.decode(), "said once"
 
 
-def test_where_nobody_reads_it_only_what_is_to_be_known_is_said(
+def test_where_nobody_reads_it_only_what_must_be_known_is_said(
     watched: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, writing = os.pipe()
@@ -211,7 +211,7 @@ def test_a_pipe_is_not_synced(watched: None, monkeypatch: pytest.MonkeyPatch) ->
         assert read.readline() == b"a\n"
 
 
-def test_a_stream_that_is_no_file_is_left_as_it_is(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_without_a_file_is_left_as_it_is(watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", stream)
     watch_output()

@@ -31,7 +31,7 @@ def test_a_file_is_loaded_with_its_real_classes(tmp_path: Path) -> None:
         ("a1.sources = r1\n".encode("utf-16"), "its byte 3 is 0"),
     ],
 )
-def test_a_file_that_is_no_configuration_is_refused_before_each_of_its_lines_is_an_error(
+def test_a_file_without_a_configuration_is_refused_before_each_of_its_lines_is_an_error(
     tmp_path: Path, content: bytes, said: str
 ) -> None:
     path = tmp_path / "data.bin"

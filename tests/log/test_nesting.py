@@ -95,7 +95,7 @@ def test_a_backup_inside_of_any_directory_of_a_channel_is_refused(outer: Path, t
         assert not place.exists()
 
 
-def test_what_is_of_another_program_is_no_channel(tmp_path: Path) -> None:
+def test_what_another_program_left_is_not_taken_for_a_channel(tmp_path: Path) -> None:
     (tmp_path / "channel.json").write_text('{"name": "alerts"}')
     (tmp_path / "owner.json").write_text('{"team": "billing"}')
     assert channel_around(FileSystem(), tmp_path / "c") is None
