@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError
+from spillable_stream.errors import CorruptionError, NotAChannelError, OptionError, SpillableError, StorageError
 from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import FileSystem
@@ -23,10 +23,9 @@ def require_apart(fs: FileSystem, path: Path, directories: Iterable[Path] = ()) 
 
     Raises:
         OptionError: it is so; the message names both.
-        StorageError: a directory can't be listed.
     """
     places = sorted({fs.real_path(directory) for directory in (path, *directories)})
-    held = {place / name: _owner(fs, place / name) for place in places for name in fs.list(place)}
+    held = {place / name: _owner(fs, place / name) for place in places for name in _names(fs, place)}
     own = {None, *(_owner(fs, place) for place in places)}  # later: a creation under way claims its own directory first
     for place in places:
         if (outer := channel_around(fs, place, own)) is not None:
@@ -36,6 +35,13 @@ def require_apart(fs: FileSystem, path: Path, directories: Iterable[Path] = ()) 
             raise OptionError(
                 f"{inner.parent} holds {inner}, another channel's directory: give a place beside that, or move it away"
             )
+
+
+def _names(fs: FileSystem, directory: Path) -> list[str]:
+    try:
+        return fs.list(directory)
+    except StorageError:  # whoever uses it says so; a channel does without its backups
+        return []
 
 
 def channel_around(fs: FileSystem, path: Path, own: Collection[str | None] = ()) -> Path | None:
